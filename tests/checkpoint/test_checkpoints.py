@@ -61,18 +61,6 @@ def test_resumed_run_has_bit_identical_weights(
     assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
 
 
-@pytest.mark.slow
-def test_finished_run_is_only_evaluated_when_started_again(tmp_path: Path) -> None:
-    first, logs = run(toy_config(), tmp_path)
-    notes = Notes()
-    second, again = run(toy_config(), tmp_path, notes=notes)
-    _same_weights(first, second)
-    assert any("finished: step 20 of 20" in note for note in notes.notes)
-    assert again["validation_loss"] == logs["validation_loss"]
-    _, none = run(toy_config(), tmp_path, "train")
-    assert none == {}
-
-
 def test_evaluation_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     with raises("no-checkpoint", "--model_dir"):
         run(toy_config(), tmp_path, "eval")
@@ -104,19 +92,6 @@ def test_init_checkpoint_initializes_the_weight_average_too(tmp_path: Path) -> N
     )
     _, found = run(config, tmp_path / "b", "eval")
     assert found["validation_loss"] == logs["validation_loss"]
-
-
-def test_init_checkpoint_that_does_not_exist_is_rejected(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nowhere" / "ckpt-1"):
-        with raises("no-checkpoint", "task.init_checkpoint"):
-            run(toy_config(task__init_checkpoint=path), tmp_path / "run")
-
-
-def test_init_checkpoint_of_another_model_is_rejected(tmp_path: Path) -> None:
-    run(toy_config(task__outputs=2), tmp_path / "a")
-    config = toy_config(task__init_checkpoint=tmp_path / "a" / "checkpoints")
-    with raises("checkpoint-mismatch", "task.init_checkpoint"):
-        run(config, tmp_path / "b")
 
 
 def _spoil(folder: Path) -> None:
@@ -171,17 +146,13 @@ def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
-def test_run_with_train_epochs_can_be_evaluated(mode: str, tmp_path: Path) -> None:
-    config = toy_config(trainer__train_epochs=4.0)
-    _, trained = run(config, tmp_path, "train_and_eval")
-    _, found = run(config, tmp_path, mode)
-    assert found["validation_loss"] == trained["validation_loss"]
-
-
-@pytest.mark.slow
-def test_run_with_train_epochs_can_be_evaluated_if_dataset_size_is_unknown(tmp_path: Path) -> None:
-    _, trained = run(toy_config(task__knows_its_size=False), tmp_path, "train_and_eval")
-    epochs = toy_config(task__knows_its_size=False, trainer__train_epochs=4.0)
-    _, found = run(epochs, tmp_path, "eval")
+@pytest.mark.parametrize(
+    ("mode", "known"), [("eval", True), ("continuous_eval", True), ("eval", False)]
+)
+def test_run_with_train_epochs_can_be_evaluated(mode: str, known: bool, tmp_path: Path) -> None:
+    size, epochs = {"task__knows_its_size": known}, {"trainer__train_epochs": 4.0}
+    # Without the size of the dataset, epochs cannot be trained.
+    trains = toy_config(**size, **(epochs if known else {}))
+    _, trained = run(trains, tmp_path, "train_and_eval")
+    _, found = run(toy_config(**size, **epochs), tmp_path, mode)
     assert found["validation_loss"] == trained["validation_loss"]

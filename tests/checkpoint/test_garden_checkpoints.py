@@ -20,7 +20,6 @@ from tests.support.toy import (
     session_of,
     state_of,
     toy_config,
-    toy_task,
 )
 
 _OPTIMIZER = "trainer__optimizer_config__"
@@ -203,15 +202,3 @@ def test_slots_and_averages_missing_from_the_checkpoint_start_fresh(tmp_path: Pa
     np.testing.assert_array_equal(optimizer.get_slot(idle, "m"), [0.0, 0.0])
     assert np.all(optimizer.get_slot(kernel, "m").numpy() != 0)
     assert session.step == int(optimizer.iterations) == 5
-
-
-@pytest.mark.slow
-def test_init_checkpoint_accepts_a_run_directory(tmp_path: Path) -> None:
-    run(toy_config(), tmp_path / "a", "train")
-    config = toy_config(task__init_checkpoint=tmp_path / "a")
-    task = toy_task(config)
-    model = task.build_model()
-    task.initialize(model)
-    stored = tensors(tmp_path / "a" / "checkpoints" / "ckpt-20")
-    name = "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
-    np.testing.assert_array_equal(model.get_weights()[0], stored[name])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +17,9 @@ from orbit_runner.run_directory.run_summary import read_summary
 from tests.support import warm_runner
 from tests.support.damage import DATA, flip
 from tests.support.problems import fails
-from tests.support.run_directories import write_run
+from tests.support.run_directories import lock_holder, write_run
 
 Clean = Callable[..., str]
-HOLD = """\
-import sys
-from orbit_runner.run_directory.run_lock import RunLock
-RunLock(sys.argv[1]).acquire()
-print("held", flush=True)
-sys.stdin.read()
-"""
 DIVERGED = "Diverged: training diverged: loss is nan"
 
 
@@ -135,12 +126,8 @@ def test_links_are_not_followed(tmp_path: Path, clean: Clean) -> None:
 def held(tmp_path: Path) -> Iterator[Path]:
     """A run whose lock another process has."""
     run = make_run(tmp_path / "runs" / "a", outcome=DIVERGED)
-    command = [sys.executable, "-c", HOLD, str(run)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "held\n"
+    with lock_holder(run):
         yield run
-        one.kill()
 
 
 def test_run_of_another_process_is_not_touched(held: Path, clean: Clean) -> None:

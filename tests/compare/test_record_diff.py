@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.compare.explanation import Explanation, Reruns, format_explanation
+from orbit_runner.compare.explanation import Explanation, Reruns
 from orbit_runner.compare.histories import LossDiff
 from orbit_runner.compare.records import RecordedDifferences, compare_recorded, read_recorded_run
 from orbit_runner.compare.step_records import TensorDifference
@@ -177,17 +177,3 @@ def test_only_records_count_if_a_rerun_does_not_repeat_its_run(tmp_path: Path) -
     )
     verdict = _verdict(found, _reruns(repeats=(True, False), notes=["a rerun of B does not"]))
     assert verdict.endswith("; the weights differ at step 200, and are equal at step 100")
-
-
-def test_text_begins_with_the_verdict(tmp_path: Path) -> None:
-    flags = [("task.model.dropout_rate", "0.3"), ("trainer.max_to_keep", "9")]
-    found = _pair(tmp_path, {}, {"flags": flags})
-    explanation = Explanation(left="a", right="b", recorded=found, reruns=_reruns())
-    lines = [*format_explanation(explanation)]
-    assert lines[0] == explanation.verdict
-    assert "  differs      task.model.dropout_rate: 0.4 and 0.3" in lines
-    assert "  recorded     checkpoints of steps 100, 200, 300 were compared" in lines
-    assert "  run again    from step 100 to 200" in lines
-    assert "               they first differ after step 150" in lines
-    assert "  tensor       the gradient of w at step 150" in lines
-    assert json.dumps(explanation.as_dict())

@@ -9,11 +9,8 @@ import pytest
 import scipy.stats
 
 from orbit_runner.compare.statistics import (
-    difference_text,
     estimate,
     estimate_text,
-    interval_text,
-    p_text,
     paired_test,
     verdict,
 )
@@ -105,15 +102,3 @@ def test_verdict_says_whether_a_difference_is_chance() -> None:
 )
 def test_mean_has_as_many_decimals_as_its_deviation(values: list[float], expected: str) -> None:
     assert estimate_text(estimate(values)) == expected
-
-
-def test_interval_has_enough_digits_to_see_its_width() -> None:
-    assert interval_text(estimate([0.97, 0.98, 0.96])) == "[0.945, 0.995]"
-    assert interval_text(estimate([0.97123, 0.97124, 0.97122])) == "[0.971205, 0.971255]"
-    assert interval_text(estimate([0.5, 0.5])) == "[0.5, 0.5]"
-    assert interval_text(estimate([0.5])) == ""
-
-
-def test_texts_of_small_p_and_of_single_differences() -> None:
-    assert (p_text(0.0004), p_text(0.012), p_text(1.0)) == ("p < 0.001", "p = 0.012", "p = 1")
-    assert difference_text(estimate([-0.25])) == "-0.25"

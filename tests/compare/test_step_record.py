@@ -36,6 +36,12 @@ def _difference(
     return first_difference(*paths)
 
 
+def _found(*arguments: Any) -> TensorDifference:
+    found = _difference(*arguments)
+    assert found is not None
+    return found
+
+
 def _with(**values: Any) -> Rows:
     return [(place, name, values.get(place, value)) for place, name, value in BASE]
 
@@ -59,8 +65,7 @@ def test_equal_steps_have_no_difference(tmp_path: Path) -> None:
 def test_first_tensor_that_differs_is_found(
     changes: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
-    found = _difference(tmp_path, BASE, _with(**changes))
-    assert found is not None
+    found = _found(tmp_path, BASE, _with(**changes))
     assert str(found) == text
     assert found.differing == 1
     assert found.examples == []  # No record of them.
@@ -69,22 +74,19 @@ def test_first_tensor_that_differs_is_found(
 
 def test_rows_of_other_tensors_are_no_examples(tmp_path: Path) -> None:
     ids = [7, 17]
-    found = _difference(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
-    assert found is not None
+    found = _found(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
     assert (str(found), found.examples) == ("the gradient of w at step 3", [])
 
 
 def test_examples_of_the_rows_that_differ_are_named(tmp_path: Path) -> None:
     ids = [7, 17, 2]
-    found = _difference(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
-    assert found is not None
+    found = _found(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
     assert (found.name, found.examples, found.differing, found.total) == ("labels", [17], 1, 3)
 
 
 def test_other_examples_come_before_the_values_of_the_batch(tmp_path: Path) -> None:
-    found = _difference(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
+    found = _found(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
     assert str(found) == "the examples of the batch at step 3"
-    assert found is not None
     assert (found.problem, found.differing) == ("7, 17, 2 and 17, 7, 2", 2)
 
 
@@ -96,14 +98,12 @@ def test_other_examples_come_before_the_values_of_the_batch(tmp_path: Path) -> N
     ],
 )
 def test_other_shapes_and_types_are_reported(value: Any, problem: str, tmp_path: Path) -> None:
-    found = _difference(tmp_path, BASE, _with(output=value))
-    assert found is not None
+    found = _found(tmp_path, BASE, _with(output=value))
     assert (found.name, found.problem, found.largest) == ("dense", problem, None)
 
 
 def test_tensor_that_only_one_run_has_is_reported(tmp_path: Path) -> None:
-    found = _difference(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
-    assert found is not None
+    found = _found(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
     assert (found.name, found.problem) == ("dense", "only A has it")
 
 
@@ -114,8 +114,7 @@ def test_slots_of_another_optimizer_are_no_difference(tmp_path: Path) -> None:
 
 def test_text_can_be_compared(tmp_path: Path) -> None:
     left, right = (np.array([b"a", text], object) for text in (b"b", b"c"))
-    found = _difference(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
-    assert found is not None
+    found = _found(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
     assert (found.differing, found.examples, found.largest) == (1, [2], None)
 
 
@@ -135,7 +134,6 @@ def test_text_can_be_compared(tmp_path: Path) -> None:
 def test_largest_difference_is_found_in_values_of_every_type(
     left: Any, right: Any, expected: Any, tmp_path: Path
 ) -> None:
-    found = _difference(tmp_path, _with(output=left), _with(output=right))
-    assert found is not None
+    found = _found(tmp_path, _with(output=left), _with(output=right))
     assert found.largest is not None
     assert (found.largest.index, found.largest.difference) == expected

@@ -14,7 +14,14 @@ from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.tasks.base import drop_padding
 from orbit_runner.train.inputs.distribute import own_batches
 from tests.support.batches import batches_of
-from tests.support.samples import Member, is_stored, members, sample_config
+from tests.support.samples import (
+    Member,
+    config_of_section,
+    is_stored,
+    members,
+    sample_config,
+    write_sample,
+)
 from tests.support.toy import run_and_resume
 
 _MEMBERS = [*members()]
@@ -37,18 +44,22 @@ def _rows(batch: Any) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("member", _SAME_IN_BOTH, ids=lambda member: member.name)
 def test_batches_have_the_examples_of_the_order(member: Member, tmp_path: Path) -> None:
-    config = sample_config(member, tmp_path / "data")
-    section = resolve_data_config(config.task.train_data, config.runtime)
-    order = config.data.training_examples(section, None).order
-    task = build_task(config, str(tmp_path / "run"))
-    evaluated = own_batches(adapt(task), config.runtime, config.task.validation_data)
-    rows = [row for batch in evaluated for row in _rows(drop_padding(task, batch)[0])]
-    numbers = {row: number for number, row in enumerate(rows)}
+    written = write_sample(member, tmp_path / "data")
+    for excluded in ([], [2, 5]):
+        config = config_of_section(member, written, train_data__exclude=str(excluded))
+        section = resolve_data_config(config.task.train_data, config.runtime)
+        order = config.data.training_examples(section, None).order
+        task = build_task(config, str(tmp_path / "run"))
+        evaluated = own_batches(adapt(task), config.runtime, config.task.validation_data)
+        rows = [row for batch in evaluated for row in _rows(drop_padding(task, batch)[0])]
+        numbers = {row: number for number, row in enumerate(rows)}
 
-    assert len(numbers) == len(rows) == order.size
-    for start in (0, 7):
-        for step, batch in enumerate(batches_of(config, start + 1, 2), start):
-            assert [numbers[row] for row in _rows(batch)] == order.rows(step).examples.tolist()
+        assert len(numbers) == len(rows) == order.size + len(excluded)
+        for start in (0, 7):
+            for step, batch in enumerate(batches_of(config, start + 1, 2), start):
+                found = [numbers[row] for row in _rows(batch)]
+                assert found == order.rows(step).examples.tolist()
+                assert not {*found} & {*excluded}
 
 
 @pytest.mark.slow

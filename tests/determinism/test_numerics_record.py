@@ -1,7 +1,6 @@
 """What affects the bits of the weights besides the config."""
 
 import os
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +16,7 @@ from orbit_runner.determinism.numerics_record import (
     describe_numerics,
     environment_of,
 )
+from tests.support.processes import printed_by
 
 VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS",
@@ -53,15 +53,7 @@ def elsewhere(code: str) -> list[str]:
         "from orbit_runner.determinism.numerics_record import describe_numerics\n"
         "found = describe_numerics(RuntimeConfig())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", setup + code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return printed_by(setup + code)
 
 
 def test_numerics_record_is_reproducible_and_has_only_strings() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.determinism.portable import VARIABLES
 from orbit_runner.determinism.portable_ops import use_portable_ops
+from tests.support.processes import printed_by
 
 _X = np.random.default_rng(1).uniform(0.1, 2.0, (4, 3, 5, 6)).astype(np.float32)
 _SCALE, _OFFSET = _X[0, 0, 0], _X[1, 0, 0]
@@ -142,12 +140,7 @@ def test_sizes_of_blocks_are_set_and_checked() -> None:
         "except found.SettingError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        env={**os.environ, **VARIABLES},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    first, second, error, *_ = done.stdout.splitlines()
+    first, second, error, *_ = printed_by(code, **VARIABLES)
     assert (first, second) == ("True False", "True")
     assert error.startswith("runtime.numerics: got 'portable', but this processor's L1 data cache")
     assert "48 KiB" in error

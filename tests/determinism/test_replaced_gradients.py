@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from orbit_runner.determinism.gradient_patches import (
     replace_frozen_gradient,
     replaced_gradients_scope,
 )
-from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
+from orbit_runner.tf_internals import disable_op_determinism
 from orbit_runner.train import gradients
 from tests.support.digits import digits_config
 from tests.support.toy import make_strategy
@@ -24,19 +24,8 @@ from tests.support.toy import make_strategy
 Function = Callable[[tf.Tensor], tf.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def restored_determinism() -> Iterator[None]:
-    was_enabled = is_op_determinism_enabled()
-    disable_op_determinism()
-    yield
-    if was_enabled:
-        tf.config.experimental.enable_op_determinism()
-    else:
-        disable_op_determinism()
-
-
 @pytest.fixture
-def deterministic_ops(restored_determinism: None) -> None:
+def deterministic_ops() -> None:
     tf.config.experimental.enable_op_determinism()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import tf_keras
 
 from orbit_runner.determinism.gradient_patches import WITH_XLA, replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope
-from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 
 _L = tf_keras.layers
 _VECTOR, _SEQUENCE, _IMAGE, _VOLUME = [6], [8, 4], [8, 8, 3], [4, 4, 4, 2]
@@ -153,12 +152,8 @@ def _self_attention(attention: Any) -> Callable[..., tf.Tensor]:
 
 
 @pytest.fixture(autouse=True)
-def deterministic_ops() -> Iterator[None]:
-    was_enabled = is_op_determinism_enabled()
+def deterministic_ops() -> None:
     tf.config.experimental.enable_op_determinism()
-    yield
-    if not was_enabled:
-        disable_op_determinism()
 
 
 def test_every_layer_of_keras_is_in_the_table() -> None:

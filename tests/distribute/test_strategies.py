@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -25,21 +23,8 @@ from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.digits import cnn_config
 from tests.support.problems import raises
+from tests.support.processes import printed_by
 from tests.support.toy import make_strategy, toy_config, toy_task
-
-
-def _elsewhere(code: str) -> Any:
-    """Runs code in a separate process, and returns its last line of output, parsed as JSON."""
-    setup = "import json, sys\nfrom orbit_runner.config.schema.runtime import RuntimeConfig\n"
-    done = subprocess.run(
-        [sys.executable, "-c", setup + code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -105,7 +90,9 @@ def test_more_virtual_devices_than_already_created_are_rejected() -> None:
 
 @pytest.mark.slow
 def test_new_process_gets_the_configured_virtual_devices_and_threads() -> None:
-    found = _elsewhere("""
+    lines = printed_by("""
+import json
+from orbit_runner.config.schema.runtime import RuntimeConfig
 runtime = RuntimeConfig(num_virtual_devices=3, intra_op_threads=3, inter_op_threads=2)
 import tensorflow as tf
 from orbit_runner.determinism.numerics import configure_numerics
@@ -117,7 +104,7 @@ print(json.dumps([strategy.num_replicas_in_sync, len(tf.config.list_logical_devi
     tf.config.threading.get_intra_op_parallelism_threads(),
     tf.config.threading.get_inter_op_parallelism_threads()]))
 """)
-    assert found == [3, 3, 3, 2]
+    assert json.loads(lines[-1]) == [3, 3, 3, 2]
 
 
 @pytest.mark.parametrize("kind", ["intra_op", "inter_op"])
@@ -138,17 +125,6 @@ def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.M
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     prepare_environment(RuntimeConfig())
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
-
-
-def test_preparing_the_environment_does_not_import_tensorflow() -> None:
-    assert (
-        _elsewhere("""
-from orbit_runner.distribute.tf_environment import prepare_environment
-prepare_environment(RuntimeConfig())
-print(json.dumps(sorted(m for m in sys.modules if m.split(".")[0] in ("tensorflow", "tf_keras"))))
-""")
-        == []
-    )
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,6 @@ def test_launcher_gives_up_after_the_maximum_number_of_restarts(start: Start) ->
     assert len([note for note in launch.notes if "restarting all members" in note]) == 2
 
 
-def test_lost_member_ends_the_launch_when_no_restarts_are_allowed(start: Start) -> None:
-    launch = start({"worker 0": ["exit(138)"], "worker 1": ["save_when_asked()"]}, restarts=0,
-                   settle=0.3)  # fmt: skip
-    assert launch.end() == 138
-    assert len(launch.lives("worker 0")) == 1
-
-
 def test_exit_code_is_that_of_the_failure_behind_the_loss(start: Start) -> None:
     # A member that fails notifies the others before its process has ended.
     launch = start(

@@ -1,5 +1,6 @@
 """Only one process at a time trains in a directory: real processes, real kills."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -20,17 +21,10 @@ from orbit_runner.run_directory import run_lock
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.utils.files import create_directory, write_atomically
 from tests.support.problems import raises
+from tests.support.run_directories import HOLD, lock_holder
 
 Holder = Callable[[Path], "subprocess.Popen[str]"]
 
-HOLD = """\
-import sys
-from orbit_runner.run_directory.run_lock import RunLock
-RunLock(sys.argv[1]).acquire()
-assert "tensorflow" not in sys.modules
-print("held", flush=True)
-sys.stdin.read()
-"""
 TRY = """\
 import sys
 from orbit_runner.errors import RunnerError
@@ -46,24 +40,8 @@ except RunnerError as error:
 @pytest.fixture
 def holder() -> Iterator[Holder]:
     """Starts a process that holds the lock of a directory until its input ends."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(folder: Path) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with contextlib.ExitStack() as stack:
+        yield lambda folder: stack.enter_context(lock_holder(folder))
 
 
 def attempt(folder: Path) -> "subprocess.CompletedProcess[str]":

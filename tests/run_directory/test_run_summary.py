@@ -3,37 +3,12 @@
 import json
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.run_directory.run_summary import find_runs, read_summaries, read_summary
-from tests.support.run_directories import write_best, write_run
-
-HOLD = """\
-import sys
-from orbit_runner.run_directory.run_lock import RunLock
-RunLock(sys.argv[1]).acquire()
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A process that trains in `tmp_path / 'a'`, as far as the lock tells."""
-    write_run(tmp_path / "a", outcome=None)
-    command = [sys.executable, "-c", HOLD, str(tmp_path / "a")]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
+from tests.support.run_directories import lock_holder, write_best, write_run
 
 
 @pytest.mark.parametrize(
@@ -65,13 +40,11 @@ def test_status_follows_from_the_outcome(
     assert (summary.status, summary.reason) == (status, reason)
 
 
-def test_run_is_running_while_a_process_holds_its_lock(
-    tmp_path: Path, running: "subprocess.Popen[str]"
-) -> None:
-    assert read_summary(tmp_path / "a").status == "running"
-    running.kill()
-    running.wait()
-    assert read_summary(tmp_path / "a").status == "lost"
+def test_run_is_running_while_a_process_holds_its_lock(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", outcome=None)
+    with lock_holder(run):
+        assert read_summary(run).status == "running"
+    assert read_summary(run).status == "lost"
 
 
 @pytest.mark.parametrize(("seconds_ago", "status"), [(60.0, "running"), (7200.0, "lost")])

@@ -1,7 +1,7 @@
 """Exported models give the same answers as the trained ones, under every strategy."""
 
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from orbit_runner.serving.export import export_signatures
 from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.loader import load_scope
 from orbit_runner.utils.variables import variable_name
-from tests.support.digits import _BASE, digits_config
+from tests.support.damage import DATA, flip
+from tests.support.digits import _BASE, digits_config, resnet_config
 from tests.support.exported import ask_elsewhere
 from tests.support.problems import raises
 from tests.support.toy import Notes, config_of, run, toy_config
@@ -31,13 +32,6 @@ BEST: dict[str, Any] = {
     "trainer__best_checkpoint_export_subdir": "best",
     "trainer__best_checkpoint_eval_metric": "accuracy",
 }
-
-
-def resnet_config(**changes: Any) -> ExperimentConfig:
-    """A network with batch norm, whose moving averages each replica keeps separately."""
-    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
-    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8, "trainer.train_steps": 4}
-    return config_of(base, **changes)
 
 
 def exported(
@@ -77,13 +71,15 @@ def check(folder: Path, expected: np.ndarray, atol: float = 1e-5) -> None:
 def test_exports_match_plain_and_mirrored_models_in_a_tensorflow_only_process(
     tmp_path: Path,
 ) -> None:
+    # Each replica keeps moving averages of its own.
+    config = resnet_config(trainer__train_steps=4)
     questions: list[Any] = []
     expected = []
     for strategy in ("off", "one_device", "mirrored2"):
-        model, _ = run(resnet_config(), tmp_path / strategy, "train", strategy)
+        model, _ = run(config, tmp_path / strategy, "train", strategy)
         expected += [logits(model)] * 2
         weights = weights_fingerprint(model)
-        folder = exported(resnet_config(), tmp_path / strategy, tmp_path / f"export_{strategy}")
+        folder = exported(config, tmp_path / strategy, tmp_path / f"export_{strategy}")
         assert folder.name == "4"
         record = json.loads((folder / "assets.extra" / "export.json").read_text())
         assert (record["fingerprint"], record["step"]) == (weights, 4)
@@ -271,36 +267,21 @@ def test_checkpoint_is_chosen_by_step_or_path(asked: str | None, step: int, thre
     assert record.step == step
 
 
-@pytest.fixture
-def damage(three: Path) -> Any:
-    """Flips a bit of the checkpoint of a step, and undoes that."""
-    kept: dict[Path, bytes] = {}
-
-    def flip(step: int) -> None:
-        path = three / "checkpoints" / f"ckpt-{step}.data-00000-of-00001"
-        kept[path] = path.read_bytes()
-        path.write_bytes(bytes([kept[path][0] ^ 1]) + kept[path][1:])
-
-    yield flip
-    for path, content in kept.items():
-        path.write_bytes(content)
-
-
 @pytest.mark.slow
-def test_damaged_checkpoint_is_skipped_unless_requested(
-    three: Path, damage: Callable[[int], None]
-) -> None:
-    damage(30)
+def test_damaged_checkpoint_is_skipped_unless_requested(three: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(three, tmp_path / "run"))
+    newest, *others = (folder / "checkpoints" / f"ckpt-{step}.{DATA}" for step in (30, 20, 10))
+    flip(newest)
     notes: list[str] = []
-    assert choose_checkpoint(three, None, "", notes.append).place.step == 20
+    assert choose_checkpoint(folder, None, "", notes.append).place.step == 20
     (note,) = notes
     assert "checkpoints/ckpt-30 is damaged and ignored" in note
     with raises("damaged-checkpoint", "--checkpoint"):
-        choose_checkpoint(three, "30", "", notes.append)
-    damage(10)
-    damage(20)
+        choose_checkpoint(folder, "30", "", notes.append)
+    for path in others:
+        flip(path)
     with raises("damaged-checkpoint", "RUN"):
-        choose_checkpoint(three, None, "", notes.append)
+        choose_checkpoint(folder, None, "", notes.append)
 
 
 def test_export_of_a_checkpoint_of_another_model_is_rejected(three: Path, tmp_path: Path) -> None:

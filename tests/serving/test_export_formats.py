@@ -32,11 +32,11 @@ from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import make_serving
-from tests.support.digits import _BASE, cnn_config, digits_config
+from tests.support.digits import cnn_config, digits_config, resnet_config
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
 from tests.support.problems import raises
-from tests.support.toy import config_of, run
+from tests.support.toy import run
 
 LITERT = ("litert", "litert_float16", "litert_int8")
 TEST: Any = load_digits(split="test").arrays
@@ -148,9 +148,7 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(
 def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(
     cnn: Trained, tmp_path: Path
 ) -> None:
-    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
-    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8, "trainer.train_steps": 3}
-    resnet = Trained(config_of(base), tmp_path / "resnet")
+    resnet = Trained(resnet_config(trainer__train_steps=3), tmp_path / "resnet")
     paths, expected = [], []
     for one in (cnn, resnet):
         (record,) = one.export(tmp_path / f"to{len(paths)}", "keras")
@@ -162,31 +160,6 @@ def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(
     assert "orbit_runner" not in modules
     for logits, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_onnx_file_answers_like_the_model(cnn: Trained, tmp_path: Path) -> None:
-    pytest.importorskip("tf2onnx", reason="the extra onnx is not installed")
-    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    (record,) = cnn.export(tmp_path / "to", "onnx")
-
-    session = onnxruntime.InferenceSession(str(Path(record["path"]) / "model.onnx"))
-    (logits,) = session.run(["logits"], {"image": IMAGES})
-
-    np.testing.assert_allclose(logits, cnn.logits, rtol=1e-4, atol=1e-4)
-    assert record["inputs"] == {"image": "uint8 [?, 8, 8, 1]"}
-
-
-@pytest.mark.slow
-def test_two_exports_of_a_run_are_the_same_files(cnn: Trained, tmp_path: Path) -> None:
-    formats = ("litert_int8", "keras")
-    digests = [
-        [one["sha256"] for one in cnn.export(tmp_path / name, *formats)] for name in ("a", "b")
-    ]
-
-    assert digests[0] == digests[1]
-    averaged = cnn.export(tmp_path / "c", *formats, weights=AVERAGE)
-    assert all(a != one["sha256"] for a, one in zip(digests[0], averaged, strict=True))
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,7 @@ def faulty_config(**changes: Any) -> ExperimentConfig:
 
 def first_bad_step(config: ExperimentConfig, model_dir: Path, strategy: str) -> int:
     """Returns the first step that is not finite, by looking at each step from the first on."""
-    task = TASKS.get(config.task.name).load()(config.task)
-    run = session_of(config, model_dir, make_strategy(strategy), task=task)
+    run = session_of(config, model_dir, make_strategy(strategy))
     assert run.trainer is not None
     run.checkpoints.restore_or_initialize(run.task)
     with run.strategy.scope():
@@ -143,6 +143,12 @@ def _diverged(config: ExperimentConfig, directory: Path, **arguments: Any) -> Di
     return caught.value
 
 
+def _search(directory: Path, examine: Callable[[Any, BadStep], None]) -> ExamineBadStep:
+    divergence = read_divergence(directory / "metrics.jsonl")
+    assert divergence is not None
+    return ExamineBadStep(divergence, examine)
+
+
 def _find(
     config: ExperimentConfig,
     directory: Path,
@@ -150,10 +156,8 @@ def _find(
     examines: bool = True,
     callbacks: tuple[Callback, ...] = (),
     **arguments: Any,
-) -> tuple[BadStep | None, list[Examination]]:
+) -> tuple[BadStep, list[Examination]]:
     """Returns the bad step of a run that diverged, and its examination."""
-    divergence = read_divergence(directory / "metrics.jsonl")
-    assert divergence is not None
     steps: list[BadStep] = []
     examined: list[Examination] = []
 
@@ -162,10 +166,10 @@ def _find(
         if examines:
             examined.append(examine_step(session))
 
-    search = ExamineBadStep(divergence, examine)
     with pytest.raises(StepExamined):
-        run(config, directory, callbacks=[*callbacks, search], **arguments)
-    return next(iter(steps), None), examined
+        run(config, directory, callbacks=[*callbacks, _search(directory, examine)], **arguments)
+    (found,) = steps
+    return found, examined
 
 
 @pytest.mark.slow
@@ -191,7 +195,6 @@ def test_step_is_found_and_its_interval_is_named(fault: str, strategy: str, tmp_
     assert (event["event"], event["step"]) == ("diverged", error.step)
 
     found, (examination,) = _find(config, tmp_path / "a", strategy=strategy)
-    assert found is not None
     assert found.step == examination.step == step
     assert "the loss is " in str(found)
     assert not examination.is_finite
@@ -221,7 +224,6 @@ def test_step_layer_and_example_are_found(
     )
     _diverged(config, tmp_path, mode="train", strategy=strategy)
     found, (examination,) = _find(config, tmp_path, mode="train", strategy=strategy)
-    assert found is not None
     assert examination.first_bad is not None
     assert examination.first_bad.layer == _LAYERS[fault]
     if fault == "rate":  # The first update is finite, but the outputs after it overflow.
@@ -247,7 +249,6 @@ def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Pat
     step = first_bad_step(config, tmp_path / "steps", strategy)
     _diverged(config, tmp_path / "a", strategy=strategy)
     found, _ = _find(config, tmp_path / "a", strategy=strategy)
-    assert found is not None
     assert found.step == step > 2
 
 
@@ -257,7 +258,6 @@ def test_step_is_found_under_logical_replicas(strategy: str, tmp_path: Path) -> 
     config = faulty_config(runtime__logical_replicas=2)
     _diverged(config, tmp_path, strategy=strategy)
     found, _ = _find(config, tmp_path, strategy=strategy, examines=False)
-    assert found is not None
     assert found.step == 626
 
 
@@ -272,7 +272,7 @@ def test_weights_that_are_not_finite_with_a_finite_loss(tmp_path: Path) -> None:
     assert "one of steps 11 to 15" in str(error)
     found, (examination,) = _find(config, tmp_path)
     assert str(found).endswith("w/kernel: 3 of 3 values are not finite")
-    assert (found.step if found else 0) == examination.step == 13
+    assert found.step == examination.step == 13
 
 
 @pytest.mark.slow
@@ -286,7 +286,6 @@ def test_slots_that_are_not_finite(tmp_path: Path) -> None:
     error = _diverged(config, tmp_path)
     assert error.step == 750
     found, _ = _find(config, tmp_path)
-    assert found is not None
     assert found.step == 626
     assert np.isfinite(found.loss)
 
@@ -303,7 +302,6 @@ def test_exact_step_of_a_loss_above_its_bound(strategy: str, tmp_path: Path) -> 
     assert "not finite" not in str(error)
 
     found, (examination,) = _find(config, tmp_path, strategy=strategy)
-    assert found is not None
     assert (found.step, examination.step) == (626, 626)
     assert found.loss > 1e4
     assert examination.is_finite
@@ -320,7 +318,7 @@ def test_initial_weights_that_are_not_finite(trials: int, tmp_path: Path) -> Non
         assert "--find" in str(error)
     found, (examination,) = _find(config, tmp_path)
     assert str(found) == "w/kernel: 1 of 3 values are not finite"
-    assert (found.step if found else 1, examination.step) == (0, 1)
+    assert (found.step, examination.step) == (0, 1)
 
 
 @pytest.mark.slow
@@ -332,7 +330,6 @@ def test_step_after_recoveries_has_their_order_of_examples(tmp_path: Path) -> No
     assert divergence is not None
     assert divergence.recoveries == 1
     found, _ = _find(config, tmp_path)
-    assert found is not None
     assert found.step == 626
 
 
@@ -346,7 +343,8 @@ def test_weights_that_a_callback_changed_are_not_found(tmp_path: Path) -> None:
 
     config = faulty_config(task__fault="none")
     _diverged(config, tmp_path, callbacks=[Breaks()])
-    assert _find(config, tmp_path) == (None, [])
+    with pytest.raises(StepExamined):
+        run(config, tmp_path, callbacks=[_search(tmp_path, lambda *_: pytest.fail("found"))])
 
 
 @pytest.mark.slow
@@ -372,9 +370,7 @@ def test_search_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         signal.raise_signal(signal.SIGTERM)
         return isqrt(number)
 
-    divergence = read_divergence(tmp_path / "metrics.jsonl")
-    assert divergence is not None
-    search = ExamineBadStep(divergence, lambda session, step: None)
+    search = _search(tmp_path, lambda session, step: None)
     with monkeypatch.context() as patch:
         patch.setattr(module.math, "isqrt", interrupted)
         with pytest.raises(Interrupted):

@@ -15,14 +15,7 @@ from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.adapter import adapt
 from tests.support.batches import batches_of
 from tests.support.digits import digits_config
-from tests.support.images import write_folder
-from tests.support.keras_models import keras_config
 from tests.support.problems import raises
-from tests.support.ratings import ratings_config, write_100k
-from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.tfrecords import write_set
-from tests.support.translations import translation_config
-from tests.support.translations import write_set as write_sentences
 
 _WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime__num_workers": 2}
 
@@ -52,118 +45,6 @@ def test_digits() -> None:
     for rows, (_, labels) in zip(steps, batches_of(config, 9, 4), strict=True):
         assert [row["label"] for row in rows] == labels.tolist()
     assert make_task(config, None).num_examples(config.task.train_data) == 1438 - 802
-
-
-@pytest.mark.slow
-def test_records_by_file_and_number(tmp_path: Path) -> None:
-    write_set(tmp_path)
-    config = digits_config(
-        task__train_data__source="tfrecord",
-        task__train_data__data_dir=str(tmp_path),
-        task__train_data__input_path="train-*",
-        task__train_data__global_batch_size=12,
-        task__train_data__shuffle_buffer_size=20,
-        task__model__num_classes=300,
-        **_WORKERS,
-    )
-    config = excluding(config, ["train-00:3", f"{tmp_path}/train-03:7", 200])
-
-    steps = examples_of(config, 1, 30)
-
-    # Labels are numbers of records, counted through all files.
-    for rows, (_, labels) in zip(steps, batches_of(config, 1, 30), strict=True):
-        assert [row["example"] for row in rows] == labels.tolist()
-    first_epoch = [row["example"] for rows in steps for row in rows if row["epoch"] == 1]
-    assert sorted({*range(270)} - {*first_epoch}) == [3, 78, 200]
-
-
-@pytest.mark.slow
-def test_image_files_by_path(tmp_path: Path) -> None:
-    paths = write_folder(tmp_path, {"cat": 9, "dog": 8})
-    config = digits_config(
-        task__train_data__source="image_folder",
-        task__train_data__data_dir=str(tmp_path),
-        task__train_data__global_batch_size=8,
-        task__model__input_size=[16, 16, 3],
-        **_WORKERS,
-    )
-    left_out = [str(paths[2]), f"dog/{paths[-1].relative_to(tmp_path / 'dog')}"]
-    config = excluding(config, left_out)
-
-    steps = examples_of(config, 1, 4)
-
-    for rows, (_, labels) in zip(steps, batches_of(config, 1, 4), strict=True):
-        assert [row["label"] for row in rows] == labels.tolist()
-    files = {row["file"] for rows in steps for row in rows}
-    assert {str(path) for path in paths} - files == {str(paths[2]), str(paths[-1])}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "batching",
-    [{"batch_tokens": 256}, {"global_batch_size": 8}],
-)
-def test_lines_of_text(batching: dict[str, int], tmp_path: Path) -> None:
-    changes = {f"task__train_data__{name}": value for name, value in batching.items()}
-    changes |= {} if "batch_tokens" in batching else {"task__train_data__batch_tokens": 0}
-    config = translation_config(write_sentences(tmp_path), **changes, **_WORKERS)
-    config = excluding(config, ["train.en.gz:5", "train.de.gz:5", "train.de.gz:77"])
-
-    steps = examples_of(config, 1, 30)
-
-    for rows, (features, _) in zip(steps, batches_of(config, 1, 30), strict=True):
-        lengths = [0 if row["example"] is None else row["tokens"][0] for row in rows]
-        assert (features["inputs"] > 0).sum(axis=1).tolist() == lengths
-    examples = {row["example"] for rows in steps for row in rows if row["epoch"] == 1}
-    assert sorted({*range(200)} - examples) == [4, 76]
-
-
-@pytest.mark.slow
-def test_choices_of_users(tmp_path: Path) -> None:
-    write_100k(tmp_path)
-    config = ratings_config(
-        task__train_data__source="movielens",
-        task__train_data__data_dir=str(tmp_path),
-        **_WORKERS,
-    )
-    row = next(row for row in examples_of(config, 3, 1)[0] if row["label"])
-    pair = f"{row['user']}/{row['item']}"
-    config = excluding(config, [pair])
-
-    steps = examples_of(config, 1, 5)
-
-    for rows, (features, labels) in zip(steps, batches_of(config, 1, 5), strict=True):
-        # The published ids are ten times one plus the number of the user or the item.
-        assert [row["user"] for row in rows] == (10 * features["user"] + 10).tolist()
-        assert [row["item"] for row in rows] == (10 * features["item"] + 10).tolist()
-        assert [row["label"] for row in rows] == labels.tolist()
-    assert TrainingOrder(config, None).excluded_examples().tolist() == [row["example"]]
-    assert TrainingOrder(config, None).occurrences(row["example"], 10_000) == []
-
-
-def test_arrays_of_keras_models() -> None:
-    config = excluding(keras_config(**_WORKERS), [3, 5])
-
-    steps = examples_of(config, 1, 8)
-
-    for rows, (_, labels) in zip(steps, batches_of(config, 1, 8), strict=True):
-        assert [row["label"] for row in rows] == labels.tolist()
-    assert not {3, 5} & {row["example"] for rows in steps for row in rows}
-
-
-def test_rows_of_tables(tmp_path: Path) -> None:
-    config = excluding(
-        table_config(write_csv(tmp_path / "rows.csv", make_rows()), **_WORKERS), [0, 4]
-    )
-
-    steps = examples_of(config, 1, 8)
-
-    task = make_task(config, None)
-    for rows, (_, targets) in zip(steps, batches_of(config, 1, 8), strict=True):
-        classes = task.fitted.classes["y"]
-        expected = [classes[number] for number in targets["y"].tolist()]
-        assert [row["targets"]["y"] for row in rows] == expected
-    assert not {0, 4} & {row["example"] for rows in steps for row in rows}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from orbit_runner.step.examples import TrainingOrder
 from tests.support.array_records import write_array_file
 from tests.support.batches import batches_of
 from tests.support.digits import digits_config
-from tests.support.images import write_folder, write_listed, write_records
+from tests.support.images import write_folder, write_records
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.translations import translation_config, write_set
@@ -78,31 +78,6 @@ def test_records_of_images(source: str, tmp_path: Path) -> None:
     assert examples.find(f"{paths[1]}:4") == 74
     with raises("unknown-example", "--example"):
         examples.find("train-00003-of-00004:64")
-
-
-@pytest.mark.slow
-def test_listed_images(tmp_path: Path) -> None:
-    labels = write_listed(tmp_path / "set", {"cat": 9, "dog": 8})
-    config = digits_config(
-        task__train_data__source="image_csv",
-        task__train_data__data_dir=str(labels.parent),
-        task__train_data__input_path="images",
-        task__train_data__labels_file=labels.name,
-        task__split={"column": "part"},
-        task__train_data__global_batch_size=8,
-        task__model__input_size=[16, 16, 3],
-        **_WORKERS,
-    )
-    lines = [line.split(",") for line in labels.read_text().splitlines() if "train" in line]
-    examples = TrainingOrder(config, None).examples()
-    assert examples is not None
-    for step, (_, classes) in enumerate(batches_of(config, 2, 4), 2):
-        rows = _rows(config, step)
-        assert [row["label"] for row in rows] == classes.tolist()
-        for row in rows:
-            file, kind, *_ = lines[row["example"]]
-            assert (row["file"], row["class"]) == (str(labels.parent / "images" / file), kind)
-            assert examples.find(file) == row["example"]
 
 
 def _folder_config(folder: Path, **changes: Any) -> ExperimentConfig:

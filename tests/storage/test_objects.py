@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,6 +13,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.storage.objects import ObjectStore
 from orbit_runner.storage.staging import localize
 from tests.support.problems import raises
+from tests.support.processes import printed_by
 
 from .conftest import Proxy
 
@@ -124,6 +124,4 @@ def test_local_paths_do_not_import_fsspec() -> None:
         "sys.exit('fsspec' in sys.modules or 'tensorflow' in sys.modules)\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
-
-    assert done.returncode == 0, done.stderr.decode()
+    printed_by(code)

@@ -30,6 +30,13 @@ def digits_config(**changes: Any) -> ExperimentConfig:
     return config_of(_BASE, **changes)
 
 
+def resnet_config(**changes: Any) -> ExperimentConfig:
+    """Returns the config of a residual network with batch norm."""
+    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
+    network = {"task.model.name": "resnet_cifar", "task.model.depth": 8}
+    return config_of({**base, **network}, **changes)
+
+
 def cnn_config(**changes: Any) -> ExperimentConfig:
     """Returns the config of a small convolutional network with augmentation."""
     base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}

@@ -166,3 +166,13 @@ def lines() -> configs.MultiTaskExperimentConfig:
         ),
         trainer=configs.MultiTaskTrainerConfig(**trainer_settings()),
     )
+
+
+@exp_factory.register_config_factory("my_line_on_two")
+def line_on_two() -> configs.MultiEvalExperimentConfig:
+    """Returns one task that is evaluated on two others."""
+    return configs.MultiEvalExperimentConfig(
+        task=LineConfig(),
+        trainer=cfg.TrainerConfig(**trainer_settings()),
+        eval_tasks=(routine("up", slope=1.0), routine("down", slope=-1.0, gathers=True)),
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,29 @@ def write_run(
         )
     )
     return path
+
+
+HOLD = """\
+import sys
+from orbit_runner.run_directory.run_lock import RunLock
+RunLock(sys.argv[1]).acquire()
+assert "tensorflow" not in sys.modules
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def lock_holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Starts a process that has the lock of a directory until its input ends."""
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
 @contextlib.contextmanager

@@ -138,8 +138,10 @@ def _write_idx(folder: Path) -> Settings:
 def _write_cifar10(folder: Path) -> Settings:
     records = np.random.default_rng(1).integers(256, size=(SIZE, 3073)).astype(np.uint8)
     records[:, 0] = np.arange(SIZE) % 10
-    (folder / "batch.bin").write_bytes(records.tobytes())
-    return {"data_dir": folder, "input_path": "batch.bin"}
+    for number, part in enumerate(np.split(records, 5), start=1):
+        (folder / f"data_batch_{number}.bin").write_bytes(part.tobytes())
+    (folder / "test_batch.bin").write_bytes(records.tobytes())
+    return {"data_dir": folder}
 
 
 def _write_tfrecords(folder: Path) -> Settings:

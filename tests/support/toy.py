@@ -255,9 +255,12 @@ def session_of(
     resume: str = "same",
 ) -> Run:
     configure_numerics(config.runtime)
+    if task is None:
+        with strategy.scope():
+            task = TASKS.get(config.task.name).load()(config.task)
     return build_run(
         config,
-        task or toy_task(config),
+        task,
         strategy,
         model_dir,
         trains=True,

@@ -5,14 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.registry import TASKS
-from orbit_runner.train.run import Run
-from tests.support.digits import _BASE
-from tests.support.toy import config_of, make_strategy, run, session_of
+from tests.support.digits import resnet_config
+from tests.support.toy import make_strategy, run, session_of
 
 _STRATEGIES = ["one_device", "mirrored2", "mirrored4"]
 _OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -24,20 +21,11 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
 
 def _resnet(optimizer: str = "momentum", **changes: Any) -> ExperimentConfig:
     """A residual network with batch norm, an average of the weights and dropout."""
-    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
-    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8}
-    base |= {"task.model.dropout_rate": 0.2, "trainer.validation_interval": 100}
     prefix = "trainer__optimizer_config__optimizer__"
     chosen = {f"{prefix}{key}": value for key, value in _OPTIMIZERS[optimizer].items()}
     average = {"trainer__optimizer_config__ema__average_decay": 0.9}
-    return config_of(base, **{"trainer__train_steps": 4, **chosen, **average, **changes})
-
-
-def _session(config: ExperimentConfig, folder: Path, strategy: str) -> Run:
-    made = make_strategy(strategy)
-    with made.scope():
-        task = TASKS.get(config.task.name).load()(config.task)
-    return session_of(config, folder, made, task=task)
+    short = {"trainer__train_steps": 4, "trainer__validation_interval": 100}
+    return resnet_config(task__model__dropout_rate=0.2, **short, **chosen, **average, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +52,7 @@ def test_everything_is_restored_under_another_strategy(
     frm: str, to: str, optimizer: str, saved: Any, tmp_path: Path
 ) -> None:
     before = CheckpointContent(saved(optimizer, frm) / "checkpoints" / "ckpt-4")
-    session = _session(_resnet(optimizer), saved(optimizer, frm), to)
+    session = session_of(_resnet(optimizer), saved(optimizer, frm), make_strategy(to))
     session.restore_or_initialize()
     assert session.step == 4
     assert weights_fingerprint(session.state.model) == before.summary().weights
@@ -93,24 +81,3 @@ def test_replicas_have_identical_moving_averages(strategy: str, tmp_path: Path) 
         assert average.numpy().tobytes() == first.tobytes()
         start = np.zeros_like(first) if "mean" in average.name else np.ones_like(first)
         assert not np.array_equal(first, start)
-
-
-@pytest.mark.slow
-def test_batch_norm_moving_average_is_the_mean_over_replicas(tmp_path: Path) -> None:
-    """Batch norm's averages after one step, computed from the two halves of the batch."""
-    config = _resnet(trainer__train_steps=1, task__model__dropout_rate=0.0)
-    session = _session(config, tmp_path / "model", "one_device")
-    inputs = next(iter(session.trainer._make_dataset(0)))[0]
-    model = session.state.model
-    convolved = model.get_layer("stem_conv")(_before(model, "stem_conv", inputs))
-    halves = [tf.reduce_mean(half, [0, 1, 2]) for half in tf.split(convolved, 2)]
-    expected = 0.1 * (halves[0] + halves[1]) / 2
-    trained, _ = run(config, tmp_path / "run", "train", "mirrored2")
-    (found,) = (v for v in trained.variables if v.name.startswith("stem_conv_bn/moving_mean"))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-6)
-
-
-def _before(model: Any, name: str, inputs: tf.Tensor) -> tf.Tensor:
-    import tf_keras
-
-    return tf_keras.Model(model.inputs, model.get_layer(name).input)(inputs)

@@ -110,16 +110,6 @@ def test_loops_end_at_records_only_if_a_callback_needs_it(
     assert not taken
 
 
-def test_callbacks_can_be_named_in_the_config(tmp_path: Path) -> None:
-    entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
-    config = _in_config(f"{HERE}.OnlyLoops", entry)
-    assert config.callbacks[0].class_name == f"{HERE}.OnlyLoops"
-    notes = Notes()
-    run(config, tmp_path, notes=notes)
-    assert [step for step, _ in notes.evaluations] == [5, 10]
-    assert "stopped early at step 10: enough at step 10" in notes.notes[0]
-
-
 @pytest.mark.parametrize("mode", ["train", "train_and_eval"])
 def test_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: Path) -> None:
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 3, "event": "log"}}

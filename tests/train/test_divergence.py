@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -78,20 +77,3 @@ def test_metric_that_is_nan_by_its_definition(tmp_path: Path) -> None:
     run(config, tmp_path, notes=notes)
     (text,) = _warnings(notes)
     assert text.endswith("is not finite: nan_without_class is nan")
-
-
-@pytest.mark.slow
-def test_such_an_evaluation_is_neither_the_best_nor_an_improvement(tmp_path: Path) -> None:
-    notes = Notes()
-    config = _config(
-        trainer__train_steps=40,
-        trainer__best_checkpoint_export_subdir="best",
-        trainer__best_checkpoint_eval_metric="validation_loss",
-        trainer__best_checkpoint_metric_comp="lower",
-        trainer__early_stopping="{metric: validation_loss, metric_comp: lower, patience: 2}",
-    )
-    run(config, tmp_path, notes=notes)
-    assert not (tmp_path / "best" / "info.json").exists()
-    assert any("stopped early at step 20" in text for text in notes.notes)
-    evaluated = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [e["validation_loss"] for e in evaluated if e["split"] == "validation"] == [None, None]

@@ -47,18 +47,15 @@ def test_training_names_its_batch_and_what_to_try() -> None:
     assert second.startswith("try a smaller batch, or a larger trainer.gradient_accumulation_steps")
 
 
-def test_evaluation_names_its_own_batch() -> None:
-    error = _reported(toy_config(), VALIDATION_DATA)
-    assert error.path == _EVAL
-    assert error.reason.endswith("\ntry a smaller batch")
-
-
-def test_batches_by_tokens_name_their_setting(tmp_path: Path) -> None:
-    config = translation_config(tmp_path)
-    error = _reported(config)
+def test_evaluation_and_batches_by_tokens_name_their_own_setting(tmp_path: Path) -> None:
+    tokens = translation_config(tmp_path)
+    for config in (toy_config(), tokens):
+        error = _reported(config, VALIDATION_DATA)
+        assert error.path == _EVAL
+        assert error.reason.endswith("\ntry a smaller batch")
+    error = _reported(tokens)
     assert error.path == "task.train_data.batch_tokens"
     assert error.reason.startswith("got 256: out of memory: OOM")
-    assert _reported(config, VALIDATION_DATA).path == _EVAL
 
 
 @pytest.mark.parametrize(

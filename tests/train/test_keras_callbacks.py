@@ -533,43 +533,6 @@ def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path: Path) -
 # Exactness.
 
 
-class Run:
-    """The callbacks of a run, and what they did."""
-
-    def __init__(self, package: Any, folder: Path, *, evaluates: bool) -> None:
-        self.package = package
-        self.folder = folder
-        self.evaluates = evaluates
-        self.history: Any = None
-        self.events: Any = None
-        self.rates: list[float] = []
-
-    def start(self, kill_at: int = 0) -> Any:
-        package = self.package
-        prefix = "val_" if self.evaluates else ""
-        self.history = package.callbacks.History()
-        values = [5.0, 4.0, 4.5, float("nan"), 3.0, float("inf")]
-        self.events = scripted(package, values, f"{prefix}script")
-        monitor = f"{prefix}script"
-        early = package.callbacks.EarlyStopping(
-            monitor, mode="min", patience=3, restore_best_weights=True
-        )
-        given = [
-            package.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
-            self.events,
-            package.callbacks.ReduceLROnPlateau(monitor, 0.5, patience=1, mode="min"),
-            package.callbacks.ReduceLROnPlateau("loss", 0.7, patience=1, min_delta=0.2),
-            early,
-            self.history,
-        ]
-        self.folder.mkdir(exist_ok=True)
-        result = train(
-            package, self.folder / "run", given, kill_at=kill_at, evaluates=self.evaluates
-        )
-        self.rates = self.history.history["learning_rate" if package is keras else "lr"]
-        return result
-
-
 def kill_and_resume(make: Callable[[int], Any], steps: Sequence[int]) -> Any:
     """Starts a run, kills it at each of some steps, and returns the result of the last start."""
     for step in steps:
@@ -584,23 +547,38 @@ def kill_and_resume(make: Callable[[int], Any], steps: Sequence[int]) -> Any:
 def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(
     package: Any, evaluates: bool, tmp_path: Path
 ) -> None:
-    whole = Run(package, tmp_path / "whole", evaluates=evaluates)
-    parts = Run(package, tmp_path / "parts", evaluates=evaluates)
-    expected = whole.start()
-    found = kill_and_resume(parts.start, [3, 5, 7, 10, 14, 17])
+    monitor = "val_script" if evaluates else "script"
+
+    def start(kill_at: int, folder: str = "parts") -> tuple[Any, Any, Any]:
+        callbacks = package.callbacks
+        history = callbacks.History()
+        script = scripted(package, [5.0, 4.0, 4.5, float("nan"), 3.0, float("inf")], monitor)
+        given = [
+            callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+            script,
+            callbacks.ReduceLROnPlateau(monitor, 0.5, patience=1, mode="min"),
+            callbacks.ReduceLROnPlateau("loss", 0.7, patience=1, min_delta=0.2),
+            callbacks.EarlyStopping(monitor, mode="min", patience=3, restore_best_weights=True),
+            history,
+        ]
+        run_folder = tmp_path / folder
+        result = train(package, run_folder, given, kill_at=kill_at, evaluates=evaluates)
+        return result, history, script
+
+    expected, whole, _ = start(0, "whole")
+    found, parts, script = kill_and_resume(start, [3, 5, 7, 10, 14, 17])
     assert found.step == expected.step == 6 * STEPS
     assert found.weights == expected.weights
     assert found.metrics == expected.metrics
-    assert repr(parts.history.history) == repr(whole.history.history)  # It has NaN.
-    assert parts.history.epoch == [*range(6)]
-    assert len(set(whole.rates)) == 6
-    ends = [event for event in parts.events.events if event[0] == "on_epoch_end"]
-    assert len(ends) == 6
+    assert repr(parts.history) == repr(whole.history)  # It has NaN.
+    assert parts.epoch == [*range(6)]
+    assert len(set(whole.history["learning_rate" if package is keras else "lr"])) == 6
+    assert len([event for event in script.events if event[0] == "on_epoch_end"]) == 6
     assert _records(tmp_path / "parts") == _records(tmp_path / "whole")
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "run" / "metrics.jsonl").read_text("utf-8").splitlines()
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
     noise = ("time", "steps_per_second", "tflops_per_second", "system/")
     return [
         {name: value for name, value in record.items() if not name.startswith(noise)}
@@ -626,19 +604,6 @@ def test_best_weights_are_those_of_an_epoch_before_the_kill(package: Any, tmp_pa
     assert equal(result.model.get_weights(), kept[1])
     # The files of earlier epochs are gone, but for the last few.
     assert len([*(tmp_path / "callbacks").glob("*.npz")]) <= 6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("package", PACKAGES)
-def test_other_arguments_have_an_effect_after_a_resume(package: Any, tmp_path: Path) -> None:
-    def start(patience: int, kill_at: int) -> Any:
-        early = package.callbacks.EarlyStopping("val_script", mode="min", patience=patience)
-        given = [scripted(package, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), early]
-        return train(package, tmp_path, given, kill_at=kill_at)
-
-    with pytest.raises(Killed):
-        start(5, 7)
-    assert start(3, 0).step == 4 * STEPS
 
 
 @pytest.mark.slow

@@ -135,31 +135,34 @@ def _refused(params: Any, folder: Path, task_class: Any = None, **trainer: Any) 
     return caught.value
 
 
-def test_invalid_multitask_settings_are_rejected(tmp_path: Path) -> None:
-    found = _refused(lines(), tmp_path, gradient_accumulation_steps=2)
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"gradient_accumulation_steps": 2}, "trainer.gradient_accumulation_steps"),
+        ({"summary_interval": 2, "watch_interval": 2}, "trainer.watch_interval"),
+        ({"fine_tuning": FineTuning()}, "trainer.fine_tuning"),
+    ],
+)
+def test_settings_for_one_task_are_rejected(
+    changes: dict[str, Any], path: str, tmp_path: Path
+) -> None:
+    found = _refused(lines(), tmp_path, **changes)
     assert isinstance(found, SettingError)
-    assert found.path == "trainer.gradient_accumulation_steps"
+    assert found.path == path
 
-    found = _refused(lines(), tmp_path, summary_interval=2, watch_interval=2)
-    assert isinstance(found, SettingError)
-    assert found.path == "trainer.watch_interval"
 
-    found = _refused(lines(), tmp_path, fine_tuning=FineTuning())
-    assert isinstance(found, SettingError)
-    assert str(found).startswith("trainer.fine_tuning: is not supported when several tasks")
-
-    params = lines()
-    params.trainer.trainer_type = "interleaved"
-    found = _refused(params, tmp_path)
-    assert isinstance(found, SettingError)
-    assert found.path == "trainer.trainer_type"
-    assert "interleaving" in str(found)
-
-    params = lines()
-    params.task.task_routines[1].task_name = "up"
-    found = _refused(params, tmp_path)
-    assert isinstance(found, SettingError)
-    assert found.path == "task.task_routines[1].task_name"
+def test_invalid_tasks_are_rejected(tmp_path: Path) -> None:
+    unknown, twice = lines(), lines()
+    unknown.trainer.trainer_type = "interleaved"
+    twice.task.task_routines[1].task_name = "up"
+    for params, path, said in (
+        (unknown, "trainer.trainer_type", "interleaving"),
+        (twice, "task.task_routines[1].task_name", "up"),
+    ):
+        found = _refused(params, tmp_path)
+        assert isinstance(found, SettingError)
+        assert found.path == path
+        assert said in str(found)
 
     found = _refused(lines(), tmp_path, task_class=multitask.MultiTask.from_config)
     assert "build_multitask_model" in str(found)

@@ -231,21 +231,18 @@ def test_diverged_run_returns_to_a_checkpoint_and_changes_the_order(
 
 
 @pytest.mark.slow
-def test_diverged_run_returns_to_the_start_if_nothing_is_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_initialized", [False, True])
+def test_diverged_run_returns_to_the_start_if_nothing_is_saved(
+    is_initialized: bool, tmp_path: Path
+) -> None:
+    start: dict[str, Any] = {}
+    if is_initialized:
+        run(toy_config(), tmp_path / "first")
+        start = {"task__init_checkpoint": tmp_path / "first" / "checkpoints"}
     notes = Notes()
-    config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1)
-    model, _ = run(config, tmp_path, notes=notes)
-    assert "returned to step 0 (recovery 1 of 1)" in notes.notes[0]
-    plain, _ = run(toy_config(task__train_data__seed=1_000_003), tmp_path / "other")
-    np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
-
-
-@pytest.mark.slow
-def test_rollback_to_the_start_uses_the_initial_checkpoint(tmp_path: Path) -> None:
-    run(toy_config(), tmp_path / "first")
-    start = {"task__init_checkpoint": tmp_path / "first" / "checkpoints"}
     config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1, **start)
-    model, _ = run(config, tmp_path / "a")
+    model, _ = run(config, tmp_path / "a", notes=notes)
+    assert any("returned to step 0 (recovery 1 of 1)" in note for note in notes.notes)
     plain, _ = run(toy_config(task__train_data__seed=1_000_003, **start), tmp_path / "b")
     np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
 

@@ -72,32 +72,27 @@ def test_records_and_weights_do_not_depend_on_where_loops_end(
     assert weights_fingerprint(model) == weights_fingerprint(expected)
 
 
-@pytest.fixture
-def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of the loops of a run."""
-    found: list[int] = []
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [120, 10]),
+        ({"trainer__recovery_max_trials": 1, "trainer__train_steps": 40}, [20, 20]),
+    ],
+)
+def test_loop_continues_past_the_end_of_a_record_unless_recovery_is_enabled(
+    changes: dict[str, Any], expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops: list[int] = []
     train = Trainer.train
 
     def counted(self: Trainer, num_steps: Any) -> Any:
-        found.append(int(num_steps))
+        loops.append(int(num_steps))
         return train(self, num_steps)
 
     monkeypatch.setattr(Trainer, "train", counted)
-    return found
-
-
-@pytest.mark.slow
-def test_loop_continues_past_the_end_of_a_record(loops: list[int], tmp_path: Path) -> None:
-    run(_config(), tmp_path, "train")
-    assert loops == [120, 10]
-
-
-@pytest.mark.slow
-def test_loop_ends_with_each_record_if_recovery_is_enabled(
-    loops: list[int], tmp_path: Path
-) -> None:
-    run(_config(trainer__recovery_max_trials=1, trainer__train_steps=40), tmp_path, "train")
-    assert loops == [20, 20]
+    run(_config(**changes), tmp_path, "train")
+    assert loops == expected
 
 
 @pytest.mark.slow

@@ -69,42 +69,30 @@ def test_epochs_are_rejected_if_the_dataset_size_is_unknown(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("evaluates", "stops"),
-    [(True, [20, 30, 40, 60, 80, 90, 100]), (False, [30, 60, 90, 100])],
+    ("intervals", "evaluates", "stops"),
+    [
+        ({}, True, [20, 30, 40, 60, 80, 90, 100]),
+        ({}, False, [30, 60, 90, 100]),
+        # An interval of 0 means only at the end.
+        ({"validation_interval": 0}, True, [30, 60, 90, 100]),
+        ({"checkpoint_interval": 0}, True, [20, 40, 60, 80, 100]),
+        ({"checkpoint_interval": 0, "validation_interval": 0}, True, [100]),
+    ],
 )
 def test_training_pauses_at_each_evaluation_and_checkpoint(
-    evaluates: bool, stops: list[int]
+    intervals: dict[str, int], evaluates: bool, stops: list[int]
 ) -> None:
-    plan, step, found = _plan(), 0, []
+    plan, step, found = _plan(**intervals), 0, []
     while step < plan.train_steps:
         step = plan.next_stop(step, evaluates=evaluates)
         found.append(step)
     assert found == stops
-
-
-@pytest.mark.parametrize(
-    ("intervals", "stops"),
-    [
-        ({"validation_interval": 0}, [30, 60, 90, 100]),
-        ({"checkpoint_interval": 0}, [20, 40, 60, 80, 100]),
-        ({"checkpoint_interval": 0, "validation_interval": 0}, [100]),
-    ],
-)
-def test_an_interval_of_0_means_only_at_the_end(
-    intervals: dict[str, int], stops: list[int]
-) -> None:
-    plan, step, found = _plan(**intervals), 0, []
-    while step < plan.train_steps:
-        step = plan.next_stop(step, evaluates=True)
-        found.append(step)
-
-    assert found == stops
-    for name, is_due in (
-        ("validation_interval", plan.should_evaluate),
-        ("checkpoint_interval", plan.should_save),
-    ):
-        if name in intervals:
-            assert [step for step in range(1, 101) if is_due(step)] == [100]
+    is_due = {
+        "validation_interval": plan.should_evaluate,
+        "checkpoint_interval": plan.should_save,
+    }
+    for name in intervals:
+        assert [step for step in range(1, 101) if is_due[name](step)] == [100]
 
 
 @pytest.mark.parametrize(("steps_per_loop", "interval"), [(5, 5), ("auto", 70)])

@@ -3,15 +3,11 @@
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.stop_requests import (
     LeftAtOnce,
     SignalGuard,
@@ -20,7 +16,6 @@ from orbit_runner.train.stop_requests import (
     TimeLimits,
 )
 from tests.support.problems import raises
-from tests.support.toy import run, toy_config
 
 OTHER = "a callback on another worker requested a stop"
 
@@ -227,23 +222,3 @@ def test_second_interrupt_leaves_at_once_even_within_five_seconds() -> None:
     guard = SignalGuard(on_terminate=True, clock=clock)
     with pytest.raises(KeyboardInterrupt):
         _send(guard, clock, [(signal.SIGTERM, 0.0), (signal.SIGINT, 0.0)])
-
-
-class Terminate(Callback):
-    """Sends SIGTERM to the process at the end of each loop."""
-
-    def on_loop_end(self, run: Any, logs: object) -> None:
-        signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.mark.slow
-def test_sigterm_saves_and_the_next_start_continues(tmp_path: Path) -> None:
-    with raises("interrupted") as caught:
-        run(toy_config(), tmp_path / "parts", callbacks=[Terminate()])
-    assert caught.value.exit_code == 143
-    [step] = CheckpointFolder(tmp_path / "parts" / "checkpoints").steps()
-    assert step < 20
-
-    resumed, _ = run(toy_config(), tmp_path / "parts")
-    whole, _ = run(toy_config(), tmp_path / "whole")
-    assert weights_fingerprint(resumed) == weights_fingerprint(whole)

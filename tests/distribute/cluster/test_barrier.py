@@ -183,8 +183,3 @@ def test_probe_finds_no_server_at_a_free_port_and_an_unknown_host(free: int) -> 
     found = [probe(there) for there in (f"127.0.0.1:{free}", f"{NOWHERE}:1", "a..b:1")]
 
     assert found == [Liveness.GONE] * 3
-
-
-def test_probe_of_a_listener_that_says_nothing_is_silent() -> None:
-    with listening_socket(0) as other:
-        assert probe(f"127.0.0.1:{other.getsockname()[1]}", 0.2) is Liveness.SILENT

@@ -23,14 +23,6 @@ def _text(cluster: Any = CLUSTER, task: Any = FIRST, **more: Any) -> str:
     return json.dumps({"cluster": cluster, "task": task, **more})
 
 
-def test_typical_tf_config_is_read() -> None:
-    cluster = from_tf_config(_text())
-
-    assert cluster.jobs == {"worker": ("a:1", "b:1")}
-    assert str(cluster.me) == "worker 0"
-    assert cluster.source == "TF_CONFIG"
-
-
 def test_master_is_read_as_the_chief() -> None:
     jobs = {"master": ["m:1"], "worker": ["w:1"], "ps": ["p:1"]}
 
@@ -39,31 +31,6 @@ def test_master_is_read_as_the_chief() -> None:
     assert cluster.jobs["chief"] == ("m:1",)
     assert "master" not in cluster.jobs
     assert cluster.is_chief
-
-
-@pytest.mark.parametrize(
-    ("task", "role"),
-    [
-        ({"type": "chief", "index": 0}, "chief"),
-        ({"type": "worker", "index": 1, "trial": "1", "cloud": "x"}, "worker"),
-        ({"type": "ps", "index": 0}, "ps"),
-        ({"type": "evaluator", "index": 0}, "evaluator"),
-    ],
-)
-def test_vertex_ai_and_training_operator_hosts_are_named_early(
-    task: dict[str, Any], role: str
-) -> None:
-    # Keys and names are from the page "Distributed training" of Vertex AI, whose clusters do not
-    # contain the evaluators.
-    jobs = {
-        "chief": ["training-workerpool0-ab-0:2222"],
-        "worker": ["training-workerpool1-ab-0:2222", "training-workerpool1-ab-1:2222"],
-        "ps": ["training-workerpool2-ab-0:2222"],
-    }
-
-    cluster = from_tf_config(_text(jobs, task, environment="cloud", job={"a": {"b": 1}}))
-
-    assert cluster.me.role == role
 
 
 @pytest.mark.parametrize(

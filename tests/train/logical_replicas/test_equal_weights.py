@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.digits import _BASE, cnn_config, digits_config
+from tests.support.digits import cnn_config, digits_config, resnet_config
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineTask, line, lines
@@ -19,7 +19,6 @@ from tests.support.ratings import ratings_config
 from tests.support.toy import (
     Notes,
     ToyTask,
-    config_of,
     make_strategy,
     records,
     run,
@@ -45,11 +44,9 @@ _SHORT = {
 
 
 def _resnet(**changes: Any) -> ExperimentConfig:
-    """A residual network with batch norm and dropout."""
-    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
-    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8}
-    base |= {"task.model.dropout_rate": 0.2, "task.train_data.augment": "crop_flip"}
-    return config_of(base, **changes)
+    return resnet_config(
+        task__model__dropout_rate=0.2, task__train_data__augment="crop_flip", **changes
+    )
 
 
 def _digits(**changes: Any) -> ExperimentConfig:
