@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 import orbit_runner
 from orbit_runner import exit_codes
 from orbit_runner.cli import main as cli
+from tests.support.processes import process, runner
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -31,13 +31,14 @@ def run_blocks(page: str, folder: Path) -> str:
     """Runs the commands of a page in order, as a user with an activated environment does."""
     blocks = shell_blocks(page)
     assert blocks
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
+    done = process(
+        "bash",
+        "-euo",
+        "pipefail",
+        "-c",
+        "\n".join(blocks),
         cwd=folder,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -73,13 +74,7 @@ def test_the_error_about_debugging_is_the_one_shown(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("debugging_configs.md"), re.M | re.S)
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", "validate", "bad.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = runner("validate", "bad.yaml", cwd=tmp_path)
     shown = re.sub(r"^", "  ", block, flags=re.M).rstrip()
 
     assert done.returncode == 2

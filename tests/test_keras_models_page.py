@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.support.processes import process
 
 PAGE = (Path(__file__).parents[1] / "docs" / "keras_models.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
@@ -22,10 +23,7 @@ def test_documented_model_trains_resumes_and_predicts(tmp_path: Path) -> None:
         (tmp_path / name).write_text(content)
     (commands,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = process("bash", "-euo", "pipefail", "-c", commands, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout.splitlines()[-1])["class"] == 0
@@ -34,10 +32,7 @@ def test_documented_model_trains_resumes_and_predicts(tmp_path: Path) -> None:
     (program,) = re.findall(r"^```python\n(import orbit_runner\n.*?)^```", PAGE, re.M | re.S)
     weights = set()
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+        done = process(sys.executable, "-c", program, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         accuracy, sha256 = done.stdout.split()
         weights.add(sha256)
@@ -50,10 +45,9 @@ def test_page_shows_the_error_of_an_unknown_argument(tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
     runner = Path(sys.executable).with_name("runner")
-    done = subprocess.run(
-        [str(runner), "--experiment=flowers.yaml", "--task.model.arguments.unit=3"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = process(
+        str(runner), "--experiment=flowers.yaml", "--task.model.arguments.unit=3", cwd=tmp_path
+    )
 
     assert done.returncode == 2
     assert done.stderr in PAGE

@@ -1,9 +1,10 @@
 """The documentation page on custom tasks: its files are extracted, and its command is run."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.processes import process
 
 PAGE = Path(__file__).parent.parent / "docs" / "own_task.md"
 
@@ -20,13 +21,7 @@ def test_documented_custom_task_trains(tmp_path: Path) -> None:
     (command,) = re.findall(r"^```sh\nrunner (--.*)\n```", text, re.M)
     # The script, not `python -m`, which searches the current directory anyway.
     runner = Path(sys.executable).with_name("runner")
-    done = subprocess.run(
-        [str(runner), *command.split(), "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = process(str(runner), *command.split(), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     import json
 

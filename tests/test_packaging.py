@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 from orbit_runner.version import __version__
+from tests.support.processes import process
 from tools.wheel_check import MAX_WHEEL_BYTES, build, build_wheel, metadata_of
 
 ROOT = Path(__file__).parent.parent
@@ -22,14 +22,7 @@ ROOT = Path(__file__).parent.parent
 def _run(*command: str | Path, cwd: Path) -> str:
     # Without the checkout.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = process(*[str(part) for part in command], cwd=cwd, env=environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

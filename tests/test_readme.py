@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 from tests.support import warm_runner
+from tests.support.processes import process, runner
 from tools.reference import DOCS, FILES
 
 ROOT = Path(__file__).parent.parent
@@ -20,13 +20,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_error_message_in_the_readme_is_exact() -> None:
     (block,) = re.findall(r"^```\n\$ (runner .*?)^```", TEXT, re.M | re.S)
     command, _, expected = block.partition("\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", *shlex.split(command)[1:]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = runner(*shlex.split(command)[1:], cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
@@ -57,9 +51,7 @@ def test_commands_of_the_readme_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = process(sys.executable, "-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "weights  sha256" in done.stdout
 

@@ -22,6 +22,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.cli.main import main
+from tests.support.processes import runner
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
@@ -94,12 +95,7 @@ class Page:
 
 
 def _in_a_process(arguments: list[str]) -> int:
-    done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = runner(*arguments)
     print(done.stdout + done.stderr)
     return done.returncode
 

@@ -10,6 +10,7 @@ import pytest
 from orbit_runner.data.dataset import Reader
 from orbit_runner.registration import Registry
 from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS
+from tests.support import processes
 from tests.support.problems import raises
 
 
@@ -114,13 +115,10 @@ trainer:
 
 
 def runner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "orbit_runner", *arguments],
+    return processes.runner(
+        *arguments,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

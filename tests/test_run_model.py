@@ -28,6 +28,7 @@ import orbit_runner
 from orbit_runner.errors import RunnerError
 from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 from tests.support import keras_models
+from tests.support.processes import process
 
 _MODULE = """
 import numpy as np, tf_keras
@@ -79,9 +80,7 @@ def _command(run: str, **settings: Any) -> list[str]:
 
 
 def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
-    done = subprocess.run(
-        _command(run, **settings), cwd=project, capture_output=True, text=True, check=False
-    )
+    done = process(*_command(run, **settings), cwd=project)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -146,11 +145,13 @@ def test_same_experiment_of_the_command_line_has_the_same_weights(project: Path)
         config["task"][section] |= {"digest": "", "features": {}}
     config["task"]["train_data"] |= {"source": "arrays", "function": "my_nets:load"}
     (project / "again.yaml").write_text(yaml.safe_dump(config))
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("runner")), "--experiment=again.yaml",
-         "--model_dir=again", "--json"],
-        cwd=project, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = process(
+        str(Path(sys.executable).with_name("runner")),
+        "--experiment=again.yaml",
+        "--model_dir=again",
+        "--json",
+        cwd=project,
+    )
     assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout)["fingerprint"] == found["weights"]
@@ -167,10 +168,7 @@ def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project: 
         ({"count": 190}, "run: the data changed since the run last started:"),
         ({"seed": 3}, "contains a run with a different config:\n  runtime.seed: 0 → 3"),
     ):
-        done = subprocess.run(
-            _command("run", here=True, epochs=1, **settings), cwd=project, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
+        done = process(*_command("run", here=True, epochs=1, **settings), cwd=project)
         assert done.returncode == 1
         assert message in done.stderr
 

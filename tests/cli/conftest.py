@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import warm_runner
+from tests.support.processes import process
 
 
 @pytest.fixture
@@ -46,9 +46,7 @@ def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -
         done = warm_runner.run(*arguments, cwd=folder)
     else:
         command = [sys.executable, "-m", "orbit_runner", *arguments]
-        done = subprocess.run(
-            command, cwd=folder, env=env, capture_output=True, text=True, check=False
-        )
+        done = process(*command, cwd=folder, env=env)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import http.server
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, RemoteFile
 from tests.support.problems import error_of
+from tests.support.processes import process
 
 CONTENT = b"0123456789" * 50_000
 
@@ -118,10 +118,7 @@ def test_data_command_imports_neither_tensorflow_nor_numpy(
         "assert main(['data', 'get', 'mnist', '--dir=x', '--from=http://127.0.0.1:9']) == 1\n"
         "print('numpy' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=without_tensorflow,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = process(sys.executable, "-c", program, cwd=tmp_path, env=without_tensorflow)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("False\n")

@@ -85,15 +85,6 @@ def test_export_uses_newest_checkpoint_and_average_weights_by_default(
     assert written == resolve(Request(experiment=str(run))).config
 
 
-def test_export_prints_path_and_signatures(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(run)]) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[0] == f"{run / 'export/20'}: step 20, average weights"
-    assert "image_bytes  (serving_default)" in out
-    assert "  output  probabilities  float32 [?, 10]" in out
-    assert "building the model" in err
-
-
 def test_export_warns_if_config_changed_since_checkpoint(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,11 +1,11 @@
 """Ctrl-C while a command starts prints one line and exits with code 130."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import runner
 
 # Python imports this at startup. It sends SIGINT just before a given module is imported.
 _SITE = """
@@ -33,14 +33,11 @@ LAUNCH = "launch --workers=1 -- --experiment=digits --distribution_strategy=mult
 def interrupted(command: str, module: str, folder: Path, **environ: str) -> list[str]:
     (folder / "sitecustomize.py").write_text(_SITE)
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", *command.split()],
+    done = runner(
+        *command.split(),
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "INTERRUPT_AT": module, **environ},
-        capture_output=True,
-        text=True,
         timeout=600,
-        check=False,
     )
     assert done.returncode == 130, done.stderr
     assert done.stdout == ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.processes import process
 
 
 def test_every_experiment_is_listed_with_its_module(
@@ -17,9 +18,7 @@ def test_every_experiment_is_listed_with_its_module(
     )
     command = [sys.executable, "-m", "orbit_runner", "list", "--official", "--json"]
 
-    done = subprocess.run(
-        [*command, "--import=mine"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = process(*command, "--import=mine", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -29,13 +28,6 @@ def test_every_experiment_is_listed_with_its_module(
     assert {*found["registered elsewhere"]} == {"official/own/one"}
 
     # Nothing is imported without `--import`.
-    again = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=without_tensorflow,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    again = process(*command, cwd=tmp_path, env=without_tensorflow)
     assert (again.returncode, again.stderr) == (0, "")
     assert json.loads(again.stdout) == {"experiments of Model Garden": there}

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from orbit_runner.cli.main import main
 from tests.support import warm_runner
 from tests.support.damage import DATA, change_record
 from tests.support.problems import fails
+from tests.support.processes import process
 
 COMMAND = [sys.executable, "-m", "orbit_runner"]
 NAMES = ["checkpoints/ckpt-10", "checkpoints/ckpt-20", "checkpoints/ckpt-30"]
@@ -222,10 +222,7 @@ def test_damaged_files_are_detected_without_importing_tensorflow(
     for step in (10, 20, 30):
         _flip(_data(run, step), 700)
     _flip(run / "best/best-30.index", 100)
-    done = subprocess.run(
-        [*COMMAND, "verify", str(run)],
-        env=without_tensorflow, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = process(*COMMAND, "verify", str(run), env=without_tensorflow)
     assert done.returncode == 4, done.stderr
     assert done.stdout.count("has changed since it was written") == 4
     assert done.stdout.splitlines()[-1] == f"{run}: 4 of 4 damaged"

@@ -166,15 +166,6 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     assert joined.read([6, 9]) == whole.read([200, 5])
 
 
-def test_the_parts_of_records_have_all_of_them_once(tmp_path: Path) -> None:
-    write_set(tmp_path, write=write_array_file)
-    parts = parts_of(open_arrays(tmp_path))
-    assert sum(part.size for part in parts.values()) == RECORDS
-    with raises("not-supported") as caught:
-        parts_of(open_arrays(tmp_path), is_stratified=True)
-    assert caught.value.field == "split.stratified"
-
-
 def test_equal_images_in_memory_are_in_the_same_part() -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 1)).astype(np.uint8)
     labels = np.arange(100, dtype=np.int32) % 7

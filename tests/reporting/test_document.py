@@ -45,23 +45,6 @@ def test_sections_without_contents_are_left_out_of_both() -> None:
     assert "nothing" not in html
 
 
-def test_wide_table_is_cut_and_keeps_the_ends_of_names() -> None:
-    table = Table(
-        [("encoder/block_1/attention/query", "sentence " * 9, "1,000")],
-        head=("name", "text", "count"), right=[2], fits=True,
-    )  # fmt: skip
-
-    head, line = _lines(table, width=60)
-
-    assert len(head) == len(line) == 59
-    assert "…" in line[:2]
-    assert "attention/query  sentence sen" in line
-    assert line.endswith("…  1,000")
-    assert "sentence " * 9 in _lines(table)[1]
-    assert _lines(Table([("x" * 70, "a b" * 70)], fits=True)) == [f"…{'x' * 59}  {'a b' * 70}"]
-    assert "sentence " * 9 in parts_html([table])
-
-
 def test_columns_of_series_have_the_color_of_their_line() -> None:
     runs = ["run-one", "run-two"]
     table = Table([("step", "1", "2"), ("best",), ("loss", "3", "4")], head=["", *runs], keys=True)

@@ -1,7 +1,6 @@
 """The live display: its lines at several widths, and what a terminal receives."""
 
 import fcntl
-import io
 import os
 import pty
 import re
@@ -14,8 +13,6 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
-from rich.text import Text
 
 from orbit_runner.reporting.progress.history import History
 from orbit_runner.reporting.progress.live import TRAINING, View, lines
@@ -73,19 +70,6 @@ _EXPECTED = {
 @pytest.mark.parametrize("width", _EXPECTED)
 def test_lines_while_training(width: int, make_run: MakeRun) -> None:
     assert _plain(_view(_trained(make_run)), width) == _EXPECTED[width]
-
-
-@pytest.mark.parametrize("phase", [TRAINING, "evaluating at step 12,000", "a long phase " * 20])
-@pytest.mark.parametrize("detail", ["", "12 MB of 170 MB, 3.1 MB/s, 50 s left"])
-def test_lines_fit_any_width(phase: str, detail: str, make_run: MakeRun) -> None:
-    view = _view(_trained(make_run), phase=phase, detail=detail, fraction=0.3, since=-60.0)
-    for width in range(10, 200):
-        found = lines(view, width, 0.0)
-        assert max(line.cell_len for line in found) <= width
-        file = io.StringIO()
-        text = Text("\n", no_wrap=True).join(found)
-        Console(file=file, width=width, force_terminal=True).print(text)
-        assert file.getvalue().count("\n") == len(found)
 
 
 def test_download_has_a_bar_and_its_detail() -> None:

@@ -143,18 +143,6 @@ def test_run_on_image_files_trains_and_evaluates(
 
 
 @pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-@pytest.mark.parametrize("kind", ["image_csv", "array_record", "tfds", "tfds arrays"])
-def test_stopped_and_resumed_run_ends_with_the_same_weights(
-    make_config: Make, tmp_path: Path, kind: str, strategy: str
-) -> None:
-    # The first epoch ends within step 4 or 6.
-    config = make_config(kind, **{f"{_TRAIN}augment": "inception", "trainer__train_steps": 8})
-    run_and_resume(config, tmp_path / "runs", strategy, at=4)
-
-
-@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["image_folder", "hugging_face", "array_record"])
 def test_resumed_runs_on_parts_and_more_replicas_end_with_the_same_weights(

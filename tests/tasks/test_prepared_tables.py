@@ -12,7 +12,6 @@ from orbit_runner.tasks.tabular.sources import load_part, source_files
 from tests.support.prepared_tables import write_table
 from tests.support.problems import pairs
 from tests.support.tables import table_config
-from tests.support.toy import run_and_resume
 
 _SECTIONS = ("train_data", "validation_data")
 
@@ -60,9 +59,3 @@ def test_preflight_names_file_and_row_of_a_missing_class(tmp_path: Path) -> None
         f"no value in {place / 'rows-train.tfrecord-00000-of-00001'}, row 5"
         in found["targets[0].column"]
     )
-
-
-@pytest.mark.slow
-def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    write(tmp_path, "array_record")
-    run_and_resume(rows_config(tmp_path), tmp_path, "mirrored2")

@@ -27,7 +27,7 @@ from tests.support.tfrecords import (
     write_file,
     write_set,
 )
-from tests.support.toy import run, run_and_resume
+from tests.support.toy import run
 
 _CLASSES = 7
 _TRAIN = "task__train_data__"
@@ -67,25 +67,6 @@ def _preflight(config: ExperimentConfig) -> list[tuple[str, str]]:
 def _equal(one: Any, other: Any) -> None:
     for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
         np.testing.assert_array_equal(left, right)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_stopped_and_resumed_run_ends_with_the_same_weights(
-    records_config: Callable[..., ExperimentConfig], tmp_path: Path, strategy: str
-) -> None:
-    settings = {
-        f"{_TRAIN}augment": "crop_flip",
-        f"{_TRAIN}augment_padding": 1,
-        f"{_TRAIN}shuffle_buffer_size": 50,
-        "trainer__validation_interval": 6,
-        "trainer__checkpoint_interval": 6,
-        "trainer__summary_interval": 6,
-    }
-    # The first epoch ends within step 8.
-    config = records_config(**settings, trainer__train_steps=12)
-    logs = run_and_resume(config, tmp_path / "runs", strategy, at=6).logs
-    assert logs["validation_examples"] == sum(SIZES[:4])
 
 
 @pytest.mark.slow

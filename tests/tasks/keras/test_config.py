@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.preflight import check_before_start
 from tests.support.problems import raises
+from tests.support.processes import runner
 
 _NETS = """
 import tensorflow as tf
@@ -208,12 +208,6 @@ def test_mistakes_are_reported_before_tensorflow_is_imported(experiment: Path) -
         (["validate", str(experiment)], 0),
         ([f"--experiment={experiment}", "--task.model.arguments.unit=3", "--model_dir=r"], 2),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "orbit_runner", *arguments],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = runner(*arguments, env={**os.environ, "PYTHONPATH": path})
         assert done.returncode == code, done.stderr
         assert "it was imported" not in done.stderr

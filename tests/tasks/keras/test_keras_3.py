@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_3_models, keras_models
 from tests.support.keras_models import OPTIMIZERS, keras_config
 from tests.support.problems import raises
+from tests.support.processes import process
 from tests.support.toy import run, run_and_resume
 
 _HERE = "tests.support.keras_3_models"
@@ -167,9 +167,7 @@ assert drawn == random.random()  # Importing Keras 3 draws numbers.
 print(keras_3.is_imported(), policy, keras.__spec__.loader)
 """
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}  # As in all processes of this package.
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
-    )
+    done = process(sys.executable, "-c", program, env=environment)
     assert done.stdout.startswith("True mixed_bfloat16"), done.stderr
     assert "orbit_runner" not in done.stdout
 
