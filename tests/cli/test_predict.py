@@ -1,5 +1,6 @@
 """`runner predict`: ordered predictions of a run or an export, and items without a prediction."""
 
+import contextlib
 import io
 import json
 import os
@@ -8,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.cli.commands.predict import _checked_indexes_scope
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.datasets.scikit_learn import load_digits
@@ -221,3 +225,19 @@ def test_predictions_are_printed_as_items_are_typed(made: Path) -> None:
         os.write(ours, b"\x04")
         assert process.wait(timeout=600) == 5
     os.close(ours)
+
+
+@pytest.mark.parametrize(("needs_cpu", "devices"), [(True, [None, "CPU:0"]), (False, [None])])
+def test_model_whose_indexes_only_the_cpu_checks_is_loaded_there(
+    needs_cpu: bool, devices: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    loaded: list[str | None] = []
+
+    @contextlib.contextmanager
+    def load_scope(device: str | None) -> Any:
+        loaded.append(device)
+        yield SimpleNamespace(needs_cpu=needs_cpu)
+
+    with _checked_indexes_scope(load_scope):
+        assert loaded == devices

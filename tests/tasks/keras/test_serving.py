@@ -263,3 +263,19 @@ def test_predictions_have_the_names_of_classes(kind: str, width: int) -> None:
         [ArrayRow({"x": point}) for point in points.numpy()]
     )
     assert [item.data["label"] for item in predicted] == [names[k] for k in expected]
+
+
+@pytest.mark.parametrize(
+    ("layer", "needs_cpu"),
+    [
+        (lambda: tf_keras.layers.Embedding(5, 3), True),
+        (lambda: tf_keras.layers.Lambda(lambda x: tf.gather([1.0], tf.cast(x, tf.int32))), True),
+        # Its graph selects the sizes of tensors by index.
+        (lambda: tf_keras.layers.Dense(2), False),
+    ],
+)
+def test_model_that_selects_by_index_needs_the_cpu(layer: Any, needs_cpu: bool) -> None:
+    inputs = tf_keras.Input([2, 2], name="x")
+    model = tf_keras.Model(inputs, layer()(inputs))
+    serving = make_serving(model, {"x": ((2, 2), "float32")}, {"": LossKind()})
+    assert ArrayPredictor(serving.signatures).needs_cpu == needs_cpu

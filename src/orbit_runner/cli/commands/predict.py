@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ checkpoints nor the dataset.
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""
 _COUNT = Count(1, 2**20)
+_CPU = "CPU:0"
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -185,16 +186,23 @@ def _tensorflow_scope(
 def _export_predictor_scope(
     exported: Path, resolved: ResolvedConfig, flags: argparse.Namespace
 ) -> Iterator[Predictor]:
-    with _tensorflow_scope(flags, resolved) as progress:
-        from orbit_runner.serving.loader import load_export, make_task, require_method
+    with contextlib.ExitStack() as stack:
+        with _tensorflow_scope(flags, resolved) as progress:
+            from orbit_runner.serving.loader import load_export, make_task, require_method
 
-        # A file with the network alone has the assets of the run beside it.
-        directory = None if is_saved_model(exported) else exported
-        task = make_task(resolved.config, directory, num_gpus=-1)
-        require_method(task, "predictor")
-        progress.phase(f"loading {exported}")
-        predictor = task.predictor(load_export(exported, task), top_k=flags.top_k)
-    yield predictor
+            # A file with the network alone has the assets of the run beside it.
+            directory = None if is_saved_model(exported) else exported
+            task = make_task(resolved.config, directory, num_gpus=-1)
+            require_method(task, "predictor")
+            progress.phase(f"loading {exported}")
+
+            @contextlib.contextmanager
+            def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
+                del device  # The current one.
+                yield task.predictor(load_export(exported, task), top_k=flags.top_k)
+
+            predictor = stack.enter_context(_checked_indexes_scope(load_predictor_scope))
+        yield predictor
 
 
 @contextlib.contextmanager
@@ -206,9 +214,33 @@ def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> 
 
             task = make_task(config, selected.run, num_gpus=-1)
             require_method(task, "predictor")
-            model = load_scope(config, task, selected.choice, selected.weights)
-            signatures = stack.enter_context(model).serving.signatures
-            predictor = task.predictor(signatures, top_k=flags.top_k)
+
+            @contextlib.contextmanager
+            def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
+                model = load_scope(config, task, selected.choice, selected.weights, device)
+                with model as loaded:
+                    yield task.predictor(loaded.serving.signatures, top_k=flags.top_k)
+
+            predictor = stack.enter_context(_checked_indexes_scope(load_predictor_scope))
+        yield predictor
+
+
+@contextlib.contextmanager
+def _checked_indexes_scope(
+    load_scope: Callable[[str | None], AbstractContextManager[Predictor]],
+) -> Iterator[Predictor]:
+    """Loads a predictor. If only the CPU checks the indexes in its model, it runs there.
+
+    On a GPU, an id that an embedding does not have selects zeros, without an error.
+    """
+    import tensorflow as tf
+
+    with contextlib.ExitStack() as stack:
+        predictor = stack.enter_context(load_scope(None))
+        if getattr(predictor, "needs_cpu", False) and tf.config.list_logical_devices("GPU"):
+            stack.close()
+            stack.enter_context(tf.device(_CPU))
+            predictor = stack.enter_context(load_scope(_CPU))
         yield predictor
 
 

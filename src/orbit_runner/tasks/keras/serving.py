@@ -39,6 +39,14 @@ OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "lab
 _X = "x"
 _EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
 _JSON_WORDS = ("true", "false", "null")
+# Ops that select values by index, and their attributes with the type of the values.
+_LOOKUPS = {
+    "ResourceGather": "dtype",
+    "ResourceGatherNd": "dtype",
+    "Gather": "Tparams",
+    "GatherV2": "Tparams",
+    "GatherNd": "Tparams",
+}
 _LIMIT = 80  # of values in messages, in characters
 _Value = TypeVar("_Value")
 
@@ -137,6 +145,23 @@ class ArrayPredictor:
         )
         self._specs: dict[str, tf.TensorSpec] = {spec.name: spec for spec in tf.nest.flatten(specs)}
         self._count = 0
+
+    @property
+    def needs_cpu(self) -> bool:
+        """Whether the model selects numbers by index, such as rows of an embedding.
+
+        On a GPU, an index that does not exist selects zeros, without an error.
+        """
+        function = self._signature
+        if not hasattr(function, "graph"):
+            function = function.get_concrete_function()
+        graph = function.graph.as_graph_def(add_shapes=False)
+        nodes = [*graph.node]
+        for definition in graph.library.function:
+            nodes.extend(definition.node_def)
+        types = [node.attr[_LOOKUPS[node.op]].type for node in nodes if node.op in _LOOKUPS]
+        # The sizes of tensors are selected by index, too, but those are integers.
+        return any(tf.as_dtype(dtype).is_floating for dtype in types)
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ArrayRow]:
         """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
