@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import warm_runner
-from tests.support.processes import process
+from tests.support.processes import runner
 
 
 @pytest.fixture
@@ -45,8 +45,7 @@ def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -
     if env is None:
         done = warm_runner.run(*arguments, cwd=folder)
     else:
-        command = [sys.executable, "-m", "orbit_runner", *arguments]
-        done = process(*command, cwd=folder, env=env)
+        done = runner(*arguments, cwd=folder, env=env)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

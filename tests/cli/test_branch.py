@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_records
 from orbit_runner.run_directory.run_summary import read_summary
 from tests.support import warm_runner
+from tests.support.processes import runner
 
 STEPS = 60
 RATE = "trainer.optimizer_config.learning_rate"
@@ -201,5 +201,4 @@ def _command(
 ) -> subprocess.CompletedProcess[str]:
     if env is None:
         return warm_runner.run(*arguments, cwd=folder)
-    command = [sys.executable, "-m", "orbit_runner", *arguments]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return runner(*arguments, cwd=folder, env=env)

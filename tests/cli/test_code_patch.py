@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import warm_runner
+from tests.support.repository import git
 
 ARGUMENTS = [
     "--experiment=digits_mlp",
@@ -19,13 +20,6 @@ ARGUMENTS = [
     "--runtime.intra_op_threads=0",
     "--model_dir=runs/a",
 ]
-
-
-def git(*arguments: str, cwd: Path) -> str:
-    command = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.com", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def train(cwd: Path, *arguments: str) -> None:

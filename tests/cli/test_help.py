@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from orbit_runner.config.schema.modes import FINE_TUNING, MODES
 from orbit_runner.config.schema.optimizers import OptimizerChoice
 from tests.support.problems import fails, raises
 
-ROOT = Path(__file__).parents[2]
 RunCommand = Callable[..., tuple[int, str, str]]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,13 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.determinism.portable import Published, PublishedRun, read_published
 from orbit_runner.determinism.portable import write_published as write
+from tests.support.processes import runner
 from tools.published_fingerprints import NAMES
 
 
 def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs `runner reproduce` in a new process: portable numerics precede TensorFlow's import."""
-    command = [sys.executable, "-m", "orbit_runner", "reproduce", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return runner("reproduce", *arguments, cwd=folder)
 
 
 def test_published_fingerprints_are_of_the_experiments_without_data() -> None:

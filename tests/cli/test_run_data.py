@@ -18,7 +18,6 @@ from orbit_runner.tasks.image_classification import sources
 from tests.support.problems import fails
 from tests.support.toy import Notes, run
 
-NAME = "task.train_data.data_dir"
 RECORD = 3073
 CONFIG = """
 task:
@@ -34,7 +33,6 @@ trainer:
     learning_rate: {type: constant, constant: {learning_rate: 0.01}}
 runtime: {distribution_strategy: one_device, seed: 1}
 """
-AT_START = SimpleNamespace(step=0)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from orbit_runner.cli.main import main
 from tests.support import warm_runner
 from tests.support.damage import DATA, change_record
 from tests.support.problems import fails
-from tests.support.processes import process
+from tests.support.processes import runner
 
-COMMAND = [sys.executable, "-m", "orbit_runner"]
 NAMES = ["checkpoints/ckpt-10", "checkpoints/ckpt-20", "checkpoints/ckpt-30"]
 BEST = "best/best-30"
 INDEX = "checkpoints/ckpt-30.index"
@@ -222,7 +220,7 @@ def test_damaged_files_are_detected_without_importing_tensorflow(
     for step in (10, 20, 30):
         _flip(_data(run, step), 700)
     _flip(run / "best/best-30.index", 100)
-    done = process(*COMMAND, "verify", str(run), env=without_tensorflow)
+    done = runner("verify", run, env=without_tensorflow)
     assert done.returncode == 4, done.stderr
     assert done.stdout.count("has changed since it was written") == 4
     assert done.stdout.splitlines()[-1] == f"{run}: 4 of 4 damaged"

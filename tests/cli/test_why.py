@@ -19,6 +19,7 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.cli.main import main
 from tests.support.keras_models import classes
 from tests.support.problems import fails
+from tests.support.processes import runner
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -288,10 +289,9 @@ def test_equal_runs_are_equal_and_only_records_are_read(
     folder: Path, without_tensorflow: dict[str, str]
 ) -> None:
     _copy(folder, "same")
-    command = [sys.executable, "-m", "orbit_runner", "why", "a", "same"]
     path = os.pathsep.join([without_tensorflow["PYTHONPATH"], str(ROOT / "src"), str(ROOT)])
     env = {**without_tensorflow, "PYTHONPATH": path}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = runner("why", "a", "same", cwd=folder, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "equal: 3 checkpoints up to step 12"

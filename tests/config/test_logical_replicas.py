@@ -19,29 +19,6 @@ _FOUR = "runtime.logical_replicas=4"
 _MIRRORED = "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=2"
 
 
-@pytest.mark.parametrize(
-    ("said", "devices", "expected"),
-    [
-        ("", 1, []),
-        ("", 4, []),
-        ("", 3, [("not-divisible", "runtime.logical_replicas")]),
-        ("", 8, [("not-divisible", "runtime.logical_replicas")]),
-        ("task.train_data.global_batch_size=66", 2,
-         [("not-divisible", "task.train_data.global_batch_size")]),
-        ("task.validation_data.global_batch_size=3", 1,
-         [("not-divisible", "task.validation_data.global_batch_size")]),
-        ("trainer.gradient_accumulation_steps=32", 2,
-         [("not-divisible", "task.train_data.global_batch_size")]),
-    ],
-)  # fmt: skip
-def test_devices_and_batches_must_be_divided_equally(
-    over_digits: Callable[..., Any], said: str, devices: int, expected: list[tuple[str, str]]
-) -> None:
-    config = over_digits(params_overrides=(_FOUR, *([said] if said else [])))
-
-    check(batch_problems(config, devices), *expected)
-
-
 def test_rows_of_translation_batches_must_be_divided_equally() -> None:
     said = (_FOUR, "task.train_data.batch_rows_multiple=6")
     request = Request(experiment="transformer_multi30k", params_overrides=said)

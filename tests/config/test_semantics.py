@@ -19,6 +19,9 @@ OPT = "trainer.optimizer_config"
 LR = f"{OPT}.learning_rate"
 RESNET = "task.model.name=resnet_cifar"
 SERVED = "runtime.distribution_strategy=parameter_server"
+FOUR = "runtime.logical_replicas=4"
+TRAIN_SIZE = "task.train_data.global_batch_size"
+VALIDATION_SIZE = "task.validation_data.global_batch_size"
 
 # The class or the experiment, the override of the experiment, the path, and the code.
 CASES = [
@@ -215,21 +218,24 @@ def test_every_class_with_checks_has_a_test_case() -> None:
     [
         ("", 1, []),
         ("", 4, []),
-        ("", 3, ["train_data",
-                 "validation_data"]),
-        ("trainer.gradient_accumulation_steps=3", 2,
-         ["train_data"]),
-        ("task.validation_data.global_batch_size=3", 4,
-         ["validation_data"]),
+        ("", 3, [TRAIN_SIZE, VALIDATION_SIZE]),
+        ("trainer.gradient_accumulation_steps=3", 2, [TRAIN_SIZE]),
+        ("task.validation_data.global_batch_size=3", 4, [VALIDATION_SIZE]),
+        (FOUR, 1, []),
+        (FOUR, 4, []),
+        (FOUR, 3, ["runtime.logical_replicas"]),
+        (FOUR, 8, ["runtime.logical_replicas"]),
+        (f"{FOUR},task.train_data.global_batch_size=66", 2, [TRAIN_SIZE]),
+        (f"{FOUR},task.validation_data.global_batch_size=3", 1, [VALIDATION_SIZE]),
+        (f"{FOUR},trainer.gradient_accumulation_steps=32", 2, [TRAIN_SIZE]),
     ],
-)  # fmt: skip
+)
 def test_batch_size_must_be_a_multiple_of_replica_count(
     over_digits: Callable[..., Any], said: str, replicas: int, expected: list[str]
 ) -> None:
     config = over_digits(params_overrides=(said,))
 
-    paths = [f"task.{section}.global_batch_size" for section in expected]
-    check(batch_problems(config, replicas), *(("not-divisible", path) for path in paths))
+    check(batch_problems(config, replicas), *(("not-divisible", path) for path in expected))
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,11 @@ from tests.support.array_records import write_array_file
 from tests.support.hugging_face import class_label, image_table, save_to_disk
 from tests.support.images import png, write_folder, write_listed
 from tests.support.problems import raises
-from tests.support.tfrecords import SHAPE, SIZES, pixels, write_set
+from tests.support.tfrecords import SHAPE, pixels, write_set
 
 FRACTIONS = (("train", 0.6), ("validation", 0.3), ("test", 0.1))
 PARTS = tuple(name for name, _ in FRACTIONS)
 COUNTS = {"ant": 30, "bee": 10, "cat": 21}
-RECORDS = sum(SIZES)
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -88,13 +88,15 @@ def test_steps_of_arrays(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("window", "shards", "first", "steps", "count", "chunk"),
+    ("window", "shards", "first", "steps", "count", "chunk", "batch"),
     [
-        (100, (2, 2), 7_777, STEPS, 40, 1024),
-        (100, (1, 1), 0, 100, 0, 20),
-        (1, (2, 2), 0, 100, 5, 1024),
-        (7, (4, 2), 27 * 10**12, 100, 200, 20),
-        (1000, (1, 1), 7_777, 100, 0, 1024),
+        (100, (2, 2), 7_777, STEPS, 40, 1024, 12),
+        (100, (1, 1), 0, 100, 0, 20, 12),
+        (1, (2, 2), 0, 100, 5, 1024, 12),
+        (7, (4, 2), 27 * 10**12, 100, 200, 20, 12),
+        (1000, (1, 1), 7_777, 100, 0, 1024, 12),
+        (7, (1, 1), 0, 4, 0, 20, 300),
+        (1000, (1, 1), 0, 4, 0, 1024, 300),
     ],
 )
 def test_steps_of_records(
@@ -104,6 +106,7 @@ def test_steps_of_records(
     steps: int,
     count: int,
     chunk: int,
+    batch: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -113,10 +116,10 @@ def test_steps_of_records(
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
     excluded = some_indices(source.size, count)
     whole = RecordOrder(source.blocks.records, SEED, window)
-    order = RowOrder(exclude_examples(whole, excluded), 12)
+    order = RowOrder(exclude_examples(whole, excluded), batch)
 
     def make(context: Any) -> tf.data.Dataset:
-        slices = replica_slices(12, context)
+        slices = replica_slices(batch, context)
         columns = make_reader(source).training_columns(slices, SEED, first, window, excluded)
         return columns.map(lambda found: found["id"])
 

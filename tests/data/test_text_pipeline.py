@@ -110,14 +110,6 @@ def test_replicas_split_the_single_replica_batch(mode, replicas, pipelines):
     assert_equal_batches(_batches(6, **settings), _alone(mode)[3:9])
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("mode", _MODES)
-@pytest.mark.parametrize("start_step", [1, 60])
-def test_resuming_at_a_later_step_gives_the_same_batches(mode, start_step):
-    resumed = _batches(4, start_step=start_step, **_MODES[mode])
-    assert_equal_batches(resumed, _alone(mode)[start_step : start_step + 4])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", _MODES)
 def test_asynchronous_workers_take_whole_batches_in_turn(mode):

@@ -9,7 +9,7 @@ from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images.pipeline import decode_at_once
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.order.records import BlockOrder, WindowShuffle
+from orbit_runner.data.order.records import BlockOrder
 from orbit_runner.data.order.sharding import ReplicaSlices, eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
@@ -40,11 +40,6 @@ def source(tmp_path_factory):
         return load(data_dir=str(folder), input_path=["train-*"])
 
 
-@pytest.fixture(params=[1024, 20], ids=["one chunk an epoch", "many chunks an epoch"])
-def _chunks(request, monkeypatch):
-    monkeypatch.setattr(reader, "_CHUNK_RECORDS", request.param)
-
-
 def _train(source, steps, *, batch=_BATCH, replicas=1, pipelines=1, seed=_SEED, **settings):
     def make(context):
         return train_records(
@@ -52,38 +47,6 @@ def _train(source, steps, *, batch=_BATCH, replicas=1, pipelines=1, seed=_SEED, 
         )
 
     return global_batches(make, replicas, pipelines, steps)
-
-
-def _labels(batches) -> np.ndarray:
-    return np.concatenate([batch["label"] for batch in batches])
-
-
-def _row(source: RecordSource, buffer: int, epochs: int, seed: int = _SEED) -> np.ndarray:
-    """Returns the numbers of the records of some epochs, in order, computed at once."""
-    found, blocks = [], source.blocks
-    for epoch in range(epochs):
-        at = tf.constant(epoch, tf.int64)
-        order, _ = BlockOrder(blocks.records, seed, shuffle=buffer > 1, xp=TENSORFLOW)(at)
-        stream = np.concatenate(
-            [blocks.first[block] + np.arange(blocks.records[block]) for block in order]
-        )
-        shuffle = WindowShuffle(source.size, min(buffer, source.size), seed)
-        found.append(stream[shuffle(tf.range(source.size, dtype=tf.int64), at)])
-    return np.concatenate(found)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.usefixtures("_chunks")
-@pytest.mark.parametrize(
-    ("buffer", "batch"), [(1, 16), (7, 16), (100, 16), (1000, 16), (7, 300), (1000, 300)]
-)
-def test_batches_follow_the_block_and_window_order(source, buffer, batch):
-    steps = 3 * _SIZE // batch
-    batches = _train(source, steps, batch=batch, shuffle_buffer_size=buffer)
-    expected = _row(source, buffer, 4)[: steps * batch]
-    np.testing.assert_array_equal(_labels(batches), expected)
-    for got in batches[-3:]:
-        np.testing.assert_array_equal(got["image"], [pixels(label) for label in got["label"]])
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2), (4, 4), (1, 3), (2, 3)])

@@ -12,19 +12,13 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.inspection.picture_sheet import thumbnails
-from orbit_runner.reporting.document import Part, Picture, Pictures
+from orbit_runner.reporting.document import Part, Picture
 from orbit_runner.reporting.evaluation import confusion_matrix, evaluation_parts
 from orbit_runner.reporting.html import parts_html
 from orbit_runner.reporting.report import input_parts, model_parts
 from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData, write_data
 from tests.reporting.test_report_data import EVALUATION, INPUTS, MODEL
 from tests.support.run_directories import write_run
-
-_LARGE = "iVBORw0KGgoAAAANSUhEUgAAAGAAAABgCAIAAABt+uBvAAAA"
-
-
-def picture_grid(pictures: Sequence[Picture]) -> str:
-    return parts_html([Pictures(pictures)])
 
 
 def _parts_text(parts: Sequence[Part]) -> str:

@@ -10,10 +10,6 @@ import pytest
 
 from orbit_runner.reporting import svg
 from orbit_runner.reporting.document import Chart, Series
-from orbit_runner.reporting.svg import (
-    LETTER,
-    NARROW,
-)
 
 
 def line_chart(title: str, series: Sequence[Series]) -> str:
@@ -98,24 +94,16 @@ def test_named_places_replace_the_steps() -> None:
     assert "<title>B\nmean: 0.75</title>" in html
 
 
-def _labels(html: str, axis: str) -> list[tuple[float, str]]:
-    """Returns the places, in pixels on a phone, and the texts of the labels of an axis."""
-    labels = []
-    for text in _svg(html).iter("text"):
-        x, label = text.attrib["x"], text.text or ""
-        if axis == "y" and x == "-6":
-            labels.append((float(text.attrib["y"]), label))
-        elif axis == "x" and x != "-6" and label != "step":
-            end = float(x.rstrip("%")) / 100 * NARROW + float(text.attrib.get("dx", 0))
-            width = len(label) * LETTER
-            labels.append((end - (width if text.attrib["class"] == "end" else width / 2), label))
-    return labels
+def _labels(html: str) -> list[tuple[float, str]]:
+    """Returns the places and the texts of the labels of the y axis."""
+    texts = [text for text in _svg(html).iter("text") if text.attrib["x"] == "-6"]
+    return [(float(text.attrib["y"]), text.text or "") for text in texts]
 
 
 @pytest.mark.parametrize(("low", "high"), [(25_000.1, 25_000.5), (0.99941, 0.99949), (9e6, 1e7)])
 def test_labels_of_close_values_differ_and_are_exact(low: float, high: float) -> None:
     html = line_chart("x", [Series("a", {0: low, 1: high})])
-    labels = _labels(html, "y")
+    labels = _labels(html)
     units = {"k": 1e3, "M": 1e6, "": 1.0}
     values = [float(label.rstrip("kM")) * units[label.lstrip("0123456789.")] for _, label in labels]
     assert len({*values}) == len(values) >= 3
@@ -124,9 +112,6 @@ def test_labels_of_close_values_differ_and_are_exact(low: float, high: float) ->
     ):
         assert v1 - v0 == pytest.approx(values[1] - values[0], rel=1e-3)
         assert y1 - y0 == pytest.approx(labels[1][0] - labels[0][0], abs=0.2)
-    left = re.search(r"padding-left:(\d+)px", html)
-    room = float(left[1]) if left else 46
-    assert max(len(label) for _, label in labels) * LETTER <= room
 
 
 @pytest.mark.parametrize("count", [18, 5000])

@@ -8,8 +8,6 @@ from pathlib import Path
 from orbit_runner.run_directory.code_version import CodeVersion
 
 IDENTITY = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
-# A name that is not UTF-8.
-LATIN = os.fsdecode(b"caf\xe9.py")
 
 
 def git(*arguments: str, cwd: Path) -> str:

@@ -34,9 +34,9 @@ def sizes(config: ExperimentConfig) -> list[int]:
     return [load_part(config.task, section).size for section in _SECTIONS]  # type: ignore[arg-type]
 
 
-def write(folder: Path, file_format: str = "tfrecord") -> None:
+def write(folder: Path) -> None:
     # Row 4, which has no label, is in a split that no section reads.
-    write_table(folder, {"unlabeled": (5,), "train": (30, 20), "test": (9,)}, file_format)
+    write_table(folder, {"unlabeled": (5,), "train": (30, 20), "test": (9,)})
 
 
 def test_sections_read_their_splits(tmp_path: Path) -> None:

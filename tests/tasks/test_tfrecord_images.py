@@ -20,7 +20,6 @@ from tests.support.digits import digits_config
 from tests.support.problems import pairs
 from tests.support.tfrecords import (
     SHAPE,
-    SIZES,
     example,
     pixels,
     train_records,
@@ -31,7 +30,6 @@ from tests.support.toy import run
 
 _CLASSES = 7
 _TRAIN = "task__train_data__"
-_SIZE = sum(SIZES)
 
 
 @pytest.fixture

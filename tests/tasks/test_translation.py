@@ -10,12 +10,11 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.text.source import EOS
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.translation.serving import translate
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.toy import Notes, records, run
-from tests.support.translations import sentences, translation_config, write_set
+from tests.support.translations import translation_config, write_set
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -102,23 +101,6 @@ def test_static_batch_and_padded_decode_give_fixed_shapes(tmp_path: Path) -> Non
     np.testing.assert_allclose(fixed["scores"], free["scores"], rtol=1e-5)
 
 
-def test_epoch_contains_each_pair_once(tmp_path: Path) -> None:
-    config = translation_config(write_set(tmp_path / "set"))
-    task, data = _task(config), config.task.train_data
-    steps = task.steps_per_epoch(data)  # type: ignore[arg-type]
-    assert task.num_examples(data) == 200  # type: ignore[arg-type]
-    batches = task.build_inputs(data).take(int(steps))  # type: ignore[arg-type]
-    lines = [
-        row
-        for features, _ in batches
-        for row in task.vocabulary.decode(features["inputs"].numpy())  # type: ignore[union-attr]
-        if row
-    ]
-    assert sorted(lines) == sorted(source for source, _ in sentences(200, 0))
-    by_rows = data.replace(batch_tokens=0, global_batch_size=16)
-    assert task.steps_per_epoch(by_rows) == 12.5  # type: ignore[arg-type]
-
-
 @pytest.mark.slow
 def test_model_learns_to_translate_word_by_word(tmp_path: Path) -> None:
     config = translation_config(
@@ -137,15 +119,3 @@ def test_model_learns_to_translate_word_by_word(tmp_path: Path) -> None:
     # Untrained, a tenth of the words would be right at best, and no four in a row.
     assert logs["token_accuracy"] > 0.95
     assert logs["bleu"] > 50
-
-
-def test_validation_contains_each_pair_once_with_one_end_token(tmp_path: Path) -> None:
-    config = translation_config(write_set(tmp_path / "set"))
-    task, data = _task(config), config.task.validation_data
-    batches = list(task.build_inputs(data))  # type: ignore[arg-type]
-    ids = np.concatenate([labels["id"][weights > 0] for _, labels, weights in batches])
-    assert sorted(ids.tolist()) == list(range(21))
-    for features, labels, _ in batches:
-        assert (features["targets"].numpy() == labels["targets"].numpy()).all()
-        rows = features["inputs"].numpy()
-        assert (np.count_nonzero(rows == EOS, axis=1) == 1).all()
