@@ -15,7 +15,7 @@ import tf_keras
 from orbit_runner.cli.main import main
 from orbit_runner.tasks import mistakes
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.mistakes import classification_examples
+from orbit_runner.tasks.report_examples import classification_examples
 from orbit_runner.tasks.translation.task import Translations, TranslationTask
 from tests.support.images import write_folder
 from tests.support.translations import sentences, translation_config, write_set

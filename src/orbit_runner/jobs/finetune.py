@@ -17,10 +17,10 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.modes import FINE_TUNING
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.child_process import run_child
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_file, write_atomically
 from orbit_runner.utils.log import note
+from orbit_runner.utils.signals import run_child
 
 _POLL_SECONDS = 1.0
 _INIT_CHECKPOINT = "task.init_checkpoint"

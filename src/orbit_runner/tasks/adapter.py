@@ -17,14 +17,13 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import TASKS
 from orbit_runner.storage.staging import localize
-from orbit_runner.tasks.mistakes import classification_examples
 from orbit_runner.tasks.multitask import (
     JointTask,
     build_multitask,
     is_multitask,
     is_multitask_class,
 )
-from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
 from orbit_runner.tf_internals import own_other_weights, set_own_other_weights
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""The signals that ask a process to exit or that ended it, and the cursor that they show again."""
+"""The signals that ask a process to exit or that ended it, the cursor, and child processes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from orbit_runner import exit_codes
@@ -44,6 +45,32 @@ def describe_exit(returncode: int) -> str:
     if returncode < 0:
         return f"was killed by {signal_name(-returncode)}"
     return f"exited with code {returncode}"
+
+
+def run_child(arguments: Sequence[str]) -> tuple[int, str]:
+    """Runs a command. Returns its exit code and its standard output.
+
+    `arguments` are those after `runner`.
+    """
+    # In a separate session, the child receives Ctrl-C only once, from this process. A second one
+    # would keep it from saving.
+    child = subprocess.Popen(
+        [sys.executable, "-m", "orbit_runner", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def forward_signal(number: int, frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    before = {n: signal.signal(n, forward_signal) for n in exit_signals()}
+    try:
+        text, _ = child.communicate()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return exit_codes.of_child(child.returncode), text
 
 
 def install_interrupt_handler() -> None:

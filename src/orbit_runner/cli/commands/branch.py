@@ -29,13 +29,13 @@ from orbit_runner.jobs.branch import (
     plan_branch,
     prepare_branch,
 )
-from orbit_runner.jobs.child_process import run_child
 from orbit_runner.jobs.preflight import check_same_config
 from orbit_runner.jobs.repetition import Repetition, check_outside, read_repetition
 from orbit_runner.run_directory.branch import Branch, read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.log import note
+from orbit_runner.utils.signals import run_child
 
 _DESCRIPTION = """\
 Start a new run that continues another one from step N under changed settings. The new run begins

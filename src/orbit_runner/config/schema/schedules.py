@@ -169,15 +169,16 @@ class CosineLr(Schedule):
     offset: int = _offset()
 
 
+_POWER_RATE = "base learning rate, multiplied by the power of the step"
+
+
 @config_class
 class DirectPowerLr(Schedule):
     """The rate is initial · step ^ power."""
 
     needs = ("initial_learning_rate",)
     garden_only = with_name("DirectPowerDecay")
-    initial_learning_rate: float | None = _rate(
-        "base learning rate, multiplied by the power of the step"
-    )
+    initial_learning_rate: float | None = _rate(_POWER_RATE)
     power: float = field(-0.5, help="exponent of the step")
 
 
@@ -187,9 +188,7 @@ class PowerAndLinearDecayLr(Schedule):
 
     needs = ("initial_learning_rate", "total_decay_steps")
     garden_only = with_name("PowerAndLinearDecay")
-    initial_learning_rate: float | None = _rate(
-        "base learning rate, multiplied by the power of the step"
-    )
+    initial_learning_rate: float | None = _rate(_POWER_RATE)
     total_decay_steps: int | str | None = _length("number of steps until the rate is 0")
     power: float = field(-0.5, help="exponent of the step")
     linear_decay_fraction: float = field(
@@ -207,9 +206,7 @@ class PowerDecayWithOffsetLr(Schedule):
 
     needs = ("initial_learning_rate",)
     garden_only = with_name("PowerDecayWithOffset")
-    initial_learning_rate: float | None = _rate(
-        "base learning rate, multiplied by the power of the step"
-    )
+    initial_learning_rate: float | None = _rate(_POWER_RATE)
     power: float = field(-0.5, help="exponent of the step")
     offset: int = _offset()
     pre_offset_learning_rate: float = field(1.0e6, help="learning rate before the offset")

@@ -48,8 +48,7 @@ from orbit_runner.tasks.initial_weights import (
     load_weights,
 )
 from orbit_runner.tasks.metrics import SparseAccuracy
-from orbit_runner.tasks.mistakes import classification_examples
-from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
 from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:

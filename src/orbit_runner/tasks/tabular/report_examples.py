@@ -13,8 +13,7 @@ import tf_keras
 
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.errors import shorten
-from orbit_runner.tasks.mistakes import calibration_of, correct_note
-from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples, calibration_of, correct_note
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TargetConfig
 
 if TYPE_CHECKING:
