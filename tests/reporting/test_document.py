@@ -45,20 +45,6 @@ def test_sections_without_contents_are_left_out_of_both() -> None:
     assert "nothing" not in html
 
 
-def test_columns_of_series_have_the_color_of_their_line() -> None:
-    runs = ["run-one", "run-two"]
-    table = Table([("step", "1", "2"), ("best",), ("loss", "3", "4")], head=["", *runs], keys=True)
-
-    assert _lines(table, width=80) == [
-        *("      run-one  run-two", "step  1        2", "", "best", "loss  3        4"),
-    ]
-    html = parts_html([table])
-    assert '<span class="key c1">run-two</span>' in html
-    assert "colspan=3>best</th>" in html
-    narrow = _lines(table, width=20)
-    assert [line.split() for line in narrow if "run" in line] == [[name] for name in runs]
-
-
 def test_charts_and_pictures_are_only_in_a_page() -> None:
     parts = [Chart("x", [Series("mean", {0: 1.0, 1: 2.0})]), Html("<hr>")]
 
@@ -82,14 +68,6 @@ def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown() -
         "… and 1,000 more; --all shows all of them",
     ]
     assert _lines(*limited_examples([], 0)) == ["none"]
-
-
-def test_folded_section_is_closed_in_a_page_and_not_in_a_terminal() -> None:
-    empty = Section("x", [Table([])], is_folded=True)
-    sections = [Section("speed", [Text("fast"), empty], is_folded=True), empty]
-
-    assert parts_html(sections) == "<details><summary>Speed</summary><p>fast</p></details>"
-    assert [*section_lines(sections)] == []
 
 
 def test_best_value_of_a_row_is_marked() -> None:

@@ -72,12 +72,6 @@ def test_lines_while_training(width: int, make_run: MakeRun) -> None:
     assert _plain(_view(_trained(make_run)), width) == _EXPECTED[width]
 
 
-def test_download_has_a_bar_and_its_detail() -> None:
-    view = View(History(), phase="downloading a.bin", detail="3 MB of 4 MB", fraction=0.75)
-    (line,) = lines(view, 60, 5.0)
-    assert line.plain == "⠴ downloading a.bin  0:05  ━━━━━━━━━━━────  3 MB of 4 MB"
-
-
 _PROGRAM = """
 import sys, time
 from tests.reporting.conftest import run_of

@@ -1,14 +1,13 @@
 """The results of a run, and the record of its attempts."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orbit_runner.reporting.numbers import sparkline
-from orbit_runner.reporting.results import Results, print_results, rows
+from orbit_runner.reporting.results import Results, rows
 from orbit_runner.reporting.run_record import RunRecord, describe_software
 
 
@@ -54,16 +53,6 @@ def test_results_table_lists_the_key_results() -> None:
     assert table["parameters"] == "12,345"
     assert table["weights"] == "sha256 " + "ab" * 32
     assert table["run"] == "runs/digits/1"
-
-
-def test_results_table_is_printed_to_stdout_without_line_wrapping(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_results(_results(model_dir="runs/" + "x" * 200))
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert re.search("weights +sha256 (ab){32}\n", out)
-    assert "x" * 200 in out
 
 
 def test_results_json_replaces_non_finite_values_with_null() -> None:

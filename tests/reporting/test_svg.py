@@ -112,35 +112,3 @@ def test_labels_of_close_values_differ_and_are_exact(low: float, high: float) ->
     ):
         assert v1 - v0 == pytest.approx(values[1] - values[0], rel=1e-3)
         assert y1 - y0 == pytest.approx(labels[1][0] - labels[0][0], abs=0.2)
-
-
-@pytest.mark.parametrize("count", [18, 5000])
-def test_values_near_the_pointer_are_titles(count: int) -> None:
-    series = [
-        Series("training", {step: step / 10 for step in range(1, count + 1)}),
-        Series("validation", {count: 0.25}, 1),
-    ]
-    chart = Chart("accuracy", series, marks={count: "the end"})
-    hints = list(_svg(svg.line_chart(chart)).iter("rect"))
-    assert len(hints) == min(count, 60)
-    shares = [[float(part.attrib[name][:-1]) for name in ("x", "width")] for part in hints]
-    assert shares[0][0] == 0
-    for (x, width), (after, _) in itertools.pairwise(shares):
-        assert x + width == pytest.approx(after, abs=0.02)
-    assert sum(shares[-1]) == pytest.approx(100, abs=0.02)
-    title = hints[-1].findtext("title") or ""
-    at = f" at {count:,}" if count > 60 else ""
-    assert title.splitlines()[1:] == [
-        f"training: {count / 10:g}{at}", f"validation: 0.25{at}", f"the end at step {count:,}",
-    ]  # fmt: skip
-
-
-def test_best_value_has_a_ring_and_a_key() -> None:
-    points = {100: 0.8, 200: 0.9944, 300: 0.9}
-    html = line_chart("accuracy", [Series("validation", points, 1, best=200)])
-    (ring,) = [part for part in _svg(html).iter("circle") if part.get("class") == "ring c1"]
-    (dots,) = list(_svg(html).iter("g"))
-    assert (ring.attrib["cx"], ring.attrib["cy"]) == (dots[1].attrib["cx"], dots[1].attrib["cy"])
-    assert "<span class=ring>best 0.9944 at step 200</span>" in html
-    unknown = line_chart("accuracy", [Series("validation", points, 1, best=150)])
-    assert "ring" not in unknown

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.compare.runs import compare
-from orbit_runner.reporting.progress.history import format_metrics
 from orbit_runner.run_directory.run_summary import read_summary
 from tests.support.run_directories import write_run
 
@@ -55,23 +53,9 @@ def test_report_has_one_chart_for_all_layers_and_ends_with_the_machine(run: Path
     ]
 
 
-def test_comparison_draws_norms_only_and_tables_have_none_of_the_values(run: Path) -> None:
-    found = compare([run])
-    assert set(found.metrics()) == {"accuracy", "training_loss"}
-    curves = [name for _, name in found.curve_keys() if name in _VALUES]
-    assert curves == ["watch/gradient_norm", "watch/weight_norm"]
-    assert found.title(("train", "watch/gradient_norm")) == "gradient norm"
-    assert not set(read_summary(run).metrics) & set(_VALUES)
-
-
 def test_main_metric_of_a_run_without_evaluations_is_the_loss(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", best={})
     line = {"step": 400, "split": "train", "time": 1.0, **_VALUES, "training_loss": 0.1}
     with (path / "metrics.jsonl").open("a") as file:
         file.write(f"{json.dumps(line)}\n")
     assert read_summary(path).main_metric == "training_loss"
-
-
-def test_progress_leaves_the_values_out() -> None:
-    numbers = {"training_loss": 2.0, **_VALUES, "top_5": 0.5}
-    assert format_metrics(numbers, loss="training_loss") == "loss 2.000  top 5 0.5000"
