@@ -226,17 +226,6 @@ def test_directory_without_runs_prints_a_note(
     assert (printed.out, printed.err) == ("", f"no runs in {tmp_path}\n")
 
 
-def test_table_is_cut_to_the_width_of_a_terminal(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert main(["runs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) == 40
-    assert lines[1].endswith("…")
-
-
 @pytest.mark.usefixtures("runs")
 def test_run_directory_without_permission_is_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
