@@ -15,8 +15,8 @@ from pyarrow import feather
 from orbit_runner.data.hugging_face import HuggingFaceImages, load
 from orbit_runner.data.images.dataset import join_images
 from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.images.pipeline import eval_images
-from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.shared_examples import shared_images
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE

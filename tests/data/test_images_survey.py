@@ -16,8 +16,7 @@ from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data import disk_cache
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.images.headers import read_header
-from orbit_runner.data.images.survey import survey_rows
+from orbit_runner.data.images.headers import read_header, survey_rows
 from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig

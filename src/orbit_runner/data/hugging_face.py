@@ -20,8 +20,7 @@ from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
-from orbit_runner.data.images.headers import image_shape
-from orbit_runner.data.images.survey import ImageSurvey
+from orbit_runner.data.images.headers import ImageSurvey, image_shape
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart

@@ -70,10 +70,7 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
 
 
 class BreastCancerTable(ArrayTable):
-    """569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign.
-
-    Raises `DataError` if paths are set.
-    """
+    """569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign."""
 
     name = "breast_cancer"
 
@@ -87,10 +84,7 @@ class BreastCancerTable(ArrayTable):
 
 
 class DiabetesTable(ArrayTable):
-    """442 patients: ten measures in their units, and `progression` after a year.
-
-    Raises `DataError` if paths are set.
-    """
+    """442 patients: ten measures in their units, and `progression` after a year."""
 
     name = "diabetes"
 

@@ -31,11 +31,8 @@ def watched_directory(resolved: ResolvedConfig) -> Path:
     """Returns the directory of the other run; raises `ConfigError` if the config names none."""
     path = resolved.config.task.init_checkpoint
     origin = resolved.origin(_INIT_CHECKPOINT)
-    if not path:
-        message = f"is not set; --mode={FINE_TUNING} requires the directory of another run"
-        raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin, code="no-checkpoint")])
-    if "://" in path or Path(f"{path}.index").exists():
-        message = f"got {path!r}, expected a local directory, not a single checkpoint"
+    if not path or "://" in path or Path(f"{path}.index").exists():
+        message = f"got {path!r}; --mode={FINE_TUNING} requires the local directory of another run"
         raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin, code="no-checkpoint")])
     return Path(path).expanduser()
 

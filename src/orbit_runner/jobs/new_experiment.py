@@ -15,7 +15,7 @@ from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.files import load as load_images
-from orbit_runner.data.images.survey import add_survey
+from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError, RunnerError, format_list

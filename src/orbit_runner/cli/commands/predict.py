@@ -45,7 +45,6 @@ checkpoints nor the dataset.
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""
 _COUNT = Count(1, 2**20)
-_CPU = "CPU:0"
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -239,8 +238,8 @@ def _checked_indexes_scope(
         predictor = stack.enter_context(load_scope(None))
         if getattr(predictor, "needs_cpu", False) and tf.config.list_logical_devices("GPU"):
             stack.close()
-            stack.enter_context(tf.device(_CPU))
-            predictor = stack.enter_context(load_scope(_CPU))
+            stack.enter_context(tf.device("CPU:0"))
+            predictor = stack.enter_context(load_scope("CPU:0"))
         yield predictor
 
 

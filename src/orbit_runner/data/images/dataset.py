@@ -20,8 +20,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
-from orbit_runner.data.images.headers import ImageHeader, read_header
-from orbit_runner.data.images.survey import ImageSurvey
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
 from orbit_runner.data.order.keyed_random import mix
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source

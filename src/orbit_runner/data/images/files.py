@@ -23,8 +23,7 @@ from orbit_runner.data.fingerprint import (
     describe_files,
 )
 from orbit_runner.data.images.dataset import ImageDataset, joined_fields, place_arguments
-from orbit_runner.data.images.headers import ImageHeader, image_shape, read_header
-from orbit_runner.data.images.survey import ImageSurvey
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message

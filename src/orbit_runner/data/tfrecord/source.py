@@ -16,8 +16,7 @@ from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
-from orbit_runner.data.images.headers import image_shape
-from orbit_runner.data.images.survey import ImageSurvey
+from orbit_runner.data.images.headers import ImageSurvey, image_shape
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, int_of

@@ -20,8 +20,13 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.images.survey import add_survey, survey_note, survey_rows
+from orbit_runner.data.images.headers import (
+    NATURAL_MEAN,
+    NATURAL_STD,
+    add_survey,
+    survey_note,
+    survey_rows,
+)
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
