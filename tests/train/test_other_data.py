@@ -114,7 +114,7 @@ def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> No
         "task.name": "keras",
         "task.split": "{fractions: {train: 0.8, validation: 0.2}}",
         "task.train_data": "{source: csv, input_path: a.csv, global_batch_size: 4}",
-        "task.outputs": "{y: {column: y}}",
+        "task.outputs": "y",
         "task.validation_data.global_batch_size": 4,
     }
     base = {**{path: value for path, value in BASE.items() if "_data" not in path}, **base}

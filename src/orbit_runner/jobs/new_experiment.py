@@ -123,13 +123,7 @@ $split
 
 @dataclasses.dataclass(frozen=True)
 class _Draft:
-    """What is to be written.
-
-    Attributes:
-        about: The description of the experiment.
-        task: The section `task`.
-        trainer: The section `trainer`; "" for the defaults of the task.
-    """
+    """What is to be written; `trainer` is "" for the defaults of the task."""
 
     about: str
     task: str

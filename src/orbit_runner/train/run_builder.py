@@ -275,10 +275,7 @@ def _packages(config: ExperimentConfig, state: TrainState) -> list[str]:
 
 
 def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
-    """Returns the number of batches of an evaluation, or -1 if it is not known.
-
-    Raises `SettingError` if there are none.
-    """
+    """Returns the number of batches of an evaluation, or -1 if it is not known."""
     asked = config.trainer.validation_steps
     data: Any = getattr(config.for_task.task, "validation_data", None)
     steps = adapter.validation_steps(data, asked)

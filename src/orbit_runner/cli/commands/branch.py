@@ -145,10 +145,7 @@ def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[Repetition, 
 
 
 def _read_existing_branch(directory: Path, run: Path, at: int | None) -> Branch | None:
-    """Returns the branch that a directory contains; None if it is empty or does not exist.
-
-    Raises `RunnerError` if it contains something else.
-    """
+    """Returns the branch that a directory contains; None if it is empty or does not exist."""
     check_outside(directory, run)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return None
