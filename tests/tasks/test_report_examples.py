@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.cli.main import main
-from orbit_runner.tasks import mistakes
+from orbit_runner.tasks import report_examples
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.report_examples import classification_examples
 from orbit_runner.tasks.translation.task import Translations, TranslationTask
@@ -77,7 +77,7 @@ def test_rows_without_weight_are_left_out() -> None:
 
 
 def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mistakes, "_MAX_EXAMPLES", 70)
+    monkeypatch.setattr(report_examples, "_MAX_EXAMPLES", 70)
     batches = iter(_batches(_logits(), np.zeros(200, np.int32)))
 
     found = classification_examples(_model(), batches, total=200)
