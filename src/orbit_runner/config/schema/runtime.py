@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import ClassVar
 
 from orbit_runner.config.errors import Problem, no_effect, not_supported
 from orbit_runner.config.schema.base import (
