@@ -172,6 +172,16 @@ def _groups(count: int) -> dict[str, list[Item]]:
 _METRIC_GROUPS = _groups(8)
 
 
+def _clips(version: str, labels: str, name: str) -> bool:
+    """Returns whether a metric is that of probabilities, but outputs are above 1.
+
+    Keras 2 clips these to 1 - 1e-7. For a label 0, the crossentropy is then 15.33, but 15.25 if
+    TensorFlow optimizes the graph, as in `fit`. The run has the value that Keras has eagerly.
+    """
+    is_probability = name in ("BinaryCrossentropy", "crossentropy", "ce")
+    return version == "2" and is_probability and LABELS[labels].activation == "softplus"
+
+
 def _metric_case(cell: Cell, version: str, items: list[Item], kind: str) -> Case:
     def compiled(package: Any) -> Mapping[str, Any]:
         made = [item.make(package.metrics, name=f"metric_{n}") for n, item in enumerate(items)]
@@ -201,7 +211,7 @@ def test_metric_is_that_of_fit(tmp_path: Path, kind: str, group: str, cell: Cell
     """Metrics that `fit` accepts are trained together, and each of the others is refused."""
     if kind == "weighted_metrics" and not cell.weights:
         pytest.skip("without weights, they are metrics")
-    items = _METRIC_GROUPS[group]
+    items = [i for i in _METRIC_GROUPS[group] if not _clips(i.version, cell.labels, i.name)]
     singles = {item: _metric_case(cell, item.version, [item], kind) for item in items}
     computed = [
         item for item, case in singles.items() if not reason_of(item) and accepts(case, cell)
@@ -221,16 +231,19 @@ def test_metric_is_that_of_fit(tmp_path: Path, kind: str, group: str, cell: Cell
 def test_name_that_stands_for_several_metrics_is_that_of_fit(
     tmp_path: Path, version: str, labels: str, name: str
 ) -> None:
-    is_number = LABELS[labels].activation == "softplus"
-    if version == "2" and is_number and name in ("crossentropy", "ce"):
-        pytest.skip("near 1, log(1 - output) magnifies the rounding of the weights")
+    if _clips(version, labels, name):
+        pytest.skip("outputs above 1 are clipped")
     cell = Cell(labels)
+    has_name = version == "3" and LABELS[labels].activation != "softplus"
 
     def compiled(package: Any) -> Mapping[str, Any]:
-        loss = "crossentropy" if version == "3" and not is_number else loss_of(package, cell)
+        loss = "crossentropy" if has_name else loss_of(package, cell)
         return {"loss": loss, "metrics": [name]}
 
-    check(case_of(version, cell, compiled), tmp_path)
+    case = case_of(version, cell, compiled)
+    # It is the crossentropy of labels that do not sum up to 1.
+    is_deterministic = has_name and labels == "several of three"
+    check(dataclasses.replace(case, is_deterministic=is_deterministic), tmp_path)
 
 
 def test_table_has_each_class_of_keras() -> None:
