@@ -79,8 +79,8 @@ def _find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
         surplus = [step for step in checkpoints.steps() if step not in kept]
         files = [path for step in surplus for path in checkpoints.files(step)]
         if surplus:
-            shown = [f"{step:,}" for step in surplus]
-            steps = ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} … {shown[-1]}"
+            names = [f"{step:,}" for step in surplus]
+            steps = ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]}"
             items.append(
                 Item(
                     label=f"{format_count(len(surplus), noun)}: {steps}",

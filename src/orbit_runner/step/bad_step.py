@@ -128,7 +128,7 @@ class ExamineBadStep(Callback):
 
     def on_train_begin(self, run: Any) -> None:
         """Finds and examines the step."""
-        found = find_bad_step(run, self._divergence)
-        if found is not None:
-            self._examine(run, found)
+        bad_step = find_bad_step(run, self._divergence)
+        if bad_step is not None:
+            self._examine(run, bad_step)
         raise StepExamined

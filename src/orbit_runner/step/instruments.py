@@ -116,7 +116,7 @@ class Instruments:
                 ("build_losses", self.batch_loss_calls, BACKWARD),
                 ("example_losses", self.loss_calls, FORWARD),
             ):
-                # What `Task` has by itself are no losses of examples.
+                # A task may define only one of them.
                 if getattr(type(self._task), name, None) not in (None, Task.example_losses):
                     wrap = functools.partial(self._wrap_loss, name=name, calls=calls, after=after)
                     stack.enter_context(replaced_methods_scope(task, name, wrap))

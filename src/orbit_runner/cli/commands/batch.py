@@ -140,10 +140,10 @@ def _replayed_steps(
     from orbit_runner.reporting.inspection import replayed_section
 
     most = None if flags.all else _ROWS
-    shown = [step if flags.text else dataclasses.replace(step, text=()) for step in steps]
+    printed_steps = [step if flags.text else dataclasses.replace(step, text=()) for step in steps]
     name = str(resolved.config.name)
     return [step.as_dict() for step in steps], [
-        replayed_section(step, name, most) for step in shown
+        replayed_section(step, name, most) for step in printed_steps
     ]
 
 

@@ -69,8 +69,8 @@ def main(flags: argparse.Namespace) -> int:
     else:
         numbers = _format_counts(order, occurrences)
         counts = f"in {len(occurrences):,} of the steps 1 to {until:,}{numbers}"
-        shown = occurrences if flags.all else occurrences[:_ROWS]
-        table = limited_examples(shown, len(occurrences))
+        printed = occurrences if flags.all else occurrences[:_ROWS]
+        table = limited_examples(printed, len(occurrences))
         lines += section_lines([Section(counts, table)])
     emit(flags, values | {"occurrences": occurrences}, lines)
     return 0

@@ -53,9 +53,9 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
     imports = tuple(flags.imports or ())
     runs = read_recorded_run(left, "A", imports), read_recorded_run(right, "B", imports)
     recorded = compare_recorded(*runs)
-    found = Explanation(left=flags.a, right=flags.b, recorded=recorded)
+    explanation = Explanation(left=flags.a, right=flags.b, recorded=recorded)
     if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):
-        return found
+        return explanation
     from orbit_runner.jobs.why import rerun_both
 
     progress = progress_of(flags, "why", f"{flags.a} {flags.b}")
@@ -63,8 +63,8 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
         try:
             reruns = rerun_both(runs, recorded.parting, imports, progress.phase)
         except RunnerError as error:
-            return dataclasses.replace(found, problem=str(error))
-    return dataclasses.replace(found, reruns=reruns)
+            return dataclasses.replace(explanation, problem=str(error))
+    return dataclasses.replace(explanation, reruns=reruns)
 
 
 COMMAND = Command("why", _DESCRIPTION, _add_flags, ["runs/a runs/b"], main)

@@ -398,8 +398,8 @@ class KerasConfig(TaskConfig):
         kinds = dict.fromkeys(("inputs", "outputs", "weight_column"), TABLE)
         for name, kind in {**kinds, "image_size": IMAGES}.items():
             if getattr(self, name) and self.kind != kind:
-                found = f"is for {kind} data, and train_data has {self.kind or 'no source'}"
-                yield Problem(name, found, code="no-effect")
+                message = f"is for {kind} data, and train_data has {self.kind or 'no source'}"
+                yield Problem(name, message, code="no-effect")
         for name in ("inputs", "outputs"):
             setting = getattr(self, name) or "none"
             columns = setting.values() if isinstance(setting, Mapping) else [setting]

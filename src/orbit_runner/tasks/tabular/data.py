@@ -118,7 +118,7 @@ class TabularData(TaskData):
             return None
 
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns the results of a constant prediction, for the report."""
+        """Returns what the report shows of a model that always predicts the same."""
         try:
             baselines = self.baselines().items()
         except DataError:

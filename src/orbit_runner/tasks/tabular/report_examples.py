@@ -58,12 +58,12 @@ def _collect(task: Any, model: tf_keras.Model, batches: Iterable[Tensors]) -> _A
     first = 0
     for batch in batches:
         (features, targets, *_), counts = task.split_counts(batch)
-        kept = np.flatnonzero(counts.numpy())
-        features = {name: value.numpy()[kept] for name, value in features.items()}
+        numbers = np.flatnonzero(counts.numpy())
+        features = {name: value.numpy()[numbers] for name, value in features.items()}
         answers = model(features, training=False)
-        labels.append({name: value.numpy()[kept] for name, value in targets.items()})
+        labels.append({name: value.numpy()[numbers] for name, value in targets.items()})
         outputs.append({name: value.numpy() for name, value in answers.items()})
-        rows.append(first + kept)
+        rows.append(first + numbers)
         first += len(counts)
         if first >= _MOST_ROWS:
             break
