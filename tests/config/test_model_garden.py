@@ -265,3 +265,12 @@ def covers(ours: Any, theirs: Any) -> bool:
         return all(covers(ours[key], value) for key, value in theirs.items())
     assert ours == theirs
     return True
+
+
+def test_settings_that_only_model_garden_reads_have_its_defaults() -> None:
+    """Its own trainer reads them, also in a config of this package."""
+    for name in ("runtime", "trainer"):
+        ours = getattr(ExperimentConfig(), name)
+        defaults = getattr(config_definitions.ExperimentConfig(), name).as_dict()
+        for setting in defaults.keys() & ours.garden_only.keys():
+            assert getattr(ours, setting) == defaults[setting], setting

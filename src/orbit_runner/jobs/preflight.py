@@ -38,8 +38,6 @@ from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
 from orbit_runner.storage.staging import localize
 
-_SERVICE_SECONDS = 0.8
-
 
 def check_before_start(
     resolved: ResolvedConfig,
@@ -119,7 +117,7 @@ def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
             services[path] = [*service_addresses(getattr(config.task, section))]
     for path, addresses in services.items():
         for address in filter(None, map(str.strip, addresses)):
-            if probe(address.rpartition("/")[2], _SERVICE_SECONDS) is Liveness.GONE:
+            if probe(address.rpartition("/")[2], 0.8) is Liveness.GONE:
                 text = f"{address} cannot be reached: {Liveness.GONE.value} there"
                 yield Problem(path, text, resolved.origin(path), code="unreachable")
 

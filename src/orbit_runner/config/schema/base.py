@@ -262,6 +262,12 @@ class Config:
             raise TypeError(f"{type(self).__name__}: {problem}")
         self.__post_init__()
 
+    def __getattr__(self, name: str) -> Any:
+        """Returns Model Garden's default of a setting in `garden_only`, which its trainer reads."""
+        if name in type(self).garden_only:
+            return type(self).garden_only[name].default
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __post_init__(self) -> None:
         """Completes the settings, in classes that have something to complete."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 from orbit_runner.config.errors import Problem, no_effect, not_supported
 from orbit_runner.config.schema.base import (
@@ -41,8 +40,6 @@ Problems = Iterator[Problem]
 class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
-    # A trainer of Model Garden reads it.
-    tpu_enable_xla_dynamic_padder: ClassVar[None] = None
     garden_only = garden_settings(
         gpu_thread_mode=GardenOnly(None, _ENVIRONMENT.format("TF_GPU_THREAD_MODE")),
         per_gpu_thread_count=GardenOnly(0, _ENVIRONMENT.format("TF_GPU_THREAD_COUNT")),
