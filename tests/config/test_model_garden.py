@@ -55,8 +55,6 @@ def pairs(theirs: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     for field in dataclasses.fields(theirs):
         below = f"{path}.{field.name}" if path else field.name
         left, right = getattr(theirs, field.name), getattr(ours, field.name, ABSENT)
-        if right == ABSENT and field.name in ours.garden_only:
-            right = ours.garden_only[field.name].default
         if field.name in getattr(ours, "unavailable", ()):
             continue
         if dataclasses.is_dataclass(left) and right is not ABSENT:
@@ -101,8 +99,9 @@ def test_choices_match_those_of_model_garden(theirs: type, ours: Any) -> None:
 
 def rows_of(*, refused: bool) -> list[str]:
     def below(config: Config, path: str) -> Iterator[tuple[str, str]]:
+        own = {field.name for field in dataclasses.fields(config)}
         for name, setting in config.garden_only.items():
-            if setting.refused == refused and setting.reason != NAMES and not hasattr(config, name):
+            if setting.refused == refused and setting.reason != NAMES and name not in own:
                 yield f"{path}.{name}", setting.reason
         for field in dataclasses.fields(config):
             value = getattr(config, field.name)
