@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 
@@ -80,10 +81,48 @@ def test_rows_of_csv_and_json_lines_get_the_same_predictions(served: Any, tmp_pa
     assert isinstance(first["the price"], float)
 
 
-def test_scored_table_has_all_columns_and_the_predictions(served: Any, tmp_path: Path) -> None:
+def test_values_get_the_same_predictions_whatever_format_they_are_written_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pandas.DataFrame({"sold": [True, False] * 20, "floors": [3.0, None, 4.0, 12.0] * 10})
+    rows.assign(y=[*"aab"] * 13 + ["b"], n=range(40)).to_parquet(tmp_path / "a.parquet")
+    features = {"numeric": [], "categorical": ["sold", "floors"]}
+    sources = {
+        f"task__{section}__source": "parquet" for section in ("train_data", "validation_data")
+    }
+    config = table_config(
+        tmp_path / "a.parquet", task__features=features, task__split__hash_of=["n"], **sources
+    )
+    task = TabularTask(config.task)  # type: ignore[arg-type]
+    serving = task.serving(task.build_model())
+    rows.to_csv(tmp_path / "b.csv", index=False)
+    rows.to_json(tmp_path / "b.jsonl", orient="records", lines=True)
+
+    predictor = task.predictor(serving.signatures)
+    answers = {
+        name: [answer.data["y"] for answer in predictor.predict([*predictor.items([path], [])])]
+        for name in ("a.parquet", "b.csv", "b.jsonl")
+        if (path := str(tmp_path / name))
+    }
+
+    assert answers["b.csv"] == answers["b.jsonl"] == answers["a.parquet"]
+    assert len({str(answer) for answer in answers["b.csv"]}) > 2
+    assert print_predictions(predictor, [str(tmp_path / "b.csv")], as_json=True, batch_size=9) == 0
+    assert "new_categories" not in capsys.readouterr().out
+    predict = serving.signatures["predict"]
+    written = predict(sold=tf.constant(["True", "FALSE"]), floors=tf.constant(["3.0", "12.0 "]))
+    known = predict(sold=tf.constant(["true", "false"]), floors=tf.constant(["3", "12"]))
+    np.testing.assert_array_equal(written["y"], known["y"])
+
+
+def test_scored_table_has_all_columns_and_the_predictions(
+    served: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     predictor = _predictor(served)
     path = tmp_path / "a.csv"
-    path.write_text('id,1 size,age,color,note\n007,1.50,NA, red ,"a, b"\n8,wide,3,blue,\n9,2\n')
+    path.write_text(
+        'id,1 size,age,color,note\n007,1.50,NA, red ,"a, b"\n8,wide,3,blue,\n9,2\n10,2,3,teal,\n'
+    )
     scored = tmp_path / "out" / "scored.csv"
 
     failed = print_predictions(predictor, [str(path)], as_json=False, batch_size=2, to=scored)
@@ -103,6 +142,9 @@ def test_scored_table_has_all_columns_and_the_predictions(served: Any, tmp_path:
     assert "got 'wide', expected a number" in rows[1]["prediction_error"]
     assert (rows[2]["id"], rows[2]["1 size"], rows[2]["color"]) == ("9", "2", "")
     assert "has 2 columns, expected 5" in rows[2]["prediction_error"]
+    warnings = [row["prediction_warning"] for row in rows]
+    assert warnings == ["", "", "", "new: color 'teal'"]
+    assert "1 of 4 items have a warning; first: new: color 'teal'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -148,7 +190,7 @@ def test_new_categories_are_named(served: Any) -> None:
     (item,) = predictor.items([], ['{"1 size": 1, "age": 2, "color": "violet"}'])
     (found,) = predictor.predict([item])
     assert found.data["new_categories"] == {"color": "violet"}
-    assert found.text.endswith("new: color 'violet'")
+    assert found.warning == "new: color 'violet'"
 
 
 def test_what_is_no_file_is_refused(served: Any) -> None:

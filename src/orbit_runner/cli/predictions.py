@@ -18,7 +18,7 @@ from orbit_runner.utils.log import Progress
 from orbit_runner.utils.streams import check_stdout, use_utf8
 
 ERROR = "error"
-_ERROR_COLUMN = "prediction_error"
+_ERROR_COLUMN, _WARNING_COLUMN = "prediction_error", "prediction_warning"
 
 
 def print_predictions(
@@ -44,13 +44,17 @@ def print_predictions(
     progress = Progress("predicting")
     # Predictions on the same terminal already show the progress.
     is_shown = not sys.stdout.isatty()
-    count = failed = 0
+    count = failed = warned = 0
+    first_warning = ""
     answered = list[Prediction]()
     for batch in _batches(predictor.items(arguments, _read_lines()), batch_size):
         answers = predictor.predict(batch)
         if len(answers) != len(batch):
             raise RuntimeError(f"expected {len(batch)} predictions, got {len(answers)}")
         failed += sum(ERROR in answer.data for answer in answers)
+        warnings = [answer.warning for answer in answers if answer.warning]
+        warned += len(warnings)
+        first_warning = first_warning or next(iter(warnings), "")
         if to is not None:
             if any(answer.cells is None for answer in answers):
                 raise RunnerError(
@@ -70,6 +74,8 @@ def print_predictions(
         write_output(to, _table_of(answered))
     if not count:
         print("standard input has no items", file=sys.stderr)
+    if warned:
+        print(f"{warned} of {count} items have a warning; first: {first_warning}", file=sys.stderr)
     if failed:
         print(f"{failed} of {count} items have no prediction", file=sys.stderr)
     return failed
@@ -78,12 +84,17 @@ def print_predictions(
 def _table_of(answers: Sequence[Prediction]) -> str:
     """Returns a CSV file with a row for each item: its columns, and then those of its prediction.
 
-    A row without a prediction says why in the column `prediction_error`.
+    A row without a prediction says why in the column `prediction_error`, and one whose prediction
+    may be wrong in `prediction_warning`.
     """
     own = [*dict.fromkeys(name for answer in answers for name in answer.cells or ())]
     added = [*dict.fromkeys(name for answer in answers for name in answer.columns)]
-    if any(ERROR in answer.data for answer in answers):
-        added.append(_ERROR_COLUMN)
+    notes = [
+        {_ERROR_COLUMN: answer.data.get(ERROR), _WARNING_COLUMN: answer.warning}
+        for answer in answers
+    ]
+    shown = [name for name in (_ERROR_COLUMN, _WARNING_COLUMN) if any(row[name] for row in notes)]
+    added += shown
     if twice := [name for name in added if name in own]:
         raise RunnerError(
             f"the rows have a column {twice[0]!r} themselves; rename it",
@@ -93,9 +104,9 @@ def _table_of(answers: Sequence[Prediction]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, [*own, *added], restval="", lineterminator="\n")
     writer.writeheader()
-    for answer in answers:
-        error = {_ERROR_COLUMN: answer.data[ERROR]} if ERROR in answer.data else {}
-        writer.writerow({**(answer.cells or {}), **answer.columns, **error})
+    for answer, row in zip(answers, notes, strict=True):
+        own_notes = {name: row[name] for name in shown}
+        writer.writerow({**(answer.cells or {}), **answer.columns, **own_notes})
     return file.getvalue()
 
 
@@ -115,5 +126,5 @@ def _read_lines() -> Iterator[str]:
 
 def _format_prediction(answer: Prediction, as_json: bool) -> str:
     if not as_json:
-        return answer.text
+        return f"{answer.text}  {answer.warning}" if answer.warning else answer.text
     return json.dumps(to_jsonable(answer.data), ensure_ascii=False, allow_nan=False)

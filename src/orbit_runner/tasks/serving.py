@@ -55,12 +55,15 @@ class Prediction:
         data: The prediction for programs to read, as JSON values.
         cells: The columns of the item as they are in its file, if it is a row of a table.
         columns: The prediction as columns of a table; those without a value are None.
+        warning: Why the prediction may be wrong, which `text` does not contain; "" if nothing is
+            known.
     """
 
     text: str
     data: Mapping[str, object]
     cells: Mapping[str, str] | None = None
     columns: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    warning: str = ""
 
 
 def named_function(

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from orbit_runner.data.tables.cell_texts import (
+    normal_text,
     odd_among_numbers,
     parse_number,
 )
@@ -52,7 +53,26 @@ def test_categories_stay_categories(texts: list[str]) -> None:
 
 
 def test_numbers_are_those_of_arrow() -> None:
-    assert [parse_number(text) for text in ("+1", "-3e2", ".5")] == [1, -300, 0.5]
+    assert [parse_number(text) for text in ("+1", "-3e2", ".5", "True")] == [1, -300, 0.5, 1]
     for text in ("1_000", "0x10", "1,5"):
         with pytest.raises(ValueError, match=re.escape(text)):
             parse_number(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("TRUE", "true"), ("False", "false"), ("no", "no"), ("T", "T"),
+        ("7.0", "7"), ("-12.0", "-12"), ("-0.0", "0"), ("007", "007"), ("00.0", "00.0"),
+        ("1.50", "1.50"), ("1.00", "1.00"), ("1E5", "1E5"), ("1.0.0", "1.0.0"),
+        ("2024-01-31T00:00:00", "2024-01-31"), ("2024-01-31 00:00:00.000000", "2024-01-31"),
+        ("2024-01-31T10:30", "2024-01-31 10:30:00"),
+        ("2024-01-31 10:30:05.120000", "2024-01-31 10:30:05.12"),
+        ("2024-01-31T00:00:00+00:00", "2024-01-31 00:00:00Z"),
+        ("2024-01-31 10:30:00+01:00", "2024-01-31 10:30:00+0100"),
+        ("u\u0308ber", "über"),
+    ],
+)  # fmt: skip
+def test_a_value_has_one_form_however_it_is_written(text: str, form: str) -> None:
+    assert normal_text(text) == form
+    assert normal_text(form) == form

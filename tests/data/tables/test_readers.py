@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import decimal
 import gzip
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -18,8 +22,10 @@ from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource, sort_texts
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from tests.support.hugging_face import write_arrow
 from tests.support.problems import raises
 from tests.support.tables import WRITERS, make_rows, write_csv, write_parquet
 
@@ -112,6 +118,76 @@ def test_texts_of_codes_keep_their_zeros_and_integers_sort_by_value(tmp_path: Pa
     assert found.columns["zip"].vocabulary == ("010", "02", "09")
     assert found.columns["grade"].vocabulary == ("2", "9", "10")
     assert sort_texts(["10", "9", "x"]) == ["10", "9", "x"]
+
+
+# Each row of the table, as Python, pandas or Arrow has it.
+VALUES: dict[str, list[Any]] = {
+    "boolean": [True, False, None],
+    "integer": [3, -4, 2**53 + 2],
+    "float": [3.0, 1e-5, None],
+    "large float": [1e15, 1e16, float("inf")],
+    "no number": [-0.0, float("nan"), 0.1],
+    "decimal": [decimal.Decimal("1.50"), None, decimal.Decimal("2.00")],
+    "day": [datetime.date(2024, 2, 1), None, datetime.date(1969, 1, 1)],
+    "time": [datetime.datetime(2024, 2, 1), datetime.datetime(2024, 2, 1, 9, 5, 0, 120000), None],
+    "zone": [
+        datetime.datetime(2024, 2, 1, hour, tzinfo=datetime.timezone.utc) for hour in (0, 1, 2)
+    ],
+    "text": ["007", "u\u0308ber", " x "],
+}
+TEXTS = {
+    "boolean": ["true", "false", ""],
+    "integer": ["3", "-4", "9007199254740994"],
+    "float": ["3", "1e-05", ""],
+    "large float": ["1000000000000000", "1e+16", "inf"],
+    "no number": ["0", "", "0.1"],
+    "decimal": ["1.50", "", "2.00"],
+    "day": ["2024-02-01", "", "1969-01-01"],
+    "time": ["2024-02-01", "2024-02-01 09:05:00.12", ""],
+    "zone": ["2024-02-01 00:00:00Z", "2024-02-01 01:00:00Z", "2024-02-01 02:00:00Z"],
+    "text": ["007", "über", "x"],
+}
+
+
+def _write_values(path: Path) -> None:
+    table = pyarrow.table({name: pyarrow.array(values) for name, values in VALUES.items()})
+    if path.suffix == ".csv":
+        table.to_pandas().to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        rows = pandas.DataFrame({name: list(map(_json_value, VALUES[name])) for name in VALUES})
+        lines = (json.dumps(row) for row in rows.astype(object).to_dict("records"))
+        path.write_text("\n".join(lines))
+    elif path.suffix == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        write_arrow(path, table)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return str(value) if isinstance(value, decimal.Decimal) else value
+
+
+@pytest.mark.parametrize("kind", ["category", "key"])
+@pytest.mark.parametrize("source", ["csv", "hugging_face", "jsonl", "parquet"])
+def test_a_value_is_the_same_category_and_key_in_each_format(
+    source: str, kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a.{source}"
+    _write_values(path)
+    missing = ("", "NaN") if source == "csv" else ()
+
+    found = read_table(
+        open_table(source, path, missing_values=missing), dict.fromkeys(VALUES, kind)
+    )
+
+    for name, texts in TEXTS.items():
+        column = found.columns[name]
+        if kind == "key":
+            assert column.values.tolist() == hash_texts(texts).tolist(), name
+        else:
+            assert [column.text(row) for row in range(3)] == texts, name
 
 
 def test_parquet_types_become_kinds(tmp_path: Path) -> None:

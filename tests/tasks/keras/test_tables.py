@@ -10,10 +10,13 @@ import pandas
 import pytest
 
 from orbit_runner.config.errors import ConfigError
+from orbit_runner.data.tables.columns import KEY, Column
+from orbit_runner.data.tables.hashing import hash_rows, hash_texts
+from orbit_runner.data.tables.split import positions, rows_of_fraction
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.data import KerasData
 from orbit_runner.tasks.keras.sources import section_source, specs_of, trained_arrays
-from orbit_runner.tasks.tabular.config import TabularConfig, TargetConfig
+from orbit_runner.tasks.tabular.config import FeaturesConfig, TabularConfig, TargetConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part
 from tests.support.keras_models import keras_config
@@ -157,31 +160,70 @@ def test_parts_of_a_table_have_each_row_once_and_equal_rows_together(
         assert all(row + 90 in part for row in part if row <= 90)
 
 
-def test_split_is_that_of_the_task_tabular_and_its_columns_are_no_inputs(table: Path) -> None:
-    split = f"{{{_FRACTIONS}, hash_of: [age]}}"
-    config = _config(table, task__split=split)
+_AGE = "age"  # The column that decides.
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({}, {}),
+        ({"task__inputs": "[age, income]"}, {"features": FeaturesConfig(numeric=[_AGE, "income"])}),
+        ({"task__outputs": _AGE}, {"targets": [TargetConfig(column=_AGE, type="regression")]}),
+        ({"task__weight_column": _AGE}, {"weight_column": _AGE}),
+        ({"task__split": f"{{{_FRACTIONS}}}"}, {}),
+    ],
+)
+def test_a_split_gives_the_same_rows_in_each_format_and_task(
+    tmp_path: Path, suffix: str, changes: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    # Numbers of 32 bits do not tell these ages apart.
+    people = _people().assign(age=_people().age + 2.0**24)
+    people["born"] = pandas.date_range("2000-01-01", periods=len(people), freq="7h")
+    path = tmp_path / f"people{suffix}"
+    if suffix == ".jsonl":
+        people.to_json(path, orient="records", lines=True, date_format="iso", date_unit="s")
+    else:
+        (people.to_csv if suffix == ".csv" else people.to_parquet)(path, index=False)
+    config = _config(path, **{"task__split": f"{{{_FRACTIONS}, hash_of: [age]}}"} | changes)
     sections = {
-        name: TableDataConfig(source="csv", input_path=str(table), is_training=name == "train_data")
+        name: TableDataConfig(
+            source=suffix[1:], input_path=str(path), is_training=name == "train_data"
+        )
         for name in ("train_data", "validation_data")
     }
-    both = TabularConfig(targets=[TargetConfig(column="kind")], split=config.split, **sections)
+    table = {"targets": [TargetConfig(column="kind")], "split": config.split, **sections}
+    key = Column(_AGE, KEY, hash_texts([f"{age:.0f}" for age in people.age]))
+    places = positions(hash_rows([key]), 0)
 
-    for section in ("train_data", "validation_data"):
+    for section, part in zip(sections, ("train", "validation"), strict=True):
         rows = section_source(config, section).rows
-        np.testing.assert_array_equal(rows, load_part(both, section).rows)
-    assert {*specs_of(section_source(config, "train_data"))} == {"x.city", "x.income", "y"}
+        np.testing.assert_array_equal(
+            load_part(TabularConfig(**table | fields), section).rows, rows
+        )
+        if config.split.hash_of:
+            expected = rows_of_fraction(places, config.split.fractions, part)
+            np.testing.assert_array_equal(rows, expected)
+    if not changes:
+        assert {*specs_of(section_source(config, "train_data"))} == {
+            "x.born", "x.city", "x.income", "y"
+        }  # fmt: skip
 
 
-def test_split_column_names_the_parts(tmp_path: Path) -> None:
-    people = _people()
-    people["part"] = ["train"] * 50 + ["validation"] * 30 + ["test"] * 10
-    path = tmp_path / "people.csv"
+def test_split_column_names_the_parts_also_if_it_is_a_number_and_an_input(tmp_path: Path) -> None:
+    people, path = _people(), tmp_path / "people.csv"
+    people["part"] = [1] * 50 + [2] * 30 + [3] * 10
     people.to_csv(path, index=False)
-    config = _config(path, task__split="{column: part}")
+    parts = {"task__train_data__split": "'1'", "task__validation_data__split": "'2'"}
+    for inputs in ("null", "[age, part]"):
+        config = _config(path, task__split="{column: part}", task__inputs=inputs, **parts)
 
-    assert section_source(config, "train_data").size == 50
-    assert section_source(config, "validation_data").size == 30
-    assert "x.part" not in specs_of(section_source(config, "train_data"))
+        assert section_source(config, "train_data").size == 50
+        assert section_source(config, "validation_data").size == 30
+        is_input = specs_of(section_source(config, "train_data")) == {
+            "x": ((2,), "float32"), "y": ((), "int32")
+        }  # fmt: skip
+        assert is_input == (inputs != "null")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from orbit_runner.data.images.files import (
     format_others,
 )
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, TablePart, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart, TableSource
 from orbit_runner.data.tables.csv_file import CsvTable
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tables.split import part_of_table
@@ -148,7 +148,7 @@ def _read_columns(
         _check_column(reader, name, field, DIRECTORY)
     # Image files have a column of their own.
     kinds = {name: kind for name, kind in split_columns.items() if name in reader.kinds}
-    kinds |= dict.fromkeys(columns, CATEGORY)
+    kinds |= dict(zip(columns, (TEXT, CATEGORY), strict=True))
     with _table_error_scope("labels_file"):
         return read_table(reader, kinds)
 

@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orbit_runner.data.tables.arrow_types import is_text, leading_zeros
-from orbit_runner.data.tables.cell_texts import parse_date, parse_number
+from orbit_runner.data.tables.cell_texts import (
+    is_missing,
+    normal_text,
+    parse_date,
+    parse_number,
+    text_of,
+)
 from orbit_runner.data.tables.columns import (
     CATEGORY,
     DATE,
     MISSING,
     MISSING_DATE,
     NUMBER,
+    TEXT,
     Column,
     sort_texts,
 )
@@ -66,7 +73,7 @@ def build_columns(
     missing = frozenset(text.strip() for text in dataset.options.missing_values)
     builders = {name: _BUILDERS[kind](name, missing) for name, kind in kinds.items()}
     for name, builder in builders.items():
-        builder.declared = dataset.classes.get(name, ())
+        builder.declared = tuple(map(builder.form, dataset.classes.get(name, ())))
     skips = dataset.options.max_bad_records > 0
     bad = BadRows()
     progress = Progress(f"reading {dataset.name}")
@@ -111,6 +118,10 @@ class _Builder(abc.ABC):
     def column(self) -> Column:
         """Returns the column, and releases the blocks."""
 
+    def form(self, text: str | None) -> str:
+        """Returns the form of a text that is compared and hashed, "" if it is missing."""
+        return "" if not text or is_missing(text, self.missing) else normal_text(text)
+
     def values(self) -> np.ndarray:
         """Returns all values in one array, and releases the blocks."""
         blocks, self.blocks = self.blocks, []
@@ -143,8 +154,7 @@ class _Numbers(_Builder):
         """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""
         import pyarrow
 
-        if pyarrow.types.is_dictionary(array.type):
-            array = array.cast(array.type.value_type)
+        array = decode(array)
         if is_text(array.type):
             array = to_texts(array)
             try:
@@ -159,7 +169,7 @@ class _Numbers(_Builder):
         return numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
     def _parse(self, text: str | None, row: int, block: Block, bad: BlockBadRows) -> float:
-        if not text or text in self.missing:
+        if not text or is_missing(text, self.missing):
             return np.nan
         try:
             return parse_number(text)
@@ -207,18 +217,24 @@ class _Categories(_Builder):
         table[[self._codes[text] for text in vocabulary]] = np.arange(len(vocabulary))
         return Column(self.name, CATEGORY, table[self.values()], tuple(vocabulary))
 
-    def _code_of(self, text: str) -> int:
-        if not text or text in self.missing:
-            return MISSING
-        return self._codes.setdefault(text, len(self._codes))
+    def _code_of(self, text: str | None) -> int:
+        form = self.form(text)
+        return self._codes.setdefault(form, len(self._codes)) if form else MISSING
+
+
+class _Texts(_Categories):
+    """Texts to read rather than to compare: sentences, and the paths of files."""
+
+    def form(self, text: str | None) -> str:
+        """Returns the text itself."""
+        return "" if not text or text in self.missing else text
 
 
 class _Dates(_Builder):
     def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
         import pyarrow
 
-        if pyarrow.types.is_dictionary(array.type):
-            array = array.cast(array.type.value_type)
+        array = decode(array)
         if is_text(array.type):
             array = to_texts(array)
             try:
@@ -243,7 +259,7 @@ class _Dates(_Builder):
         return Column(self.name, DATE, self.values())
 
     def _parse(self, text: str | None, row: int, block: Block, bad: BlockBadRows) -> int:
-        if not text or text in self.missing:
+        if not text or is_missing(text, self.missing):
             return MISSING_DATE
         try:
             return parse_date(text)
@@ -256,7 +272,7 @@ class _Dates(_Builder):
 
 class _Keys(_Builder):
     def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
-        self.blocks.append(hash_texts([text or "" for text in to_texts(array).to_pylist()]))
+        self.blocks.append(hash_texts([*map(self.form, to_texts(array).to_pylist())]))
 
     def column(self) -> Column:
         return Column(self.name, "key", self.values())
@@ -265,6 +281,7 @@ class _Keys(_Builder):
 _BUILDERS: dict[str, type[_Builder]] = {
     "number": _Numbers,
     "category": _Categories,
+    TEXT: _Texts,
     "date": _Dates,
     "key": _Keys,
     "integer": _Integers,
@@ -272,13 +289,27 @@ _BUILDERS: dict[str, type[_Builder]] = {
 
 
 def to_texts(array: pyarrow.Array) -> pyarrow.Array:
-    """Returns an Arrow array as texts without spaces at both ends."""
+    """Returns an Arrow array as texts without spaces at both ends. NaN is a missing value."""
     import pyarrow
     from pyarrow import compute
 
+    array = decode(array)
     texts = array.cast(pyarrow.string())
+    if pyarrow.types.is_floating(array.type):
+        # Arrow writes 1e-05 as 0.00001, and other programs do not.
+        encoded = texts.dictionary_encode()
+        forms = [text_of(float(text)) for text in encoded.dictionary.to_pylist()]
+        return pyarrow.array(forms, pyarrow.string()).take(encoded.indices)
     # Inner spaces are kept, because they may distinguish two categories.
     return compute.utf8_trim_whitespace(texts)
+
+
+def decode(array: pyarrow.Array) -> pyarrow.Array:
+    """Returns an Arrow array without a dictionary."""
+    import pyarrow
+
+    is_encoded = pyarrow.types.is_dictionary(array.type)
+    return array.cast(array.type.value_type) if is_encoded else array
 
 
 def _number_or_nan(text: str) -> float:

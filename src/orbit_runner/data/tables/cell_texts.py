@@ -1,15 +1,19 @@
 """What the texts of a table mean: numbers, codes, and dates with a time or without.
 
-Training and prediction parse a number with the same function. A column of texts is judged by all of
-its cells, so that one odd cell among numbers does not make the column a category.
+Formats write the same value in different ways. Here, it becomes the same text and the same number,
+in training and in prediction. A column of texts is judged by all of its cells, so that one odd cell
+among numbers does not make the column a category.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 # A column is meant as numbers if more of its cells, or of its different texts, are numbers.
 _MOST = 0.9
@@ -28,6 +32,49 @@ _ISO = re.compile(
     r"\s?(?:(Z)|([+-])(\d{2}):?(\d{2})?)?)?"
 )
 _FIRST_DAY = datetime.date(1970, 1, 1).toordinal()
+# Booleans as JSON and Parquet, Python, and spreadsheets write them.
+_BOOLEANS = {
+    form: text for text in ("true", "false") for form in (text, text.title(), text.upper())
+}
+# A whole number that was stored as a float, such as a column of integers with missing values.
+_WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))\.0")
+_TIME = re.compile(
+    r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2})(:\d{2})?(?:(\.\d*?)0*)?\s?(?:(Z)|([+-]\d{2}):?(\d{2}))?"
+)
+
+
+def text_of(value: Any) -> str | None:
+    """Returns a value as text, None for null and NaN. Raises ValueError for lists and objects."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return None if math.isnan(value) else repr(value).removesuffix(".0")
+    if isinstance(value, (list, dict)):
+        raise ValueError("is not a single value")
+    return json.dumps(value)
+
+
+def normal_text(text: str) -> str:
+    """Returns the text of a value, whatever the format that it was read from.
+
+    Categories are compared by it, and keys hashed: `True` is `true`, `7.0` is `7`, midnight is left
+    out, and a letter with an accent is one character. `007` and `1.50` remain as they are.
+    """
+    if not text.isascii():
+        return unicodedata.normalize("NFC", text)
+    if whole := _WHOLE.fullmatch(text):
+        text = whole[1]
+    elif time := _TIME.fullmatch(text):
+        date, minute, second, fraction, utc, hours, minutes = time.groups()
+        clock = f"{minute}{second or ':00'}{(fraction or '').rstrip('.')}"
+        zone = "Z" if utc or f"{hours}{minutes}" == "+0000" else f"{hours or ''}{minutes or ''}"
+        text = f"{date} {clock}{zone}".removesuffix(" 00:00:00")
+    return "0" if text == "-0" else _BOOLEANS.get(text, text)
+
+
+def is_missing(text: str, missing: Collection[str]) -> bool:
+    """Returns whether a text without spaces at both ends, or its normal form, is one of others."""
+    return text in missing or normal_text(text) in missing
 
 
 def parse_date(text: str) -> int:
@@ -61,11 +108,11 @@ def are_dates(texts: Iterable[str]) -> bool:
 def parse_number(text: str) -> float:
     """Returns the number in a text, as training and prediction read it; NaN for "nan".
 
-    Raises ValueError if it is not a number.
+    A boolean is 1 or 0. Raises ValueError if it is not a number.
     """
     if "_" in text:  # Python allows it in the source of programs.
         raise ValueError(text)
-    return float(text)
+    return float(_BOOLEANS[text] == "true") if text in _BOOLEANS else float(text)
 
 
 def odd_among_numbers(counts: Mapping[str, int]) -> tuple[str, ...] | None:
@@ -97,7 +144,7 @@ def _are_most(texts: Iterable[str], judged: Mapping[str, int]) -> bool:
 
 def _is_number(text: str) -> bool:
     try:
-        return not math.isnan(parse_number(text))
+        return text not in _BOOLEANS and not math.isnan(parse_number(text))
     except ValueError:
         return False
 

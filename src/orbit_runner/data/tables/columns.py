@@ -12,8 +12,8 @@ from orbit_runner.data.dataset import Dataset, Place, join_names, join_rows, ori
 from orbit_runner.data.example_ids import find_row, locate
 from orbit_runner.errors import DataError, unknown_name_message
 
-# The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text is
-# read as a category; only its preprocessing differs.
+# The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text
+# becomes a category, too, but the text itself, and not its normal form.
 NUMBER, CATEGORY, TEXT, KEY = "number", "category", "text", "key"
 # A date, or a date with a time.
 DATE = "date"
@@ -97,6 +97,7 @@ class TableSource:
         files: The files that the columns were read from, if any.
         bad_rows: The numbers of the rows that are left out because they cannot be read, ascending.
             They count in `size` and in the numbers of other rows.
+        deciding: The columns that decide on the part of a row, and have another kind in `columns`.
     """
 
     name: str
@@ -104,6 +105,7 @@ class TableSource:
     parts: Sequence[tuple[str, int]]
     files: tuple[Path, ...] = ()
     bad_rows: tuple[int, ...] = ()
+    deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
     @property
     def size(self) -> int:

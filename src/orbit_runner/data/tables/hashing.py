@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from orbit_runner.data.order.keyed_random import GOLDEN, mix
-from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, Column
+from orbit_runner.data.tables.cell_texts import normal_text
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, Column, date_text
 
 _GOLDEN = np.uint64(GOLDEN)
 _NAN_BITS = np.uint64(0x7FC00000)
@@ -64,8 +65,11 @@ def _bits_reader(column: Column) -> Callable[[slice], np.ndarray]:
         return lambda rows: hashes[column.values[rows]]
     if column.kind == NUMBER:
         return lambda rows: _number_bits(column.values[rows])
-    if column.kind == DATE:
-        return lambda rows: column.values[rows].view(np.uint64)
+    if column.kind == DATE:  # As a text, which it is in a task without dates.
+        seconds, codes = np.unique(column.values, return_inverse=True)
+        texts = hash_texts([normal_text(date_text(int(second))) for second in seconds])
+        bits = np.where(column.is_missing(), _GOLDEN, texts[codes])
+        return lambda rows: bits[rows]
     return lambda rows: column.values[rows]
 
 

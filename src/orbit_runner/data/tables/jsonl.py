@@ -6,14 +6,13 @@ import contextlib
 import io
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from orbit_runner.data.disk_cache import cached, file_status
 from orbit_runner.data.tables.arrow_types import read_error_scope
-from orbit_runner.data.tables.cell_texts import are_dates
+from orbit_runner.data.tables.cell_texts import are_dates, text_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     SKIP_HINT,
@@ -66,21 +65,6 @@ class JsonlTable(TableFiles):
         """Yields the rows of a file as texts."""
         with read_error_scope(path, "JSON lines"):
             yield from _read_blocks(path, names, self._skips)
-
-
-def text_of(value: Any) -> str | None:
-    """Returns a JSON value as text, None for null. Raises ValueError for lists and objects."""
-    kind = type(value)
-    if value is None or kind is str:
-        return value
-    if kind is int:
-        return repr(value)
-    if kind is float and math.isfinite(value):
-        # 3.0 and 3 are the same category.
-        return repr(int(value) if value.is_integer() else value)
-    if isinstance(value, (list, dict)):
-        raise ValueError("is not a single value")
-    return json.dumps(value)
 
 
 def _load_or_infer_kinds(

@@ -9,6 +9,7 @@ import numpy as np
 
 from orbit_runner.data.order.keyed_random import mix
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart, TableSource
 from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.errors import DataError, unknown_name_message
@@ -50,7 +51,7 @@ def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> Tab
     """
     rows = None
     if split is not None and split.column:
-        rows = rows_with_value(source.columns[split.column], part)
+        rows = rows_with_value(_deciding(source, split.column), part)
     elif split is not None:
         places = _positions(source, split.hash_of, split.seed)
         rows = rows_of_fraction(places, dict(split.fractions), part)
@@ -69,7 +70,11 @@ def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> Tab
 
 @cache_source(maxsize=2)
 def _positions(source: TableSource, hash_of: tuple[str, ...], seed: int) -> np.ndarray:
-    return positions(hash_rows(source.columns[name] for name in hash_of), seed)
+    return positions(hash_rows(_deciding(source, name) for name in hash_of), seed)
+
+
+def _deciding(source: TableSource, name: str) -> Column:
+    return source.deciding.get(name) or source.columns[name]
 
 
 def rows_with_value(column: Column, value: str) -> np.ndarray:
@@ -77,6 +82,7 @@ def rows_with_value(column: Column, value: str) -> np.ndarray:
 
     Raises `DataError` if there is none.
     """
+    value = normal_text(value)
     if value not in column.vocabulary:
         problem = unknown_name_message(
             f"value of column {column.name!r}:", value, column.vocabulary[:20]

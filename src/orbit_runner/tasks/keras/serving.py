@@ -14,6 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
+from orbit_runner.data.tables.cell_texts import normal_text, text_of
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.keras.label_checks import LossKind
@@ -47,6 +48,7 @@ _LOOKUPS = {
     "GatherV2": "Tparams",
     "GatherNd": "Tparams",
 }
+_CELLS = (str, bool, int, float, type(None))
 _LIMIT = 80  # of values in messages, in characters
 _Value = TypeVar("_Value")
 
@@ -134,9 +136,15 @@ class ArrayRow:
 
 
 class ArrayPredictor:
-    """Predicts for rows: of arrays in .npz files, or of JSON."""
+    """Predicts for rows: of arrays in .npz files, or of JSON.
 
-    def __init__(self, signatures: Mapping[str, tf.types.experimental.Callable]) -> None:
+    With `has_cells`, the model was trained on a table, whose texts are in their normal form.
+    """
+
+    def __init__(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, has_cells: bool = False
+    ) -> None:
+        self._has_cells = has_cells
         self._signature = signatures[PREDICT]
         specs = (
             self._signature.structured_input_signature
@@ -254,8 +262,11 @@ class ArrayPredictor:
         for name, spec in self._specs.items():
             if name not in values:
                 return ArrayRow({}, f"has no input {name!r}; expected {', '.join(self._specs)}")
+            value = values[name]
+            if self._has_cells and spec.dtype == tf.string and isinstance(value, _CELLS):
+                value = normal_text((text_of(value) or "").strip())
             try:
-                row[name] = _array_of(values[name], spec)
+                row[name] = _array_of(value, spec)
             except _UnusableValue as error:
                 return ArrayRow({}, f"{name}: {error}")
         return ArrayRow(row)

@@ -31,7 +31,13 @@ from orbit_runner.tasks.keras.compiled import (
     setting_scope,
     unscaled_gradients,
 )
-from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
+from orbit_runner.tasks.keras.config import (
+    PLACES,
+    SECTIONS,
+    TABLE,
+    KerasConfig,
+    KerasDataConfig,
+)
 from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
 from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
 from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
@@ -469,7 +475,7 @@ class KerasTask(Task):
     ) -> ArrayPredictor:
         """Returns the predictor for rows of arrays and lines of JSON."""
         require_no_top_k(top_k)
-        return ArrayPredictor(signatures)
+        return ArrayPredictor(signatures, has_cells=self.task_config.kind == TABLE)
 
     def _mixture(
         self, params: KerasDataConfig, source: ArraySource, excluded: np.ndarray

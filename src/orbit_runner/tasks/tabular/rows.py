@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
-from orbit_runner.data.tables.build import to_texts
+from orbit_runner.data.tables.build import decode, to_texts
+from orbit_runner.data.tables.cell_texts import is_missing, text_of
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.data.tables.jsonl import parse_line, text_of
+from orbit_runner.data.tables.jsonl import parse_line
 from orbit_runner.data.text.lines import is_utf8, open_binary, remove_mark
 from orbit_runner.errors import DataError, RunnerError, shorten
 from orbit_runner.registry import TABLE_SOURCES
@@ -160,7 +161,7 @@ def csv_rows(
     `missing` are the texts that mean that a value is missing.
     """
     number = 0
-    absent = {"", *missing, *(text.strip() for text in missing)}
+    absent = {"", *(text.strip() for text in missing)}
     for cells, problem in _cells(lines, delimiter):
         if not header and not problem:
             header = cells
@@ -172,7 +173,7 @@ def csv_rows(
         if not problem and len(cells) != len(header):
             problem = f"has {len(cells)} columns, expected {len(header)}"
         values = {
-            name: None if cell in absent or cell.strip() in absent else cell
+            name: None if is_missing(cell.strip(), absent) else cell
             for name, cell in zip(header, cells, strict=False)
         }
         texts = dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
@@ -233,7 +234,7 @@ def _json_text(value: object) -> str:
 def _is_missing(value: object, missing: Collection[str]) -> bool:
     if value is None or isinstance(value, (list, dict)):
         return value is None
-    return (text_of(value) or "").strip() in missing
+    return is_missing((text_of(value) or "").strip(), missing)
 
 
 def _table_rows(
@@ -265,8 +266,6 @@ def _values(
 ) -> list[str | float | None]:
     import pyarrow
 
-    if pyarrow.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if is_number and not is_text(array.type):
-        return array.cast(pyarrow.float64(), safe=False).to_pylist()
+    if is_number and not is_text(decode(array).type):
+        return decode(array).cast(pyarrow.float64(), safe=False).to_pylist()
     return to_texts(array).to_pylist()

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.tables.cell_texts import parse_date, parse_number
+from orbit_runner.data.tables.cell_texts import normal_text, parse_date, parse_number
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import (
     Prediction,
@@ -27,6 +27,8 @@ from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
+# What `normal_text` does with booleans and with whole numbers, for programs that call a signature.
+_FORMS = (("^(True|TRUE)$", "true"), ("^(False|FALSE)$", "false"), (r"^(-?[1-9]\d*|0)\.0$", r"\1"))
 
 
 class Vocabularies(tf.Module):
@@ -38,8 +40,15 @@ class Vocabularies(tf.Module):
 
     def codes(self, columns: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns codes, int32 [n, columns], of texts [n]; 0 for unknown texts."""
-        pairs = zip(self.tables, columns, strict=True)
-        return tf.stack([table.lookup(tf.strings.strip(column)) for table, column in pairs], axis=1)
+        pairs = zip(self.tables, map(_forms, columns), strict=True)
+        return tf.stack([table.lookup(texts) for table, texts in pairs], axis=1)
+
+
+def _forms(texts: tf.Tensor) -> tf.Tensor:
+    texts = tf.strings.strip(texts)
+    for pattern, form in _FORMS:
+        texts = tf.strings.regex_replace(texts, pattern, form)
+    return texts
 
 
 def _table(texts: Sequence[str]) -> tf.lookup.StaticHashTable:
@@ -179,12 +188,15 @@ class RowPredictor(TablePredictor):
         for place in np.flatnonzero(description["is_date"]):
             kinds[place] = tf.float64
         self._columns = [(*pair, kind) for pair, kind in zip(pairs, kinds, strict=True)]
-        self.readers = [(name, _READERS[kind]) for name, _, kind in self._columns]
         self._texts = {
             name: frozenset(texts_of(description[f"texts_{argument}"]))
             for name, argument, _ in self._columns
             if f"texts_{argument}" in description
         }
+        self.readers = [
+            (name, _category_of if name in self._texts else _READERS[kind])
+            for name, _, kind in self._columns
+        ]
         description = signatures[TARGETS]()
         self._classes = {}
         for name, output in zip(
@@ -254,8 +266,18 @@ class RowPredictor(TablePredictor):
         }
         if new:
             data["new_categories"] = new
-            texts.append(f"new: {', '.join(f'{name} {text!r}' for name, text in new.items())}")
-        return Prediction(f"{row.where}: {'  '.join(texts)}", data, row.cells, columns)
+        warning = ", ".join(f"{name} {text!r}" for name, text in new.items())
+        return Prediction(
+            f"{row.where}: {'  '.join(texts)}",
+            data,
+            row.cells,
+            columns,
+            f"new: {warning}" if new else "",
+        )
+
+
+def _category_of(name: str, text: str) -> str:
+    return normal_text(text)
 
 
 def _number_of(name: str, text: str) -> float:

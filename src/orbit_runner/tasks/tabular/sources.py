@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -129,8 +130,12 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
     if not config.features.names:
         integers = datasets[0].integers & feature_kinds(config).keys()
         kinds |= {name: INTEGER for name in integers if kinds[name] == NUMBER}
-    # A text is read as a category, and kept once, however many rows have it.
-    kinds = {name: CATEGORY if kind == TEXT else kind for name, kind in kinds.items()}
+    # The split compares and hashes texts, also those of columns that are numbers for the model.
+    deciding = {
+        name: kind
+        for path, name, kind in named_columns(config, section)
+        if path.startswith("split") and kinds[name] != kind
+    }
     for number, dataset in enumerate(datasets):
         missing = next((name for name in kinds if name not in dataset.kinds), "")
         if number and missing in datasets[0].kinds:
@@ -142,7 +147,10 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
                 code="unknown-column",
             )
     try:
-        return [load_columns(dataset, tuple(kinds.items())) for dataset in datasets]
+        return [
+            load_columns(dataset, tuple(kinds.items()), tuple(deciding.items()))
+            for dataset in datasets
+        ]
     except CellError as error:
         raise _explain_cell(config, section, error) from None
 
@@ -169,9 +177,19 @@ def _name_of(dataset: TableDataset) -> str:
 
 
 @cache_source(maxsize=8)
-def load_columns(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSource:
-    """Returns the columns of a table, each with its kind. They are read once per process."""
-    return read_table(dataset, dict(kinds))
+def load_columns(
+    dataset: TableDataset,
+    kinds: tuple[tuple[str, str], ...],
+    deciding: tuple[tuple[str, str], ...] = (),
+) -> TableSource:
+    """Returns the columns of a table, each with its kind. They are read once per process.
+
+    `deciding` are the columns that the split reads as another kind.
+    """
+    table = read_table(dataset, dict(kinds))
+    if not deciding:
+        return table
+    return dataclasses.replace(table, deciding=read_table(dataset, dict(deciding)).columns)
 
 
 def source_files(config: TabularConfig, section: str) -> list[DataFile]:
