@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.source_cache import source_cache_scope
+from orbit_runner.tasks.tabular.sources import load_part
 from tests.support.images import png
 from tests.support.problems import fails
 
@@ -79,7 +81,8 @@ def test_the_columns_of_a_table_are_used_by_what_they_contain() -> None:
     assert [*task.features.categorical] == ["city"]
     assert [column.column for column in task.features.text] == ["comment"]
     assert (task.train_data.delimiter, task.validation_data.delimiter) == (";", ";")
-    assert task.split.fractions == {"train": 0.8, "validation": 0.2}
+    assert task.split.fractions == {"train": 0.7, "validation": 0.15, "test": 0.15}
+    assert not task.split.hash_of
     assert "Predicted, because its name says so;" in text
     assert "- income  # 0 to 88.5, 59 different; 1 missing\n" in text
     assert "- city  # 3 different: Bern (20), a: b # ${c} (20), Zug (19); 1 missing\n" in text
@@ -94,19 +97,52 @@ def test_the_columns_of_a_table_are_used_by_what_they_contain() -> None:
         (lambda number: number * 1.5, "regression", "0 to 88.5, 60 different"),
         (lambda number: number % 30 * 2, "regression", "0 to 58, 30 different"),
         (lambda number: number % 3, "classification", "0 to 2, 3 different"),
-        (lambda number: "ab"[number % 2], "classification", "2 different: a (30), b (30)"),
+        (lambda number: f'"{"ab"[number % 2]}"', "classification", "2 different: a (30), b (30)"),
+        (lambda number: f'"{number}.25"', "regression", "0.25 to 59.25, 60 different"),
     ],
 )
 def test_the_values_of_the_last_column_are_numbers_or_classes(
     last: Callable[[int], object], kind: str, comment: str
 ) -> None:
-    _write_csv("a.csv", ("x", "z"), ([number % 7, last(number)] for number in range(COUNT)))
+    lines = (f'{{"x": {number % 7}, "z": {last(number)}}}\n' for number in range(COUNT))
+    Path("a.jsonl").write_text("".join(lines))
 
-    text, config = _experiment("a.csv")
+    text, config = _experiment("a.jsonl")
 
     assert [(target.column, target.type) for target in config.task.targets] == [("z", kind)]
     assert "because it is the last column" in text
     assert f"# {comment}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_group"),
+    [
+        ("customer", lambda number: number, True),
+        ("shop_id", lambda number: number * 1000, True),
+        ("UserId", lambda number: f"u {number}", True),
+        ("where", lambda number: f"K{number:04}", True),
+        ("device", lambda number: f"D{number % 5}", True),
+        ("device", lambda number: "abcde"[number % 5], False),
+        ("floors", lambda number: number, False),
+        ("zip", lambda number: f"0{number:04}", False),
+        ("user", lambda number: number + 0.5, False),
+        ("id", lambda number: number % 3, False),
+    ],
+)
+def test_ids_that_repeat_split_the_rows_and_are_no_features(
+    name: str, value: Callable[[int], object], is_group: bool
+) -> None:
+    rows = [[value(number % 25), number * 1.5, "ab"[number % 2]] for number in range(6 * COUNT)]
+    _write_csv("a.csv", (name, "size", "label"), rows)
+
+    text, config = _experiment("a.csv")
+
+    assert [*config.task.split.hash_of] == [name] * is_group
+    assert (name in config.task.features.names) != is_group
+    assert (f"#   {name}: an ID that repeats: " in text) == is_group
+    for part in config.task.split.fractions:
+        data = config.task.validation_data.replace(split=part)
+        assert load_part(config.task.replace(validation_data=data), "validation_data").size
 
 
 def test_label_names_the_column_to_predict() -> None:
@@ -236,7 +272,7 @@ def test_the_experiment_trains_as_it_is(name: str, here: Path) -> None:
 def test_images_of_one_directory_are_split_by_a_hash() -> None:
     text, config = _experiment(_write_photos())
 
-    assert config.task.split.fractions == {"train": 0.8, "validation": 0.2}
+    assert config.task.split.fractions == {"train": 0.7, "validation": 0.15, "test": 0.15}
     assert config.task.model.input_size is None
     assert config.task.train_data.global_batch_size == 16
     assert config.trainer.min_steps_per_epoch == 15
@@ -249,6 +285,31 @@ def test_images_of_different_sizes_are_resized() -> None:
 
     assert [*config.task.model.input_size] == [64, 64, 3]
     assert "# The images have 12×9 to 200×100 pixels; they are resized to this size." in text
+
+
+def test_comments_on_images_are_settings_that_can_be_used() -> None:
+    text, _ = _experiment(_write_photos())
+    small = re.compile(r"^ *(name: cnn|filters|kernel_size|dense_units).*\n", re.MULTILINE)
+    commented = re.compile(r"^( *)# ([a-z_]+: [^ ].*)$", re.MULTILINE)
+    Path("chosen.yaml").write_text(commented.sub(r"\1\2", small.sub("", text)))
+
+    config = resolve(Request(experiment="chosen.yaml")).config
+
+    assert config.task.model.weights == "imagenet"
+    assert (config.task.train_data.augment, config.task.train_data.color_jitter) == (
+        "inception",
+        0.2,
+    )
+
+
+def test_damaged_pixels_of_an_image_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    _write_images("photos", 20, [(64, 64)])
+    damaged = Path("photos/dog/7.png")
+    damaged.write_bytes(damaged.read_bytes()[:-30])
+
+    assert main(["init", "new", "--from=photos"]) == 0
+
+    assert f"{damaged}: the image cannot be decoded" in capsys.readouterr().err
 
 
 def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,6 +384,17 @@ def test_wrong_flags_are_an_error(arguments: list[str], code: str, path: str) ->
     Path("photos").mkdir()
 
     fails(["init", "new", *arguments], code, path)
+
+
+def test_only_an_experiment_that_was_not_changed_is_written_again() -> None:
+    _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
+    first, _ = _experiment("a.csv")
+    assert _experiment("a.csv")[0] == first
+    assert _experiment("a.csv", "--label=x")[1].task.targets[0].column == "x"
+
+    with Path("new/experiment.yaml").open("a") as file:
+        file.write("# Mine.\n")
+    fails(["init", "new", "--from=a.csv"], "already-exists", "DIR")
 
 
 def test_nothing_is_overwritten() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -15,9 +16,11 @@ from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.files import load as load_images
-from orbit_runner.data.images.headers import add_survey
+from orbit_runner.data.images.headers import add_survey, read_header
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
+from orbit_runner.data.tables.columns import CATEGORY, DATE, KEY, NUMBER, TEXT, Column
+from orbit_runner.data.tables.hashing import hash_rows, hash_texts
+from orbit_runner.data.tables.split import positions
 from orbit_runner.errors import DataError, RunnerError, format_list
 from orbit_runner.jobs.new_project import check_empty, make_identifier, write_files
 from orbit_runner.jobs.table_survey import (
@@ -32,11 +35,13 @@ from orbit_runner.registry import TABLE_SOURCES
 
 EXPERIMENT = "experiment.yaml"
 _MOST_HEADERS = 1_000
+_MOST_DECODED = 100
 _LARGEST_IMAGE = 96  # Larger images are resized.
 _RESIZED = 64
 _FEW_IMAGES = 1_000  # Fewer images get smaller batches.
 _LISTS = {"numeric": NUMBER, "categorical": CATEGORY, "date": DATE, "text": TEXT}
-_FRACTIONS = {"train": 0.8, "validation": 0.2}
+_FRACTIONS = {"train": 0.7, "validation": 0.15, "test": 0.15}
+_MOST_SEEDS = 100
 _ALLOWED = (
     "allowed: a .csv, .tsv, .jsonl, .parquet or .npz file, a directory with one directory of "
     "images per class, or a directory with one text file per class"
@@ -54,6 +59,11 @@ runtime:
   # Another seed gives other initial weights and another order of the examples.
   seed: 1
 """
+_TEST = """\
+  # At the end, `runner evaluate RUN --split=test --checkpoint=best` evaluates on the part `test`,
+  # which neither training nor the choice of the best checkpoint has seen.
+"""
+_DIGEST = "# `runner init --from` writes this file again unless it was changed: "
 # Of tasks that have no defaults of it.
 _TRAINER = """
 trainer:
@@ -79,9 +89,7 @@ _TABLE = """\
   # Remove the line of a column to leave it out.
   features:
 $features$unused
-  # A hash of the features decides, so that equal rows are in the same part.
-  split: {fractions: $fractions}
-  # Beside $other_metrics.
+$split  # Beside $other_metrics.
   metrics: [$metric]
   # Paths are relative to the directory in which the command runs.
   train_data:
@@ -93,7 +101,7 @@ _TEXT = """\
   # One class per file or pattern; each line of a file is one text.
   text: {max_length: 200}
   # A hash of the text decides, so that equal texts are in the same part.
-  split: {fractions: $fractions}
+$test  split: {fractions: $fractions}
   metrics: [{class_name: F1Score, config: {average: macro}}]
   # Paths are relative to the directory in which the command runs.
   train_data:
@@ -107,7 +115,12 @@ _IMAGES = """\
   name: image_classification
   # $count classes: $classes
   model:
-    # A small network; for photographs, see `resnet` and `efficientnet` in runner list.
+    # A small network. For photographs, replace `name` to `dense_units` by a network that was
+    # trained on ImageNet, and `input_size` by its size; `augment` is below:
+    # name: application
+    # application: MobileNetV2
+    # weights: imagenet
+    # input_size: [224, 224, 3]
     name: cnn
     filters: [32, 64]
     kernel_size: 3
@@ -116,18 +129,26 @@ _IMAGES = """\
   metrics: [{class_name: F1Score, config: {average: macro}}]
 $split
   # Paths are relative to the directory in which the command runs.
-  train_data: {source: image_folder, data_dir: $path, global_batch_size: $batch_size}
+  train_data:
+    source: image_folder
+    data_dir: $path
+    global_batch_size: $batch_size
+    # Random changes of the training images, if no class depends on sides or colors:
+    # augment: inception  # random crops, mirrored or not
+    # crop_area_range: [0.5, 1.0]
+    # color_jitter: 0.2
   validation_data: {source: image_folder, data_dir: $path, global_batch_size: 128}
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class _Draft:
-    """What is to be written; `trainer` is "" for the defaults of the task."""
+    """What is to be written, and what was found; `trainer` is "" for the defaults of the task."""
 
     about: str
     task: str
     trainer: str = ""
+    problem: str = ""
 
 
 def write_experiment(
@@ -145,9 +166,11 @@ def write_experiment(
         The file, and what its first run would report of the data; "" if nothing.
 
     Raises:
-        RunnerError: The directory contains files, or the data cannot be read or used.
+        RunnerError: The directory contains other files or an experiment that was changed, or the
+            data cannot be read or used.
     """
-    check_empty(directory)
+    if not _is_unchanged(directory / EXPERIMENT):
+        check_empty(directory)
     try:
         draft = _draft(Path(data), label)
     except DataError as error:
@@ -160,9 +183,21 @@ def write_experiment(
         task=draft.task,
         trainer=draft.trainer,
     )
-    write_files(directory, {EXPERIMENT: text})
+    write_files(directory, {EXPERIMENT: f"{text}{_digest_line(text)}"})
     experiment = directory / EXPERIMENT
-    return experiment, _find_problems(experiment)
+    return experiment, draft.problem or _find_problems(experiment)
+
+
+def _digest_line(text: str) -> str:
+    return f"{_DIGEST}{hashlib.sha256(text.encode()).hexdigest()[:16]}\n"
+
+
+def _is_unchanged(path: Path) -> bool:
+    """Returns whether a file is what `write_experiment` wrote."""
+    if not path.is_file():
+        return False
+    text, found, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(_DIGEST)
+    return bool(found) and _digest_line(text) == f"{found}{digest}"
 
 
 def _fill(template: str, **values: object) -> str:
@@ -226,7 +261,7 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
         "unused": _comment(["Columns that are not used:", *(f"  {text}" for text in unused)])
         if unused
         else "",
-        "fractions": inline_yaml(_FRACTIONS),
+        "split": _split_of_table(others),
         "section": "".join(
             f"    {name}: {inline_yaml(value)}\n" for name, value in section.items()
         ),
@@ -253,6 +288,34 @@ def _table_values(features: Sequence[ColumnUse], target: ColumnUse) -> dict[str,
         "metric": "r2_score" if regression else auc if is_binary else f1,
         "features": "\n".join(_feature_lines(features)),
     }
+
+
+def _split_of_table(uses: Sequence[ColumnUse]) -> str:
+    """Returns how rows are split: by the column with the fewest groups, if there are any."""
+    groups = [use.column for use in uses if use.is_group and use.column is not None]
+    if not groups:
+        reason = "A hash of the features decides, so that equal rows are in the same part."
+        return f"  # {reason}\n{_TEST}  split: {{fractions: {inline_yaml(_FRACTIONS)}}}\n"
+    column = min(groups, key=lambda column: len(np.unique(column.values)))
+    name = inline_yaml(column.name)
+    reason = (
+        f"Rows with the same {plain_text(column.name)} are in one part: evaluation is on new ones."
+    )
+    seed = _find_seed(column)
+    split = f"{{fractions: {inline_yaml(_FRACTIONS)}, hash_of: [{name}]{seed}}}"
+    return f"  # {reason}\n{_TEST}  split: {split}\n"
+
+
+def _find_seed(column: Column) -> str:
+    """Returns the setting of the first seed that gives each part a group, "" for the default."""
+    texts = column.vocabulary or [f"{value:.0f}" for value in np.unique(column.values)]
+    hashes = hash_rows([Column("", KEY, hash_texts([*texts]))])
+    bounds = np.cumsum([*_FRACTIONS.values()])[:-1]
+    for seed in range(_MOST_SEEDS):
+        parts = np.searchsorted(bounds, positions(hashes, seed), side="right")
+        if len(np.unique(parts)) == len(_FRACTIONS):
+            return f", seed: {seed}" if seed else ""
+    return ""
 
 
 def _feature_lines(features: Sequence[ColumnUse]) -> Iterator[str]:
@@ -305,6 +368,7 @@ def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
     files = [f"\n      {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()]
     task = _fill(
         _TEXT,
+        test=_TEST,
         fractions=inline_yaml(_FRACTIONS),
         section=f"    source: text_files\n    data_dir: {inline_yaml(str(path))}\n    files:"
         + "".join(files),
@@ -324,7 +388,7 @@ def _draft_of_images(path: Path) -> _Draft:
     split = "  # Training reads train/, and evaluation the directory beside it."
     if len(train.paths) == total:
         split = "  # Of each class, a hash of the paths decides on the images of each part.\n"
-        split += f"  split: {{fractions: {inline_yaml(_FRACTIONS)}, stratified: true}}"
+        split += f"{_TEST}  split: {{fractions: {inline_yaml(_FRACTIONS)}, stratified: true}}"
     size, sizes = _image_size(train)
     counts = np.bincount(train.label, minlength=len(train.labels)).tolist()
     classes = [
@@ -341,7 +405,19 @@ def _draft_of_images(path: Path) -> _Draft:
         batch_size=64 if total >= _FEW_IMAGES else 16,
     )
     about = f"the class of the images in {path.name}"
-    return _Draft(about, task, _fill(_TRAINER, least=15, rate="0.001"))
+    trainer = _fill(_TRAINER, least=15, rate="0.001")
+    return _Draft(about, task, trainer, _find_damaged_image(train))
+
+
+def _find_damaged_image(source: FileSource) -> str:
+    """Decodes some images. Returns what is wrong with the first that is damaged, or ""."""
+    for path in source.paths[:: max(1, source.size // _MOST_DECODED)]:
+        try:
+            read_header(str(path), decodes=True)
+        except ValueError:
+            advice = "remove it, or set max_bad_images in both sections"
+            return f"{path}: the image cannot be decoded\n{advice}"
+    return ""
 
 
 def _image_size(source: FileSource) -> tuple[list[int] | None, str]:

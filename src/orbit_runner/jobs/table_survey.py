@@ -25,6 +25,15 @@ MOST_CLASSES = 20
 # If more than half of the texts of a column differ, and more than these, it is a name or an ID.
 _FEW_TEXTS = 20
 _ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|index|idx|rowid|row)|unnamed: 0|", re.IGNORECASE)
+# A column with such a name says which rows belong together, if its values repeat.
+_GROUP_ID = re.compile(r"((?i:.*[_\s-])?(?i:id|uuid|guid))|.*[a-z]I[dD]")
+_GROUP = re.compile(
+    r"(customer|client|user|person|patient|subject|participant|student|employee|account|household"
+    r"|session|device|machine)([_\s-]?(no|nr|number|key|code))?",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"([A-Za-z]*[_-]?)\d+")
+_FEW_GROUPS = 5
 # A column is one of long texts if its texts have at least as many words or characters on average.
 _WORDS = 3
 _CHARACTERS = 50
@@ -40,6 +49,7 @@ class ColumnUse:
     about: str
     column: Column | None = None
     summary: ColumnSummary | None = None
+    is_group: bool = False  # Its values repeat, and say which rows belong together.
 
     @property
     def is_label(self) -> bool:
@@ -66,6 +76,8 @@ def survey_table(path: Path, table: type[TableDataset]) -> TableSurvey:
     dataset = create(data_dir="", input_path=(str(path),), options=options)
     kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
     columns = _read_columns(dataset, kinds)
+    if texts := [name for name, column in columns.items() if _has_only_numbers(column)]:
+        columns = _read_columns(dataset, kinds | dict.fromkeys(texts, NUMBER))
     uses = [
         _use_of(columns[name]) if name in kinds else ColumnUse(name, "", f"has the type {kind}")
         for name, kind in dataset.kinds.items()
@@ -83,13 +95,18 @@ def _read_columns(dataset: TableDataset, kinds: dict[str, str]) -> dict[str, Col
             kinds[error.column] = CATEGORY
 
 
+def _has_only_numbers(column: Column) -> bool:
+    """Returns whether texts, as in a column of decimals that a program stored, are numbers."""
+    return column.kind == CATEGORY and odd_among_numbers(column.text_counts()) == ()
+
+
 def _use_of(column: Column) -> ColumnUse:
     """Returns how a column is used."""
     summary = summarize_column(column, "feature")
     rows = len(column.values)
 
-    def use(kind: str, about: str) -> ColumnUse:
-        return ColumnUse(column.name, kind, about, column, summary)
+    def use(kind: str, about: str, *, is_group: bool = False) -> ColumnUse:
+        return ColumnUse(column.name, kind, about, column, summary, is_group)
 
     if summary.missing == rows:
         return use("", "has no values")
@@ -97,6 +114,9 @@ def _use_of(column: Column) -> ColumnUse:
         return use("", "has the same value in all rows")
     missing = f"; {summary.missing:,} missing" if summary.missing else ""
     distinct = f"{summary.distinct:,} different"
+    if _FEW_GROUPS <= summary.distinct <= rows // 2 and _names_groups(column):
+        about = f"an ID that repeats: {distinct} in {rows:,} rows{missing}"
+        return use("", about, is_group=True)
     if column.kind == NUMBER:
         if _is_id(column, summary):
             return use("", "all numbers are different, as in an ID")
@@ -125,6 +145,22 @@ def _is_id(column: Column, summary: ColumnSummary) -> bool:
     return counts_rows or _ID_NAME.fullmatch(column.name.strip()) is not None
 
 
+def _names_groups(column: Column) -> bool:
+    """Returns whether the values of a column are IDs, by its name and their form."""
+    name = column.name.strip()
+    if column.kind == NUMBER:
+        values = column.values[~column.is_missing()]
+        is_whole = bool((values == np.rint(values)).all())
+        return is_whole and bool(_GROUP_ID.fullmatch(name) or _GROUP.fullmatch(name))
+    if column.kind == DATE or _GROUP_ID.fullmatch(name):
+        return column.kind != DATE
+    codes = [_CODE.fullmatch(text) for text in column.vocabulary]
+    # Such as C0017 and C0230; numbers alone may be zip codes.
+    are_codes = len({code[1] if code else "" for code in codes} - {""}) == 1 and all(codes)
+    is_long = len(codes) > _FEW_TEXTS
+    return (are_codes and is_long) or (bool(_GROUP.fullmatch(name)) and (are_codes or is_long))
+
+
 def _are_long(counts: Mapping[str, int]) -> bool:
     cells = sum(counts.values())
     words = sum(len(text.split()) * count for text, count in counts.items()) / cells
@@ -145,8 +181,9 @@ def choose_label(survey: TableSurvey, label: str, path: Path) -> tuple[ColumnUse
             message = unknown_name_message("column", label, [*by_name])
             raise RunnerError(f"{path}: {message}", path="--label", code="unknown-column")
         use = by_name[label]
-        if not use.kind and use.column is not None and use.column.kind == NUMBER:
-            use = dataclasses.replace(use, kind=NUMBER)  # Numbers that looked like an ID.
+        # Numbers that looked like an ID, and groups.
+        if use.column is not None and (use.is_group or (use.column.kind, use.kind) == (NUMBER, "")):
+            use = dataclasses.replace(use, kind=use.column.kind)
         if use.kind not in (NUMBER, CATEGORY):
             raise RunnerError(
                 f"{path}: column {label!r} cannot be predicted: {use.about or use.kind}",
