@@ -8,7 +8,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +21,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, MemberLost
 from orbit_runner.distribute.parameter_servers import RunEnd, serve_role
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
-from orbit_runner.errors import DataError, ExportFailed, format_count
+from orbit_runner.errors import ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.report_writer import ReportWriter
@@ -403,12 +403,5 @@ def _make_results(
         mfu=history.work.get("mfu"),
         non_finite=describe_non_finite(non_finite_variables(model.trainable_variables)),
         non_finite_metrics=[name for name, value in metrics.items() if not math.isfinite(value)],
-        baselines=_baselines_of(config) if metrics else {},
+        baselines=localize(config).data.baselines_of(metrics) if metrics else {},
     )
-
-
-def _baselines_of(config: ExperimentConfig) -> Mapping[str, tuple[str, float]]:
-    baselines: Mapping[str, tuple[str, float]] = {}
-    with contextlib.suppress(DataError):  # The files may have changed while the run trained.
-        baselines = localize(config).data.baselines()
-    return baselines

@@ -25,6 +25,7 @@ from orbit_runner.reporting.html import explanation, page, tiles
 from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data import InputData, ModelData, ReportData, parse_evaluation
+from orbit_runner.reporting.results import worse_than_constant
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
     SPEED,
@@ -81,16 +82,19 @@ def report_page(
         Section("Environment", [_environment(run)]),
     ]
     title = f"{run.experiment or run.summary.path.name}: {run.summary.status}"
-    return page(title, sections, header=_header(run))
+    baselines = {} if data.inputs is None else data.inputs.baselines
+    return page(title, sections, header=_header(run, baselines))
 
 
-def _header(run: RunData) -> str:
+def _header(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> str:
     summary = run.summary
     kind = "good" if summary.status in _GOOD else "bad" if summary.status in _BAD else ""
     reason = f" <span class=soft>{escape(summary.reason)}</span>" if summary.reason else ""
     description = str(run.settings.get("description") or "")
     attempts = run.history.attempts
-    warnings = attempts[-1].get("warnings") if attempts else None
+    warnings = [*((attempts[-1].get("warnings") if attempts else None) or ())]
+    beside = {name: baselines[name] for name in summary.metrics if name in baselines}
+    warnings += filter(None, [worse_than_constant(summary.metrics, beside)])
     lines = [
         f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
         f"<p class=soft>{escape(description)}</p>"
@@ -98,8 +102,8 @@ def _header(run: RunData) -> str:
         f'<p><b class="{kind}">{escape(summary.status)}</b>{reason}'
         f" <span class=soft>{escape(summary.mode)} in <code>{escape(run.name)}</code>, "
         f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>",
-        *(f"<p class=bad>{escape(str(text))}</p>" for text in warnings or ()),
-        _tiles(run).html,
+        *(f"<p class=bad>{escape(str(text))}</p>" for text in warnings),
+        _tiles(run, baselines).html,
     ]
     return "\n".join(lines)
 
@@ -125,17 +129,26 @@ def _non_finite_evaluations(run: RunData) -> str:
     return f"<p class=bad>{which} not finite: {escape('; '.join(texts))}</p>"
 
 
-def _tiles(run: RunData) -> Html:
+def _tiles(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> Html:
     summary = run.summary
+
+    def beside(name: str, which: str) -> str:
+        """Returns which value is shown, with that of a constant prediction."""
+        if name not in baselines:
+            return which
+        constant, result = baselines[name]
+        return f"{which}; {constant} {number_or_dash(result)}"
+
     total = f" of {summary.train_steps:,}" if summary.train_steps else ""
     facts = [("step", f"{summary.step:,}", total)]
     name = summary.main_metric
     if name and (value := summary.metric(name)) is not None:
         at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
-        facts.append((name.replace("_", " "), number_or_dash(value), at))
+        facts.append((name.replace("_", " "), number_or_dash(value), beside(name, at)))
     for other, value in summary.metrics.items():
         if other != name and other not in (*NON_METRICS, "learning_rate"):
-            facts.append((other.replace("_", " "), number_or_dash(value), "last"))
+            title = other.replace("_", " ")
+            facts.append((title, number_or_dash(value), beside(other, "last")))
     if run.seconds is not None:
         facts.append(
             (

@@ -40,6 +40,8 @@ class InputData:
     tensors: Sequence[TensorSummary] = ()
     problem: str = ""
     facts: Sequence[tuple[str, str, str]] = ()  # section of the config, name, and text
+    # What a constant predicts, and its result, by metric.
+    baselines: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

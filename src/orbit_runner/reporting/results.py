@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,19 @@ class Results:
         return values
 
 
+def worse_than_constant(
+    metrics: Mapping[str, float], baselines: Mapping[str, tuple[str, float]]
+) -> str:
+    """Returns the metrics that are not better than those of a constant; "" if there are none."""
+    worse = []
+    for name, (constant, result) in baselines.items():
+        value = metrics.get(name, math.nan)
+        # More classes are right, or errors are smaller.
+        if not (value > result if constant == "majority" else value < result):
+            worse.append(f"{name} {value:.4g} ({constant} {result:.4g})")
+    return f"not better than a constant prediction: {', '.join(worse)}" if worse else ""
+
+
 def run_title(name: str, mode: str) -> str:
     """Returns the title of a run; an experiment of flags alone has no name."""
     return f"{name} · {mode}" if name else mode
@@ -74,6 +88,8 @@ def rows(results: Results) -> list[tuple[str, str]]:
             constant, result = results.baselines[name]
             notes.append(f"{constant} {result:.4f}")
         entries.append((name, "  ".join([shown, *filter(None, notes)])))
+    if warning := worse_than_constant(results.metrics, results.baselines):
+        entries.append(("warning", warning))
     entries.append(("parameters", f"{results.parameters:,}"))
     if results.tflops_per_second and results.steps_per_second:
         entries.append(("compute", _compute(results.tflops_per_second * 1e12, results)))

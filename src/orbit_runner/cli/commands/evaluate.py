@@ -31,6 +31,7 @@ from orbit_runner.jobs.repetition import convert_to_single_process
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
+from orbit_runner.reporting.results import worse_than_constant
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.evaluations import evaluated_data, write_evaluation
 from orbit_runner.utils.files import to_jsonable
@@ -143,8 +144,10 @@ def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> JsonObject:
             evaluation = CheckpointEvaluation.restore(
                 config, task, strategy, selected.run, selected.choice, selected.weights
             )
+            metrics = evaluation.evaluate()
             return {
-                "metrics": evaluation.evaluate(),
+                "metrics": metrics,
+                "baselines": dict(evaluation.config.data.baselines_of(metrics)),
                 "weights_sha256": evaluation.fingerprint(),
                 "details": _details(evaluation),
             }
@@ -171,7 +174,12 @@ def _lines(values: JsonObject) -> Iterator[str]:
     for name, value in values["metrics"].items():
         mark = "" if math.isfinite(value) else "  (not finite)"
         text = f"{value:.0f}" if name == "validation_examples" else f"{value:.4f}"
+        if name in values["baselines"]:
+            constant, result = values["baselines"][name]
+            mark += f"  {constant} {result:.4f}"
         rows.append((name, f"{text}{mark}"))
+    if warning := worse_than_constant(values["metrics"], values["baselines"]):
+        rows.append(("warning", warning))
     rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
     yield from table_lines(rows)
     if values["details"]:

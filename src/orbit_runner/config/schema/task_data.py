@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.errors import Problem
@@ -108,6 +108,14 @@ class TaskData(abc.ABC):
             default none.
         """
         return {}
+
+    def baselines_of(self, metrics: Iterable[str]) -> Mapping[str, tuple[str, float]]:
+        """Returns those of `baselines` for some metrics; none if the data cannot be read now."""
+        try:
+            known = self.baselines()
+        except DataError:
+            return {}
+        return {name: known[name] for name in metrics if name in known}
 
     def summary(self) -> Any:
         """Returns a first look at the data for `runner inspect`, or None.

@@ -13,6 +13,7 @@ from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.baselines import Baselines, constant_label
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
@@ -96,6 +97,11 @@ class ImageData(TaskData):
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
         """Returns which examples are in the batch of each training step."""
         return ImageExamples.of_section(self.config, section)
+
+    def baselines(self) -> Baselines:
+        """Returns the results of the most frequent class of the training images."""
+        labels = [self.source(section).class_numbers() for section in SECTIONS]
+        return constant_label(*labels, self.excluded_rows())
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""

@@ -15,6 +15,7 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.baselines import Baselines, constant_label
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.sources import (
     ImageExamples,
@@ -32,6 +33,7 @@ from orbit_runner.tasks.keras.sources import (
     example_classes,
     example_mixture,
     label_of,
+    labels_by_name,
     mismatch_problems,
     section_source,
     source_files,
@@ -191,6 +193,18 @@ class KerasData(TaskData):
             lambda row, text: label_of(source, row),
             lambda excluded: example_mixture(section, source, excluded),
         )
+
+    def baselines(self) -> Baselines:
+        """Returns the results of the most frequent class, or of the mean, of each output."""
+        excluded = self.excluded_rows()
+        train, validation = (
+            labels_by_name(section_source(self.config, section)) for section in SECTIONS
+        )
+        results: Baselines = {}
+        for name in train.keys() & validation.keys():
+            prefix = f"{name}_" if name else ""
+            results |= constant_label(train[name], validation[name], excluded, prefix)
+        return results
 
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""

@@ -149,6 +149,16 @@ def example_classes(source: Examples) -> Classes:
     return classes_of_labels(labels, source.labels)
 
 
+def labels_by_name(source: Examples | None) -> Mapping[str, Any]:
+    """Returns the labels of all examples, by "" if there is one array; none if they are unknown."""
+    if isinstance(source, ImageDataset):
+        return {"": source.class_numbers()}
+    if not isinstance(source, ArraySource) or indexed_arrays(source) or Y not in source.arrays:
+        return {}
+    labels = source.arrays[Y]
+    return labels if isinstance(labels, Mapping) else {"": labels}
+
+
 def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
     """Returns the labels of an example that are a number or a text, by `label` or `label.NAME`.
 

@@ -17,6 +17,7 @@ from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.baselines import Baselines, constant_class, constant_number
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.tabular.checks import (
@@ -91,23 +92,18 @@ class TabularData(TaskData):
         if excluded is not None:
             kept[excluded] = False
         train_weights, weights = (_weights(table, part) for part in (train, validation))
-        results: dict[str, tuple[str, float]] = {}
+        results: Baselines = {}
         for target in table.targets:
-            start = f"{target.column}_" if len(table.targets) > 1 else ""
+            prefix = f"{target.column}_" if len(table.targets) > 1 else ""
             column = train.column(target.column).take(kept)
             other = validation.column(target.column)
+            both = (train_weights[kept], weights)
             if target.type == CLASSIFICATION:
-                counts = np.bincount(column.values, train_weights[kept])
-                text = column.vocabulary[counts.argmax()]
-                is_majority = np.array([*(known == text for known in other.vocabulary), False])
-                accuracy = np.average(is_majority[other.values], weights=weights)
-                results[f"{start}accuracy"] = "majority", float(accuracy)
+                codes = {text: code for code, text in enumerate(column.vocabulary)}
+                numbers = np.array([*(codes.get(text, -1) for text in other.vocabulary), -1])
+                results |= constant_class(column.values, numbers[other.values], both, prefix)
             else:
-                errors = other.values - np.average(column.values, weights=train_weights[kept])
-                mae = np.average(np.abs(errors), weights=weights)
-                rmse = np.sqrt(np.average(errors**2, weights=weights))
-                results[f"{start}mae"] = "mean", float(mae)
-                results[f"{start}rmse"] = "mean", float(rmse)
+                results |= constant_number(column.values, other.values, both, prefix)
         return results
 
     def summary(self) -> TableSummary | None:
@@ -116,17 +112,6 @@ class TabularData(TaskData):
             return summarize_table(self.table)
         except DataError:
             return None
-
-    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns what the report shows of a model that always predicts the same."""
-        try:
-            baselines = self.baselines().items()
-        except DataError:
-            return {}
-        rows = [
-            f"{name} {value:.4g} ({text} of the training rows)" for name, (text, value) in baselines
-        ]
-        return {SECTIONS[1]: [("baseline", row) for row in rows]}
 
     def learn(self, assets: Assets) -> Preprocessing:
         """Returns the values fitted on the training rows of the run."""
