@@ -41,7 +41,6 @@ CODES: dict[str, dict[str, str]] = {
     },
     "Data": {
         "bad-record": "A record, row, line, image or cell cannot be read, or has a wrong value.",
-        "too-many-bad-records": "More records cannot be read than `max_bad_records` allows.",
         "empty-data": "There are no examples, or none is left.",
         "bad-data": "The arrays, columns or files of a dataset are not as the task expects them.",
         "unknown-column": "The data has no such column, array or feature.",

@@ -296,14 +296,8 @@ for _registry, _name, _config, _help in (
     (
         TEXT_CLASSIFIERS,
         "bag_of_words",
-        "config:BagOfWordsConfig",
+        "config:TextClassifierConfig",
         "the mean of the embeddings of all words, and dense layers",
-    ),
-    (
-        TEXT_CLASSIFIERS,
-        "transformer",
-        "config:TextTransformerConfig",
-        "the encoder of a Transformer, and the mean of its outputs",
     ),
 ):
     _package = _NETWORKS if _registry is TABLE_MODELS else _TEXTS
@@ -314,39 +308,38 @@ for _registry, _name, _config, _help in (
         help=_help,
     )
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
-_OF_ROWS = ("missing_values", "max_bad_records")
 for _name, _target, _help, _traits in (
     (
         "csv",
         "data.tables.csv_file:CsvTable",
         "CSV files, plain or gzip",
-        SourceTraits(settings=("delimiter", "column_names", *_OF_ROWS)),
+        SourceTraits(settings=("delimiter", "column_names", "missing_values")),
     ),
     (
         "jsonl",
         "data.tables.jsonl:JsonlTable",
         "files of JSON objects, one per line",
-        SourceTraits(settings=_OF_ROWS),
+        SourceTraits(settings=("missing_values",)),
     ),
     (
         "parquet",
         "data.tables.parquet:ParquetTable",
         "Parquet files",
-        SourceTraits(settings=_OF_ROWS),
+        SourceTraits(settings=("missing_values",)),
     ),
     (
         "hugging_face",
         "data.hugging_face:HuggingFaceTable",
         "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
         SourceTraits(
-            settings=("hugging_face_split", *_OF_ROWS), split_setting="hugging_face_split"
+            settings=("hugging_face_split", "missing_values"), split_setting="hugging_face_split"
         ),
     ),
     (
         "npz",
         "data.tables.array_tables:NpzTable",
         "NumPy arrays by name in .npz files",
-        SourceTraits(settings=_OF_ROWS),
+        SourceTraits(settings=("missing_values",)),
     ),
     (
         "arrays",
@@ -373,14 +366,14 @@ for _name, _target, _help, _traits in (
         "data.tables.text_files:TextTable",
         "text files, with one class for each file",
         SourceTraits(
-            settings=("files", "max_bad_records"),
+            settings=("files",),
             required=(("files", "{en: train.en, de: train.de}"),),
         ),
     ),
     (
         "synthetic",
         "data.tables.synthetic:RandomTable",
-        "seeded random columns with targets to learn",
+        "seeded random columns",
         SourceTraits(is_generated=True),
     ),
     (

@@ -133,7 +133,6 @@ CASES = [
     ("TextClassificationConfig", "task.text.column=''", "task.text.column", "not-set"),
     ("TextClassificationConfig", "task.label_column=text", "task.label_column", "conflict"),
     ("TextColumnConfig", "task.text={tokenizer: subwords, max_length: 1}", "task.text.max_length", "out-of-range"),
-    ("TextTransformerConfig", "task.model={name: transformer, num_attention_heads: 7}", "task.model.num_attention_heads", "not-divisible"),
     # Rules of the declarations, and rules about several sections.
     ("resnet50_imagenet", "task.model.depth=51", "task.model.depth", "not-allowed"),
     ("resnet50_imagenet", "task.model.input_size=[224, 224]", "task.model.input_size", "wrong-type"),
@@ -169,9 +168,7 @@ EXPERIMENTS = {
         "diabetes",
     ),
     **{of: of for of, *_ in CASES if of in experiment_files()},
-    **dict.fromkeys(
-        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig"), "text_language"
-    ),
+    **dict.fromkeys(("TextClassificationConfig", "TextColumnConfig"), "text_language"),
 }
 
 

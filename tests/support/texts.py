@@ -31,12 +31,6 @@ _BASE: dict[str, Any] = {
     "runtime.distribution_strategy": "one_device",
     "runtime.seed": 17,
 }
-TRANSFORMER: dict[str, Any] = {
-    "task__model__name": "transformer",
-    "task__model__num_layers": 1,
-    "task__model__num_attention_heads": 2,
-    "task__model__intermediate_size": 16,
-}
 
 
 def write_texts(folder: Path, train: int = 40, validation: int = 9) -> Path:

@@ -273,18 +273,6 @@ def test_replicas_see_the_rows_of_one_device(path: Path, tmp_path: Path, replica
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_synthetic_targets_can_be_learned(tmp_path: Path) -> None:
-    changes = {f"task__{section}__source": "synthetic" for section in SECTIONS}
-    config = table_config(
-        "", task__targets=TWO, task__weight_column="w", trainer__train_steps=120, **changes
-    )
-    assert dict(pairs(config.data.problems())) == {}
-    _, logs = run(config, tmp_path)
-    assert logs["y_accuracy"] > 0.8
-    assert logs["price_rmse"] < 1.2
-
-
 def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(
     path: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from orbit_runner.data.tables.csv_file import CsvTable
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.tasks.tabular.layers import EncodeDates, days_and_seconds
 from orbit_runner.tasks.tabular.preprocessing import DateFit
+from tests.support.problems import raises
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -61,18 +62,16 @@ def test_training_and_prediction_read_texts_alike(tmp_path: Path) -> None:
     start = datetime.datetime(1800, 1, 1)
     moments = [start + datetime.timedelta(seconds=int(n)) for n in random.integers(0, 2**34, 400)]
     texts = [moment.strftime(forms[n % 4]) for n, moment in enumerate(moments)]
-    for number, rows in enumerate((texts, [*texts, "2024-02-29T10:30+01:00", "2024-01-01 1:1"])):
+    for number, more in enumerate(([], ["2024-02-29T10:30+01:00"], ["2024-01-01 1:1"])):
         file = tmp_path / f"{number}.csv"
-        file.write_text("when\n" + "\n".join(rows) + "\n")
-        options = TableOptions(max_bad_records=5)
-        table = CsvTable(data_dir="", input_path=(str(file),), options=options)
-
-        columns, _, bad = build_columns(table, {"when": DATE})
-
-        values = columns["when"].values.tolist()
-        assert values[: len(texts)] == [parse_date(text) for text in texts]
-        assert values[len(texts) :] == ([] if not number else [1_709_199_000, MISSING_DATE])
-        assert [*bad] == [len(texts) + 1] * number
+        file.write_text("\n".join(["when", *texts, *more]) + "\n")
+        table = CsvTable(data_dir="", input_path=(str(file),), options=TableOptions())
+        if number == 2:
+            with raises("bad-record"):
+                build_columns(table, {"when": DATE})
+        else:
+            values = build_columns(table, {"when": DATE})[0]["when"].values.tolist()
+            assert values == [parse_date(text) for text in [*texts, *more]]
 
 
 def _encode(fit: DateFit, *moments: datetime.datetime | None) -> np.ndarray:

@@ -20,8 +20,8 @@ from orbit_runner.tasks.text_classification.task import TextClassificationTask, 
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
 from tests.support.tables import write_csv, write_jsonl
-from tests.support.texts import TRANSFORMER, text_config, write_texts
-from tests.support.toy import run, run_and_resume
+from tests.support.texts import text_config, write_texts
+from tests.support.toy import run_and_resume
 from tests.support.translations import WORDS
 
 
@@ -134,7 +134,6 @@ def test_too_many_subwords_name_the_setting(folder: Path) -> None:
 
 _SIZES: dict[str, dict[str, Any]] = {
     "bag_of_words": {"hidden_units": [6]},
-    "transformer": {"num_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
 }
 
 
@@ -267,7 +266,6 @@ def test_top_k_limits_the_labels(served: Any) -> None:
 
 _MODELS: dict[str, dict[str, Any]] = {
     "bag_of_words": {"task__model__hidden_units": [8]},
-    "transformer": TRANSFORMER,
     "subwords": {
         "task__text__tokenizer": "subwords",
         "task__text__vocab_size": 40,
@@ -295,12 +293,3 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     assert (tmp_path / "whole" / "assets" / PREPROCESSING_FILE).read_bytes() == (
         tmp_path / "parts" / "assets" / PREPROCESSING_FILE
     ).read_bytes()
-
-
-def test_synthetic_classes_can_be_learned(tmp_path: Path) -> None:
-    changes = {
-        f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
-    }
-    config = text_config("data", task__text__max_length=12, trainer__train_steps=150, **changes)
-    _, logs = run(config, tmp_path)
-    assert logs["accuracy"] > 0.8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 
@@ -18,9 +18,7 @@ from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.files import load as load_images
 from orbit_runner.data.images.headers import add_survey, read_header
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.data.tables.columns import CATEGORY, DATE, KEY, NUMBER, TEXT, Column
-from orbit_runner.data.tables.hashing import hash_rows, hash_texts
-from orbit_runner.data.tables.split import positions
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError, RunnerError, format_list
 from orbit_runner.jobs.new_project import check_empty, make_identifier, write_files
 from orbit_runner.jobs.table_survey import (
@@ -41,10 +39,9 @@ _RESIZED = 64
 _FEW_IMAGES = 1_000  # Fewer images get smaller batches.
 _LISTS = {"numeric": NUMBER, "categorical": CATEGORY, "date": DATE, "text": TEXT}
 _FRACTIONS = {"train": 0.7, "validation": 0.15, "test": 0.15}
-_MOST_SEEDS = 100
 _ALLOWED = (
-    "allowed: a .csv, .tsv, .jsonl, .parquet or .npz file, a directory with one directory of "
-    "images per class, or a directory with one text file per class"
+    "allowed: a .csv, .tsv, .jsonl, .parquet or .npz file, or a directory with one directory of "
+    "images per class"
 )
 
 _EXPERIMENT = """\
@@ -94,23 +91,6 @@ $split  # Beside $other_metrics.
   # Paths are relative to the directory in which the command runs.
   train_data:
 $section"""
-_TEXT = """\
-  name: text_classification
-  # The mean of the embeddings of all words; `transformer` sees their order.
-  model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}
-  # One class per file or pattern; each line of a file is one text.
-  text: {max_length: 200}
-  # A hash of the text decides, so that equal texts are in the same part.
-$test  split: {fractions: $fractions}
-  metrics: [{class_name: F1Score, config: {average: macro}}]
-  # Paths are relative to the directory in which the command runs.
-  train_data:
-$section
-    global_batch_size: 64
-  validation_data:
-$section
-    global_batch_size: 512
-"""
 _IMAGES = """\
   name: image_classification
   # $count classes: $classes
@@ -158,7 +138,7 @@ def write_experiment(
 
     Args:
         directory: The directory to write to; it is created if it does not exist.
-        data: A CSV, JSON lines, Parquet or `.npz` file, or a directory of images or of text files.
+        data: A CSV, JSON lines, Parquet or `.npz` file, or a directory of images.
         label: The column to predict; by default, it is chosen by its name and its values.
         name: The name of the experiment; by default that of the directory.
 
@@ -301,21 +281,8 @@ def _split_of_table(uses: Sequence[ColumnUse]) -> str:
     reason = (
         f"Rows with the same {plain_text(column.name)} are in one part: evaluation is on new ones."
     )
-    seed = _find_seed(column)
-    split = f"{{fractions: {inline_yaml(_FRACTIONS)}, hash_of: [{name}]{seed}}}"
+    split = f"{{fractions: {inline_yaml(_FRACTIONS)}, hash_of: [{name}]}}"
     return f"  # {reason}\n{_TEST}  split: {split}\n"
-
-
-def _find_seed(column: Column) -> str:
-    """Returns the setting of the first seed that gives each part a group, "" for the default."""
-    texts = column.vocabulary or [f"{value:.0f}" for value in np.unique(column.values)]
-    hashes = hash_rows([Column("", KEY, hash_texts([*texts]))])
-    bounds = np.cumsum([*_FRACTIONS.values()])[:-1]
-    for seed in range(_MOST_SEEDS):
-        parts = np.searchsorted(bounds, positions(hashes, seed), side="right")
-        if len(np.unique(parts)) == len(_FRACTIONS):
-            return f", seed: {seed}" if seed else ""
-    return ""
 
 
 def _feature_lines(features: Sequence[ColumnUse]) -> Iterator[str]:
@@ -337,7 +304,7 @@ def _comment(lines: Sequence[str]) -> str:
 
 def _draft_of_directory(path: Path) -> _Draft:
     try:
-        names = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+        names = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror})", code="unreadable-file"
@@ -347,35 +314,10 @@ def _draft_of_directory(path: Path) -> _Draft:
     below = (file for file in path.rglob("*") if file.parent != path)
     if any(file.name.lower().endswith(IMAGE_SUFFIXES) for file in below):
         return _draft_of_images(path)
-    texts = [file for file in names if _is_text_file(file)]
-    classes = {file.name.removesuffix(".gz").removesuffix(".txt"): file.name for file in texts}
-    for folder in (entry for entry in names if entry.is_dir()):
-        if any(map(_is_text_file, folder.iterdir())):
-            classes[folder.name] = f"{folder.name}/*.txt*"
-    if len(classes) > 1:
-        return _draft_of_texts(path, classes)
     raise DataError(
         f"{path}: contains nothing that is known; of a table, name the file\n{_ALLOWED}",
         code="not-supported",
     )
-
-
-def _is_text_file(path: Path) -> bool:
-    return path.name.lower().endswith((".txt", ".txt.gz")) and path.is_file()
-
-
-def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
-    files = [f"\n      {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()]
-    task = _fill(
-        _TEXT,
-        test=_TEST,
-        fractions=inline_yaml(_FRACTIONS),
-        section=f"    source: text_files\n    data_dir: {inline_yaml(str(path))}\n    files:"
-        + "".join(files),
-    )
-    trainer = _fill(_TRAINER, least=150, rate="0.003")
-    about = f"the class of the texts in {path.name}"
-    return _Draft(about, task, trainer)
 
 
 def _draft_of_images(path: Path) -> _Draft:

@@ -33,7 +33,7 @@ _GROUP = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(r"([A-Za-z]*[_-]?)\d+")
-_FEW_GROUPS = 5
+_FEW_GROUPS = 10
 # A column is one of long texts if its texts have at least as many words or characters on average.
 _WORDS = 3
 _CHARACTERS = 50

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,7 @@ from orbit_runner.data.tables.dataset import (
     Block,
     TableDataset,
     TableOptions,
-    compare_columns,
+    check_columns,
     table_files,
 )
 from orbit_runner.errors import DataError, first_line
@@ -36,7 +35,6 @@ class ArrayTable(TableDataset):
         tables: The name and the columns of each origin.
         files: The files that were read.
         options: The options that the values depend on.
-        extra: The columns that only some files have, and the first such file.
     """
 
     def __init__(
@@ -44,12 +42,10 @@ class ArrayTable(TableDataset):
         tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
         files: Sequence[Path] = (),
         options: TableOptions = TableOptions(),
-        extra: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.tables = tables
         self.files = tuple(files)
         self.options = options
-        self.extra = extra
         where, columns = tables[0]
         self.kinds = {name: _kind_of_array(where, name, array) for name, array in columns.items()}
 
@@ -71,8 +67,8 @@ class NpzTable(ArrayTable):
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         files = table_files(self.name, data_dir, input_path, "*.npz")
         tables = [(str(path), flatten_columns(str(path), read_npz(path))) for path in files]
-        extra = compare_columns(files, [columns for _, columns in tables])
-        super().__init__(tables, files, options, extra)
+        check_columns(files, [columns for _, columns in tables])
+        super().__init__(tables, files, options)
 
 
 class FunctionTable(ArrayTable):

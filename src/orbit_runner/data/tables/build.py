@@ -26,7 +26,7 @@ from orbit_runner.data.tables.columns import (
     Column,
     sort_texts,
 )
-from orbit_runner.data.tables.dataset import SKIP_HINT, Block, TableDataset
+from orbit_runner.data.tables.dataset import Block, TableDataset
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.log import Progress
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 Parts = list[tuple[str, int]]
-# The number of each row in the table, and why it cannot be read, with its file and row.
-BadRows = dict[int, str]
-# Why rows of a block are bad, by their number in it; None if a bad row is an error.
-BlockBadRows = dict[int, str] | None
 
 
 class CellError(DataError):
@@ -63,38 +59,34 @@ class CellError(DataError):
 
 def build_columns(
     dataset: TableDataset, kinds: Mapping[str, str]
-) -> tuple[dict[str, Column], Parts, BadRows]:
-    """Reads columns, and returns them by name, the name and rows of each file, and the bad rows.
+) -> tuple[dict[str, Column], Parts]:
+    """Reads columns, and returns them by name, and the name and rows of each file.
 
     `kinds` has the kind of each column. Only these columns and one block of rows are in memory.
     Logs progress if this takes long. Raises `DataError` with file, row and column if a value does
-    not fit its kind; if rows may be left out, the row is bad instead, and its value is missing.
+    not fit its kind.
     """
     missing = frozenset(text.strip() for text in dataset.options.missing_values)
     builders = {name: _BUILDERS[kind](name, missing) for name, kind in kinds.items()}
     for name, builder in builders.items():
         builder.declared = tuple(map(builder.form, dataset.classes.get(name, ())))
-    skips = dataset.options.max_bad_records > 0
-    bad = BadRows()
     progress = Progress(f"reading {dataset.name}")
     parts = Parts()
     total = 0
     for block in dataset.blocks(list(kinds)):
         columns = block.columns
         rows = len(next(iter(columns.values())))
-        problems = dict(block.bad) if skips else None
         for name, builder in builders.items():
-            builder.add(columns[name], block, problems)
+            builder.add(columns[name], block)
         if block.first == 1:
             parts.append((block.file, 0))
         parts[-1] = (block.file, parts[-1][1] + rows)
-        bad |= {total + row: problem for row, problem in (problems or {}).items()}
         total += rows
         progress(f"{total:,} rows")
     if not total:
         where = dataset.files[0] if dataset.files else dataset.name
         raise DataError(f"{where}: there are no rows", field="input_path", code="empty-data")
-    return {name: builder.column() for name, builder in builders.items()}, parts, bad
+    return {name: builder.column() for name, builder in builders.items()}, parts
 
 
 class _Builder(abc.ABC):
@@ -111,8 +103,8 @@ class _Builder(abc.ABC):
         self.blocks: list[np.ndarray] = []
 
     @abc.abstractmethod
-    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
-        """Adds an Arrow array, and its bad rows to `bad`; if that is None, they are an error."""
+    def add(self, array: pyarrow.Array, block: Block) -> None:
+        """Adds an Arrow array."""
 
     @abc.abstractmethod
     def column(self) -> Column:
@@ -135,23 +127,21 @@ class _Numbers(_Builder):
             number for number in map(_number_or_nan, missing) if number == number
         ]
 
-    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
-        exact = self._to_numbers(array, block, bad)
+    def add(self, array: pyarrow.Array, block: Block) -> None:
+        exact = self._to_numbers(array, block)
         if self._missing_numbers:
             exact = np.where(np.isin(exact, self._missing_numbers), np.nan, exact)
         with np.errstate(over="ignore"):
             values = exact.astype(np.float32)
         for row in np.flatnonzero(np.isinf(values)).tolist():
-            got = f"{exact[row]:g}"
-            _add_mismatch(bad, block, row, self.name, got, "a number of 32 bits")
-            values[row] = np.nan
+            raise _mismatch(block, row, self.name, f"{exact[row]:g}", "a number of 32 bits")
         self.blocks.append(values)
 
     def column(self) -> Column:
         return Column(self.name, NUMBER, self.values())
 
-    def _to_numbers(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> np.ndarray:
-        """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""
+    def _to_numbers(self, array: pyarrow.Array, block: Block) -> np.ndarray:
+        """Returns an Arrow array as float64 [n], NaN for missing values."""
         import pyarrow
 
         array = decode(array)
@@ -161,28 +151,25 @@ class _Numbers(_Builder):
                 numbers = array.cast(pyarrow.float64())
             except pyarrow.ArrowInvalid:
                 texts = array.to_pylist()
-                return np.array(
-                    [self._parse(text, row, block, bad) for row, text in enumerate(texts)]
-                )
+                return np.array([self._parse(text, row, block) for row, text in enumerate(texts)])
         else:
             numbers = array.cast(pyarrow.float64(), safe=False)
         return numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
-    def _parse(self, text: str | None, row: int, block: Block, bad: BlockBadRows) -> float:
+    def _parse(self, text: str | None, row: int, block: Block) -> float:
         if not text or is_missing(text, self.missing):
             return np.nan
         try:
             return parse_number(text)
         except ValueError:
             got = repr(shorten(text, 80))
-            _add_mismatch(bad, block, row, self.name, got, "a number", text)
-            return np.nan
+            raise _mismatch(block, row, self.name, got, "a number", text) from None
 
 
 class _Integers(_Numbers):
     """Numbers whose kind was inferred from integers, which are not codes with leading zeros."""
 
-    def _to_numbers(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> np.ndarray:
+    def _to_numbers(self, array: pyarrow.Array, block: Block) -> np.ndarray:
         rows = np.flatnonzero(leading_zeros(array))
         if len(rows):
             row = int(rows[0])
@@ -192,7 +179,7 @@ class _Integers(_Numbers):
                 "has a leading zero as codes have, and the rows before have numbers",
                 self.name,
             )
-        return super()._to_numbers(array, block, bad)
+        return super()._to_numbers(array, block)
 
 
 class _Categories(_Builder):
@@ -200,7 +187,7 @@ class _Categories(_Builder):
         super().__init__(name, missing)
         self._codes: dict[str, int] = {}
 
-    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
+    def add(self, array: pyarrow.Array, block: Block) -> None:
         encoded = to_texts(array).dictionary_encode()
         codes = [self._code_of(text) for text in encoded.dictionary.to_pylist()]
         # The last entry is for missing values, whose index is -1.
@@ -231,7 +218,7 @@ class _Texts(_Categories):
 
 
 class _Dates(_Builder):
-    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
+    def add(self, array: pyarrow.Array, block: Block) -> None:
         import pyarrow
 
         array = decode(array)
@@ -241,7 +228,7 @@ class _Dates(_Builder):
                 seconds = array.cast(pyarrow.timestamp("s"))
             except pyarrow.ArrowInvalid:
                 texts = array.to_pylist()
-                values = [self._parse(text, row, block, bad) for row, text in enumerate(texts)]
+                values = [self._parse(text, row, block) for row, text in enumerate(texts)]
                 self.blocks.append(np.array(values, np.int64))
                 return
         else:
@@ -258,7 +245,7 @@ class _Dates(_Builder):
     def column(self) -> Column:
         return Column(self.name, DATE, self.values())
 
-    def _parse(self, text: str | None, row: int, block: Block, bad: BlockBadRows) -> int:
+    def _parse(self, text: str | None, row: int, block: Block) -> int:
         if not text or is_missing(text, self.missing):
             return MISSING_DATE
         try:
@@ -266,12 +253,11 @@ class _Dates(_Builder):
         except ValueError:
             got = repr(shorten(text, 80))
             expected = "a date such as 2024-01-31 or 2024-01-31T10:30"
-            _add_mismatch(bad, block, row, self.name, got, expected, text)
-            return MISSING_DATE
+            raise _mismatch(block, row, self.name, got, expected, text) from None
 
 
 class _Keys(_Builder):
-    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
+    def add(self, array: pyarrow.Array, block: Block) -> None:
         self.blocks.append(hash_texts([*map(self.form, to_texts(array).to_pylist())]))
 
     def column(self) -> Column:
@@ -319,12 +305,9 @@ def _number_or_nan(text: str) -> float:
         return np.nan
 
 
-def _add_mismatch(
-    bad: BlockBadRows, block: Block, row: int, name: str, got: str, expected: str, text: str = ""
-) -> None:
-    """Adds a bad row, or raises `CellError` if `bad` is None."""
+def _mismatch(
+    block: Block, row: int, name: str, got: str, expected: str, text: str = ""
+) -> CellError:
+    """Returns the error of a cell that does not fit the kind of its column."""
     place = f"{block.file}, row {block.first + row}: column {name!r}"
-    problem = f"{place}: got {got}, expected {expected}"
-    if bad is None:
-        raise CellError(f"{problem}\n{SKIP_HINT}", name, text) from None
-    bad.setdefault(row, problem)
+    return CellError(f"{place}: got {got}, expected {expected}", name, text)

@@ -12,15 +12,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from orbit_runner.data.disk_cache import KEPT_SECONDS, CacheEntry, Values, file_status
-from orbit_runner.data.tables.build import BadRows, Parts, build_columns
+from orbit_runner.data.tables.build import Parts, build_columns
 from orbit_runner.data.tables.columns import Column, TableSource, check_names
 from orbit_runner.data.tables.dataset import TableDataset
-from orbit_runner.errors import DataError, format_list
-from orbit_runner.utils.log import note
+from orbit_runner.errors import DataError
 
 _THREADS = 4
-_LISTED = 10
-_CachedColumn = tuple[Column, Parts, BadRows]
+_CachedColumn = tuple[Column, Parts]
 
 
 def read_table(
@@ -34,8 +32,7 @@ def read_table(
         kept_seconds: Columns are cached if reading them took longer.
 
     Raises:
-        DataError: A column is missing, a value does not fit the kind of its column, or more rows
-            than `max_bad_records` cannot be read.
+        DataError: A column is missing, or a value does not fit the kind of its column.
     """
     check_names(dataset.name, list(kinds), list(dataset.kinds))
     options = dataclasses.asdict(dataset.options)
@@ -51,58 +48,23 @@ def read_table(
     lacking = {name: kind for name, kind in kinds.items() if name not in entries}
     if lacking:
         began = time.monotonic()
-        columns, parts, bad = build_columns(dataset, lacking)
-        entries |= {name: (column, parts, bad) for name, column in columns.items()}
+        columns, parts = build_columns(dataset, lacking)
+        entries |= {name: (column, parts) for name, column in columns.items()}
         if files and time.monotonic() - began > kept_seconds:
             for name, column in columns.items():
-                stored[name].write(_values(column, parts, bad))
+                stored[name].write(_values(column, parts))
                 # The mapped file takes the place of the array in memory.
                 entries[name] = _read(stored[name]) or entries[name]
     parts = next(iter(entries.values()))[1]
-    if any(other != parts for _, other, _ in entries.values()):
+    if any(other != parts for _, other in entries.values()):
         raise DataError(
             f"{dataset.name}: the files changed while they were read", code="data-changed"
         )
-    bad = {row: problem for *_, rows in entries.values() for row, problem in rows.items()}
-    total = sum(rows for _, rows in parts)
-    _check_bad_records(dataset.name, bad, dataset.options.max_bad_records, total, "rows")
     return TableSource(
         name=dataset.name,
         columns={name: entries[name][0] for name in kinds},
         parts=parts,
         files=dataset.files,
-        bad_rows=tuple(sorted(bad)),
-    )
-
-
-def _check_bad_records(
-    source: str, problems: Mapping[int, str], limit: int, total: int, what: str
-) -> None:
-    """Logs the records that are left out.
-
-    `problems` maps the number of each record in the source to the reason, with its file and its
-    position in the file. `what` is the plural for records, such as `rows`. Raises `DataError` if
-    there are more than `limit`, or if they are all `total` records.
-    """
-    if not problems:
-        return
-    lines = format_list([problems[number].splitlines()[0] for number in sorted(problems)], _LISTED)
-    if len(problems) > limit:
-        raise DataError(
-            f"{source}: {len(problems):,} of {total:,} {what} cannot be read, more than "
-            f"max_bad_records={limit}\n{lines}",
-            field="max_bad_records",
-            code="too-many-bad-records",
-        )
-    if len(problems) == total:
-        raise DataError(
-            f"{source}: none of the {total:,} {what} can be read\n{lines}",
-            field="input_path",
-            code="empty-data",
-        )
-    note(
-        f"warning: {source}: {len(problems):,} of {total:,} {what} cannot be read and are left "
-        f"out, at most {limit:,} (max_bad_records)\n{lines}"
     )
 
 
@@ -111,9 +73,8 @@ def _read(entry: CacheEntry) -> _CachedColumn | None:
     if values is None:
         return None
     parts = [(str(name), int(rows)) for name, rows in values.pop("parts")]
-    bad = {int(row): str(problem) for row, problem in values.pop("bad")}
-    return Column(**values | {"vocabulary": tuple(values["vocabulary"])}), parts, bad
+    return Column(**values | {"vocabulary": tuple(values["vocabulary"])}), parts
 
 
-def _values(column: Column, parts: Parts, bad: BadRows) -> Values:
-    return {**vars(column), "parts": parts, "bad": [*bad.items()]}
+def _values(column: Column, parts: Parts) -> Values:
+    return {**vars(column), "parts": parts}

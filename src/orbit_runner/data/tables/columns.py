@@ -95,8 +95,6 @@ class TableSource:
         columns: The columns by name.
         parts: The name and the number of rows of each file, in order; for arrays, of the arrays.
         files: The files that the columns were read from, if any.
-        bad_rows: The numbers of the rows that are left out because they cannot be read, ascending.
-            They count in `size` and in the numbers of other rows.
         deciding: The columns that decide on the part of a row, and have another kind in `columns`.
     """
 
@@ -104,7 +102,6 @@ class TableSource:
     columns: Mapping[str, Column]
     parts: Sequence[tuple[str, int]]
     files: tuple[Path, ...] = ()
-    bad_rows: tuple[int, ...] = ()
     deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
     @property

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from orbit_runner.config.schema.data import DataConfig
 
-SKIP_HINT = "to skip such rows, set max_bad_records to the largest number that you expect"
 _HINT = "set data_dir to the directory of the files, or input_path to files or patterns"
 
 
@@ -37,7 +36,6 @@ class TableOptions:
         missing_values: The texts that mean that a value is missing, with or without spaces around.
         function: `module:function` that returns arrays by name.
         files: The classes, each with the names of its text files.
-        max_bad_records: How many rows may be left out because they cannot be read.
         tfds_name: The dataset of TensorFlow Datasets.
         tfds_split: Its split; "" for the first of `default_splits` that it has.
         tfds_data_dir: The directory of all its datasets.
@@ -51,7 +49,6 @@ class TableOptions:
     missing_values: tuple[str, ...] = ()
     function: str = ""
     files: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    max_bad_records: int = 0
     tfds_name: str = ""
     tfds_split: str = ""
     tfds_data_dir: str = ""
@@ -64,21 +61,13 @@ class TableUse:
     """What a task uses a table for.
 
     Attributes:
-        numeric: The columns that are features and numbers, as far as the config lists them.
-        categorical: Those that are features and texts, each a category.
-        date: Those that are features and dates.
-        text: Those that are features and texts of several words.
-        targets: The columns to predict, each with its kind.
-        weight: The column with the weight of each row; "" if there is none.
+        kinds: The columns that the config names, each with its kind.
+        has_features: Whether the config names those that are features.
         is_split: Whether both sections may read parts of the same rows.
     """
 
-    numeric: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    date: tuple[str, ...] = ()
-    text: tuple[str, ...] = ()
-    targets: tuple[tuple[str, str], ...] = ()
-    weight: str = ""
+    kinds: tuple[tuple[str, str], ...] = ()
+    has_features: bool = False
     is_split: bool = False
 
 
@@ -90,13 +79,11 @@ class Block:
         columns: Arrow arrays by name, all of the same length.
         file: The name of the file, for messages.
         first: The number of the first row in the file, from 1.
-        bad: Why rows of the block cannot be read, by their number in the block, from 0.
     """
 
     columns: Mapping[str, pyarrow.Array]
     file: str
     first: int
-    bad: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 class TableDataset(abc.ABC):
@@ -109,7 +96,6 @@ class TableDataset(abc.ABC):
         options: The options that the values depend on.
         integers: The columns of numbers that were inferred from texts of integers.
         classes: The categories whose texts the files declare, with these texts in their order.
-        extra: The columns that only some files have, which cannot be used, and the first such file.
     """
 
     name: ClassVar[str]  # The value of `source`.
@@ -125,7 +111,6 @@ class TableDataset(abc.ABC):
     options: TableOptions = TableOptions()
     integers: frozenset[str] = frozenset()
     classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    extra: Mapping[str, str] = MappingProxyType({})
 
     @abc.abstractmethod
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
@@ -175,7 +160,7 @@ class TableFiles(TableDataset):
         """Returns the kind of each column in all files."""
         self.file_kinds = {path: self.read_file_kinds(path) for path in self.files}
         files = [*self.file_kinds.values()]
-        self.extra = compare_columns(self.files, files)
+        check_columns(self.files, files)
         return {name: self.common_kind(name, [kinds[name] for kinds in files]) for name in files[0]}
 
     def read_file_kinds(self, path: Path) -> Mapping[str, str]:
@@ -216,13 +201,9 @@ def usual_splits(data: DataConfig, *, is_split: bool) -> tuple[str, ...]:
     return ("train",) if data.is_training or is_split else ("validation", "test")
 
 
-def compare_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> dict[str, str]:
-    """Returns the columns that the first file does not have, and the name of a file with each.
-
-    `columns` are the names of each file. Raises `DataError` if a file lacks a column of the first.
-    """
+def check_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> None:
+    """Raises `DataError` if a file lacks a column of the first; `columns` has the names of each."""
     first, *others = (list(names) for names in columns)
-    extra: dict[str, str] = {}
     for path, names in zip(files[1:], others, strict=True):
         lacking = [name for name in first if name not in names]
         if lacking:
@@ -232,10 +213,6 @@ def compare_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> 
                 field="input_path",
                 code="unknown-column",
             )
-        for name in names:
-            if name not in first:
-                extra.setdefault(name, path.name)
-    return extra
 
 
 def check_different_names(path: Path, names: Sequence[str]) -> None:

@@ -8,17 +8,13 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from orbit_runner.data.disk_cache import cached, file_status
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cell_texts import are_dates, text_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
-from orbit_runner.data.tables.dataset import (
-    SKIP_HINT,
-    Block,
-    TableFiles,
-)
+from orbit_runner.data.tables.dataset import Block, TableFiles
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.log import Progress
@@ -32,14 +28,6 @@ _FIRST_ROWS = 1000
 _LIST, _OBJECT = "list", "object"
 
 
-class _Row(NamedTuple):
-    """A line: its number, its object, and why it cannot be read."""
-
-    number: int
-    values: JsonObject
-    problem: str = ""
-
-
 class JsonlTable(TableFiles):
     """Files of JSON objects, one per line; also `.jsonl.gz` files.
 
@@ -50,13 +38,9 @@ class JsonlTable(TableFiles):
     name = "jsonl"
     pattern = "*.jsonl"
 
-    @property
-    def _skips(self) -> bool:
-        return self.options.max_bad_records > 0
-
     def read_kinds(self) -> Mapping[str, str]:
         """Returns the kind of each column in all files."""
-        kinds = _load_or_infer_kinds(self.files, self._skips, self.options.missing_values)
+        kinds = _load_or_infer_kinds(self.files, self.options.missing_values)
         if not kinds:
             raise DataError(f"{self.files[0]}: has no rows", field="input_path", code="empty-data")
         return kinds
@@ -64,22 +48,20 @@ class JsonlTable(TableFiles):
     def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of a file as texts."""
         with read_error_scope(path, "JSON lines"):
-            yield from _read_blocks(path, names, self._skips)
+            yield from _read_blocks(path, names)
 
 
-def _load_or_infer_kinds(
-    files: Sequence[Path], skips: bool, missing: Sequence[str]
-) -> dict[str, str]:
+def _load_or_infer_kinds(files: Sequence[Path], missing: Sequence[str]) -> dict[str, str]:
     """Returns the kinds of all columns, from the cache if the files have not changed."""
     return cached(
         "tables",
-        ["kinds", skips, *missing],
-        lambda: _infer_kinds(files, skips, frozenset(text.strip() for text in missing)),
+        ["kinds", *missing],
+        lambda: _infer_kinds(files, frozenset(text.strip() for text in missing)),
         [file_status(path) for path in files],
     )
 
 
-def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) -> dict[str, str]:
+def _infer_kinds(files: Sequence[Path], missing: frozenset[str]) -> dict[str, str]:
     """Returns the kinds of all columns."""
 
     def type_of(value: object) -> type:
@@ -95,8 +77,7 @@ def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) ->
     count = 0
     for path in files:
         with read_error_scope(path, "JSON lines"):
-            for row in _read_rows(path, skips):
-                values = row.values
+            for values in _read_rows(path):
                 if not names.keys() >= values.keys():
                     names.update(dict.fromkeys(values))
                 if count < _FIRST_ROWS:
@@ -123,18 +104,11 @@ def _kind_of_types(types: set[type]) -> str:
     return NUMBER if types <= {int, float, list, dict} else CATEGORY
 
 
-def _read_rows(path: Path, skips: bool) -> Iterator[_Row]:
-    """Yields the rows of a file. If `skips` is false, a bad row raises `DataError`."""
+def _read_rows(path: Path) -> Iterator[JsonObject]:
+    """Yields the rows of a file."""
     with open_lines(path) as lines:
         for number, line in enumerate(lines, 1):
-            try:
-                yield _Row(number, parse_line(line, f"{path}, row {number}"))
-            except DataError as error:
-                if not skips:
-                    raise DataError(
-                        f"{error}\n{SKIP_HINT}", field=error.field, code=error.code
-                    ) from None
-                yield _Row(number, {}, str(error))
+            yield parse_line(line, f"{path}, row {number}")
 
 
 @contextlib.contextmanager
@@ -166,44 +140,37 @@ def parse_line(line: str, where: str) -> JsonObject:
     return value
 
 
-def _read_blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:
+def _read_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
     import pyarrow
 
-    rows = _read_rows(path, skips)
+    rows = _read_rows(path)
     first = 1
     while chunk := list(itertools.islice(rows, _BLOCK_ROWS)):
-        bad = {place: row.problem for place, row in enumerate(chunk) if row.problem}
         columns = {
-            name: pyarrow.array(
-                _column_texts(path, name, chunk, bad if skips else None), pyarrow.string()
-            )
+            name: pyarrow.array(_column_texts(path, name, chunk, first), pyarrow.string())
             for name in names
         }
-        yield Block(columns, str(path), first, bad)
+        yield Block(columns, str(path), first)
         first += len(chunk)
 
 
 def _column_texts(
-    path: Path, name: str, rows: Sequence[_Row], bad: dict[int, str] | None
+    path: Path, name: str, rows: Sequence[JsonObject], first: int
 ) -> list[str | None]:
-    """Returns the texts of a column. Adds rows to `bad` if it is not None."""
+    """Returns the texts of a column; `first` is the number of the first row."""
     texts: list[str | None] = []
-    for place, row in enumerate(rows):
-        value = row.values.get(name)
+    for number, row in enumerate(rows, first):
+        value = row.get(name)
         try:
             text = value if type(value) is str else text_of(value)
             if text is not None and not text.isascii():
                 text.encode()  # JSON may escape half of a surrogate pair.
         except ValueError:
-            got = shorten(json.dumps(row.values[name]), 80)
-            problem = (
-                f"{path}, row {row.number}: column {name!r}: got {got}, expected a single value"
-            )
-            if bad is None:
-                raise DataError(
-                    f"{problem}\n{SKIP_HINT}", field="input_path", code="bad-record"
-                ) from None
-            bad.setdefault(place, problem)
-            text = None
+            got = shorten(json.dumps(row[name]), 80)
+            raise DataError(
+                f"{path}, row {number}: column {name!r}: got {got}, expected a single value",
+                field="input_path",
+                code="bad-record",
+            ) from None
         texts.append(text)
     return texts

@@ -45,7 +45,7 @@ class RowSplit:
 
 @cache_source(maxsize=8)
 def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> TablePart:
-    """Returns the rows of a part that can be read, in order; those of all parts without `split`.
+    """Returns the rows of a part, in order; those of all parts without `split`.
 
     `source` must have the columns that the split uses. Raises `DataError` if there are no rows.
     """
@@ -55,17 +55,7 @@ def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> Tab
     elif split is not None:
         places = _positions(source, split.hash_of, split.seed)
         rows = rows_of_fraction(places, dict(split.fractions), part)
-    if not source.bad_rows:
-        return TablePart(source, rows)
-    every = np.arange(source.size) if rows is None else rows
-    good = every[~np.isin(every, source.bad_rows)]
-    if not len(good):
-        raise DataError(
-            f"{source.name}: none of the {len(every):,} rows of this part can be read",
-            field="input_path",
-            code="empty-data",
-        )
-    return TablePart(source, good)
+    return TablePart(source, rows)
 
 
 @cache_source(maxsize=2)

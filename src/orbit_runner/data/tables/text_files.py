@@ -9,7 +9,7 @@ from pathlib import Path
 from orbit_runner.data.files import named_files, refuse_paths
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions
-from orbit_runner.data.text.lines import read_lines, read_lines_or_problems
+from orbit_runner.data.text.lines import read_lines
 from orbit_runner.errors import DataError
 
 TEXT, LABEL = "text", "label"
@@ -45,7 +45,7 @@ class TextTable(TableDataset):
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """Yields the lines of each file."""
         for label, path in self._labels:
-            yield from _read_blocks(path, label, names, self.options.max_bad_records > 0)
+            yield from _read_blocks(path, label, names)
 
 
 def _find_files(source: str, data_dir: str, name: str) -> list[Path]:
@@ -60,15 +60,13 @@ def _find_files(source: str, data_dir: str, name: str) -> list[Path]:
             ) from None
 
 
-def _read_blocks(path: Path, label: str, names: Sequence[str], skips: bool) -> Iterator[Block]:
+def _read_blocks(path: Path, label: str, names: Sequence[str]) -> Iterator[Block]:
     import pyarrow
 
-    lines = read_lines_or_problems(path) if skips else ((line, "") for line in read_lines(path))
+    lines = iter(read_lines(path))
     first = 1
     while chunk := list(itertools.islice(lines, _BLOCK_ROWS)):
-        bad = {place: problem for place, (_, problem) in enumerate(chunk) if problem}
-        texts = [None if problem else text for text, problem in chunk]
-        columns: dict[str, Sequence[str | None]] = {TEXT: texts, LABEL: [label] * len(chunk)}
+        columns = {TEXT: chunk, LABEL: [label] * len(chunk)}
         arrays = {name: pyarrow.array(columns[name], pyarrow.string()) for name in names}
-        yield Block(arrays, str(path), first, bad)
+        yield Block(arrays, str(path), first)
         first += len(chunk)

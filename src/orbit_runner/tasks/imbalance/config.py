@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import FLOAT_MAX, Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def class_problems(
     """
     if isinstance(weights, str):
         return
-    keys = [*weights_by_class(weights, classes)]
+    keys = [str(key) for key in weights]
     known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
     for key in keys:
         if key not in classes:
@@ -153,14 +152,6 @@ def class_problems(
             f"has no weight for class {lacking[0]!r}{more}\nclasses: {known}",
             code="unknown-class",
         )
-
-
-def weights_by_class(weights: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
-    """Returns weights by the names of classes, such as `true` for True in YAML."""
-    names = {key: str(key) for key in weights}
-    return {
-        name if name in classes else normal_text(name): weights[key] for key, name in names.items()
-    }
 
 
 def source_problems(section: str, data: DataConfig, known: Sequence[str]) -> Iterator[Problem]:

@@ -93,7 +93,7 @@ def _name_problems(config: TabularConfig) -> Problems:
             message = f"has no column {name!r}, which train_data has"
             yield Problem(f"{section}.source", message, code="bad-data")
         for name in config.features.exclude if section == "train_data" else ():
-            if name not in {**dataset.kinds, **dataset.extra}:
+            if name not in dataset.kinds:
                 hint = nearest_name_hint(name, dataset.kinds)
                 yield Problem("features.exclude", f"unknown column {name!r}{hint}", code="bad-data")
     if not feature_kinds(config):
@@ -245,7 +245,6 @@ def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
             for name, kind in dataset.kinds.items()
             if name not in used
         }
-        unused |= {name: f"{name} (only in {file})" for name, file in dataset.extra.items()}
     if unused:
         yield f"columns that are not used: {shorten(', '.join(unused.values()), _MOST_CHARACTERS)}"
 

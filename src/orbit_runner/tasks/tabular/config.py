@@ -51,7 +51,7 @@ _BEST_CHECKPOINT = {
 _ROWS = ("data_dir", "input_path", "function", "files", "tfds_name", "tfds_split")
 _TABLE = (
     *("source", "synthetic", *_ROWS, "tfds_data_dir"),
-    *("delimiter", "column_names", "missing_values", "max_bad_records"),
+    *("delimiter", "column_names", "missing_values"),
 )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import NoImagesConfig, source_field
-from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.shared_config import StoredDataConfig
@@ -32,15 +31,6 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
         ("", "NA", "N/A", "NaN", "nan", "null", "NULL"),
         help="texts that mean that a value is missing; the default is for `source: csv`, and other "
         "sources read a list that you set",
-    )
-    # An unreadable record is an error, or is left out. The limit changes nothing else.
-    max_bad_records: int = field(
-        0,
-        ge=0,
-        le=10**6,
-        weights=NEVER,
-        help="how many rows may be left out because they cannot be read, such as text in a column "
-        "of numbers; they are listed; 0: such a row is an error",
     )
     function: str = field(
         "", help="`source: arrays`: function that returns arrays by name, as my_package.data:load"

@@ -124,7 +124,9 @@ class TokenMean(tf_keras.layers.Layer):
 
     def call(self, tokens: tf.Tensor) -> tf.Tensor:
         """Returns [batch, width] for int32 tokens [batch, length]."""
-        return mean_of_tokens(tf.gather(self.table, tokens), tokens)
+        mask = tf.cast(tf.not_equal(tokens, PAD), tf.float32)
+        total = tf.reduce_sum(tf.gather(self.table, tokens) * mask[:, :, tf.newaxis], axis=1)
+        return total / tf.maximum(tf.reduce_sum(mask, axis=1, keepdims=True), 1)
 
 
 class TextColumnMeans(tf_keras.layers.Layer):
@@ -147,13 +149,3 @@ class TextColumnMeans(tf_keras.layers.Layer):
         """Returns [batch, width] for int32 tokens [batch, sum of lengths]."""
         texts = tf.split(tokens, self._lengths, axis=1)
         return tf.concat([mean(text) for mean, text in zip(self.means, texts, strict=True)], 1)
-
-
-def mean_of_tokens(encoded: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of encodings [batch, length, width] over all tokens but padding.
-
-    `tokens` are int32 [batch, length]. Without tokens, it is 0.
-    """
-    mask = tf.cast(tf.not_equal(tokens, PAD), encoded.dtype)
-    total = tf.reduce_sum(encoded * mask[:, :, tf.newaxis], axis=1)
-    return total / tf.maximum(tf.reduce_sum(mask, axis=1, keepdims=True), 1)

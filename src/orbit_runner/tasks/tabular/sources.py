@@ -40,12 +40,8 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 def load_datasets(config: TabularConfig, section: str) -> list[TableDataset]:
     """Returns the dataset of each source of a section, which is opened once per process."""
     use = TableUse(
-        numeric=tuple(config.features.numeric),
-        categorical=tuple(config.features.categorical),
-        date=tuple(config.features.date),
-        text=tuple(text.column for text in config.features.text),
-        targets=tuple((target.column, kind_of(target.type)) for target in config.targets),
-        weight=config.weight_column,
+        kinds=tuple((name, kind) for _, name, kind in named_columns(config, section)),
+        has_features=bool(config.features.names),
         is_split=config.split is not None,
     )
     sources = getattr(config, section).sources
