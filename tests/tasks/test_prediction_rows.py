@@ -8,9 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.dataset import TableOptions
@@ -96,17 +94,6 @@ def test_every_format_gives_the_same_rows(source: str, tmp_path: Path) -> None:
         assert float(row.text("size")) == expected["size"]
         age = row.text("age")
         assert (float(age) if age not in ("", "NaN") else None) == expected["age"]
-
-
-def test_types_of_parquet_become_the_texts_of_training(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    columns = {
-        "a": pyarrow.array(["x", None], pyarrow.string_view()),
-        "b": pyarrow.array([2.0, 0.1], pyarrow.float32()),
-    }
-    parquet.write_table(pyarrow.table(columns), path)
-
-    assert _asked(file_rows(str(path), _data("parquet"))) == _trained(path, _data("parquet"))
 
 
 @pytest.mark.slow

@@ -93,8 +93,7 @@ def _header(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> str:
     description = str(run.settings.get("description") or "")
     attempts = run.history.attempts
     warnings = [*((attempts[-1].get("warnings") if attempts else None) or ())]
-    beside = {name: baselines[name] for name in summary.metrics if name in baselines}
-    warnings += filter(None, [worse_than_constant(summary.metrics, beside)])
+    warnings += filter(None, [worse_than_constant(summary.metrics, baselines)])
     lines = [
         f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
         f"<p class=soft>{escape(description)}</p>"
@@ -131,24 +130,17 @@ def _non_finite_evaluations(run: RunData) -> str:
 
 def _tiles(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> Html:
     summary = run.summary
-
-    def beside(name: str, which: str) -> str:
-        """Returns which value is shown, with that of a constant prediction."""
-        if name not in baselines:
-            return which
-        constant, result = baselines[name]
-        return f"{which}; {constant} {number_or_dash(result)}"
-
+    constants = {n: f"; {text} {number_or_dash(result)}" for n, (text, result) in baselines.items()}
     total = f" of {summary.train_steps:,}" if summary.train_steps else ""
     facts = [("step", f"{summary.step:,}", total)]
     name = summary.main_metric
     if name and (value := summary.metric(name)) is not None:
         at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
-        facts.append((name.replace("_", " "), number_or_dash(value), beside(name, at)))
+        facts.append((name.replace("_", " "), number_or_dash(value), at + constants.get(name, "")))
     for other, value in summary.metrics.items():
         if other != name and other not in (*NON_METRICS, "learning_rate"):
             title = other.replace("_", " ")
-            facts.append((title, number_or_dash(value), beside(other, "last")))
+            facts.append((title, number_or_dash(value), "last" + constants.get(other, "")))
     if run.seconds is not None:
         facts.append(
             (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -60,9 +59,9 @@ def worse_than_constant(
     """Returns the metrics that are not better than those of a constant; "" if there are none."""
     worse = []
     for name, (constant, result) in baselines.items():
-        value = metrics.get(name, math.nan)
-        # More classes are right, or errors are smaller.
-        if not (value > result if constant == "majority" else value < result):
+        value = metrics.get(name)
+        # A model is better if more classes are right, or errors are smaller.
+        if value is not None and not (value > result if constant == "majority" else value < result):
             worse.append(f"{name} {value:.4g} ({constant} {result:.4g})")
     return f"not better than a constant prediction: {', '.join(worse)}" if worse else ""
 

@@ -11,11 +11,7 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.data.shared_examples import SharedExamples, compare_keys
 from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError
-from orbit_runner.data.tables.cell_texts import (
-    are_dates,
-    odd_among_numbers,
-    parse_number,
-)
+from orbit_runner.data.tables.cell_texts import are_dates, odd_among_numbers
 from orbit_runner.data.tables.columns import (
     CATEGORY,
     DATE,
@@ -42,8 +38,6 @@ from orbit_runner.tasks.tabular.sources import (
 Problems = Iterator[Problem]
 # If nearly all texts of a column differ, it is an ID or free text.
 _MAX_TEXTS = 1000
-# In smaller tables, each row may well have a category of its own.
-_FEW_TEXTS = 20
 _MOST_CHARACTERS = 500
 _MOST_COMPARED_ROWS = 1_000_000
 
@@ -153,21 +147,13 @@ def _class_problems(
         got = validation.text(int(rows[0]))
         where = parts["validation_data"].row_location(int(rows[0]))
         advice = nearest_name_hint(got, known)
-        if len(known) > _FEW_TEXTS and _is_number(got):
+        if odd_among_numbers(dict.fromkeys(known, 1)) == ():
             advice = f"\nfor numbers, write targets: [{{column: {name}, type: {REGRESSION}}}]"
         message = (
             f"column {name!r} has the class {got!r} in {where}{_other_rows(rows)}, which no "
             f"training row has{advice}"
         )
         yield Problem(path, message, code="unknown-class")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        parse_number(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Problems:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # The asset of a run.
 PREPROCESSING_FILE = "preprocessing.json"
-_FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +225,7 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
 
 def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:
     """Returns the fitted values, and the settings that they belong to, as JSON values."""
-    return {"format": _FORMAT, **_settings(config), **dataclasses.asdict(fitted)}
+    return {**_settings(config), **dataclasses.asdict(fitted)}
 
 
 def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
@@ -235,8 +234,6 @@ def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
     Raises `RunnerError` if they belong to other columns than those of the config, and `ValueError`,
     `KeyError` or `TypeError` if the content is damaged.
     """
-    if content["format"] != _FORMAT:
-        raise ValueError(f"unknown format {content['format']!r}")
     for name, value in _settings(config).items():
         if content[name] != value:
             raise RunnerError(
