@@ -108,11 +108,19 @@ def test_flops_of_a_run_include_convolutions(
 
 
 def test_peak_flops_depend_on_device_and_dtype() -> None:
-    assert peak_flops("NVIDIA H200", "bfloat16") == 989.4e12
-    assert peak_flops("NVIDIA H100 80GB HBM3", "float16") == 989.4e12
-    assert peak_flops("NVIDIA H100 PCIe", "bfloat16") == 756.5e12
-    assert peak_flops("Tesla T4", "bfloat16") is None
-    assert peak_flops("NVIDIA L40S", "float32") is None
+    for device, dtype, peak in (
+        ("NVIDIA H200", "bfloat16", 989.4e12),
+        ("NVIDIA H100 80GB HBM3", "float16", 989.4e12),
+        ("NVIDIA H100 PCIe", "bfloat16", 756.5e12),
+        ("NVIDIA H100 NVL", "bfloat16", 835.5e12),
+        ("NVIDIA H200 NVL", "float32", 417.5e12),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bfloat16", None),
+        ("Tesla V100-SXM2-16GB", "float16", 125e12),
+        ("Tesla V100-PCIE-16GB", "float16", 112e12),
+        ("Tesla T4", "bfloat16", None),
+        ("NVIDIA L40S", "float32", None),
+    ):
+        assert peak_flops(device, dtype) == peak, device
     assert peak_of(["NVIDIA H200", "NVIDIA H200"], "float32") == 2 * 494.7e12
     assert peak_of(["NVIDIA H200", "Unheard of"], "float32") is None
     assert peak_of([], "float32") is None

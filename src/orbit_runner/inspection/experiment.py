@@ -90,9 +90,9 @@ class Inspection:
 
     Attributes:
         name: The name of the experiment.
-        replicas: The number of replicas; batches and memory are those of one.
+        replicas: The number of replicas; batches, memory and measured times are those of one.
         layers: The layers of the model.
-        step_flops: Floating-point operations of a step of a replica; None if unknown.
+        step_flops: Floating-point operations of a step on all replicas; None if unknown.
         batches: The batches by name: `training` and `validation`.
         memory: The sizes of what a step reads and changes.
         schedule: The schedule, or why it is unknown.
@@ -192,7 +192,7 @@ def inspect_experiment(
         name=config.name or "",
         replicas=replica.count,
         layers=layer_rows(state.model, calls, every=every_layer),
-        step_flops=step.flops if step else None,
+        step_flops=step.flops * replica.count if step and step.flops is not None else None,
         batches={name: _describe_batch(task, raw_batch) for name, raw_batch in raw.items()},
         memory=memory,
         schedule=schedule,

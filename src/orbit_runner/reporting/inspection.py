@@ -55,7 +55,8 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
         yield from _table_sections(inspection.table)
     for name, facts in inspection.data.items():
         yield Section(f"files of {name}", [Table(facts)])
-    suffix = f" of one of {inspection.replicas} replicas" if inspection.replicas > 1 else ""
+    place = f"one of {inspection.replicas} replicas" if inspection.replicas > 1 else ""
+    suffix = place and f" of {place}"
     for name, batch in inspection.batches.items():
         yield Section(f"{name} batch{suffix}", [*_batch(batch)])
     yield Section(
@@ -64,7 +65,7 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
     yield Section("schedule", [*_schedule(inspection.schedule)])
     yield Section("warnings", [Text(text, "bad") for text in inspection.warnings])
     if inspection.measured is not None:
-        yield Section("measured", [Table(_measured_rows(inspection))])
+        yield Section(f"measured{place and f' on {place}'}", [Table(_measured_rows(inspection))])
     if inspection.scale is not None:
         yield _scale_section(inspection.scale)
 

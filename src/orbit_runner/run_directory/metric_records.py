@@ -45,11 +45,11 @@ _TITLES = {
     SPEED: "speed, steps/s",
     "tflops_per_second": "computation, TFLOP/s",
     "mfu": "computation, share of the peak",
-    f"{SYSTEM}memory_gib": "memory, GiB",
-    f"{SYSTEM}cpu_percent": "processor, % of a core",
+    f"{SYSTEM}memory_gib": "memory of the process, GiB",
+    f"{SYSTEM}cpu_percent": "processor use of the process, % of a core",
     f"{SYSTEM}machine_memory_percent": "memory of the machine, % in use",
-    f"{SYSTEM}gpu_memory_gib": "memory of the fullest GPU, GiB",
-    f"{SYSTEM}gpu_peak_memory_gib": "largest memory of a GPU so far, GiB",
+    f"{SYSTEM}gpu_memory_gib": "memory of the fullest GPU of the process, GiB",
+    f"{SYSTEM}gpu_peak_memory_gib": "largest memory of a GPU of the process so far, GiB",
 }
 
 # Words in the names of metrics whose lower or higher values are better.

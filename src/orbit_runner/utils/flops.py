@@ -146,12 +146,15 @@ _COUNTERS: dict[str, Callable[[tf.Operation], int | None]] = {
 _HALF = ("bfloat16", "float16")
 _FULL = ("float32",)
 _PEAKS: tuple[tuple[str, dict[tuple[str, ...], float]], ...] = (
+    (r"\bMIG\b", {}),  # The name is that of the whole device.
+    (r"\bH[12]00\b.*\bNVL\b", {_HALF: 835.5, _FULL: 417.5}),
     (r"\bH200\b", {_HALF: 989.4, _FULL: 494.7}),
     (r"\bH100\b.*\bPCIe\b", {_HALF: 756.5, _FULL: 378.0}),
     (r"\bH100\b", {_HALF: 989.4, _FULL: 494.7}),
     (r"\bA100\b", {_HALF: 312.0, _FULL: 156.0}),
     (r"\bL4\b", {_HALF: 121.0, _FULL: 60.0}),
     (r"\bA10\b", {_HALF: 125.0, _FULL: 62.5}),
+    (r"\bV100\b.*\bPCIE\b", {("float16",): 112.0, _FULL: 14.0}),
     (r"\bV100\b", {("float16",): 125.0, _FULL: 15.7}),
     (r"\bT4\b", {("float16",): 65.0, _FULL: 8.1}),
 )
