@@ -23,12 +23,11 @@ from orbit_runner.utils.files import (
     read_lines,
     repair_records,
 )
+from orbit_runner.utils.metrics import RECORD_KEYS
 
 SPLITS = ("train", "validation")
 # How many steps a record averages over, if the run was resumed after its first step.
 AVERAGED_STEPS = "averaged_steps"
-# Keys of a record that are not values of a metric.
-_NOT_METRICS = ("step", "split", "time", "event", AVERAGED_STEPS)
 _TAIL_BYTES = 16 * 1024
 # The most bytes at the end of a file that are searched for the last record of each split.
 _LONGEST_TAIL = 1024 * 1024
@@ -149,7 +148,7 @@ def metric_values(record: Record) -> dict[str, float]:
     return {
         name: _number(value)
         for name, value in record.items()
-        if name not in _NOT_METRICS and not isinstance(value, (bool, str, list, dict))
+        if name not in RECORD_KEYS and not isinstance(value, (bool, str, list, dict))
     }
 
 

@@ -353,7 +353,7 @@ class RunData:
 
     @property
     def devices(self) -> str:
-        """The devices of the last start; in a cluster, those of the process that wrote the record."""
+        """The devices of the last start; in a cluster, those of its chief."""
         last = self.history.attempts[-1] if self.history.attempts else {}
         devices = last.get("devices")
         if not isinstance(devices, dict):
