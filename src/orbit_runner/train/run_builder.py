@@ -30,6 +30,7 @@ from orbit_runner.distribute.process_group import (
 )
 from orbit_runner.errors import SettingError, format_list, unknown_name_message
 from orbit_runner.model_garden.task_adapter import section_of
+from orbit_runner.run_directory.config import keep_interval
 from orbit_runner.run_directory.evaluations import evaluated_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
@@ -113,6 +114,7 @@ def build_run(
     Raises:
         RunnerError: The settings do not suit the task, the data or the devices.
     """
+    config = keep_interval(config, model_dir)
     local_config = localize(config)
     if trains:
         _discard_old_assets(task, model_dir)
