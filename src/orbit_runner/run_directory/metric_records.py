@@ -22,6 +22,7 @@ from orbit_runner.utils.files import (
     parse_record,
     read_lines,
     repair_records,
+    unused_path,
 )
 from orbit_runner.utils.metrics import RECORD_KEYS
 
@@ -213,7 +214,7 @@ def prepare_records(
     for path in (records, directory.fingerprints):
         repair_records(path, note)
     if keep_metrics and records.exists():
-        kept = records.with_name(f"{records.name}.before-step-{step}")
+        kept = unused_path(records.with_name(f"{records.name}.before-step-{step}"))
         shutil.copyfile(records, kept)
         note(f"the records of later steps are kept in {kept}")
     for path in (records, directory.fingerprints):
