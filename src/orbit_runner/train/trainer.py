@@ -45,7 +45,7 @@ from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
-from orbit_runner.utils.flops import Throughput, step_flops
+from orbit_runner.utils.flops import step_flops, throughput_logs
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
 
@@ -277,7 +277,7 @@ class Trainer(orbit.AbstractTrainer):
     def _add_speed(self, logs: Results) -> None:
         speed = logs["steps_per_second"] = self.timer.steps_per_second()
         if self.flops:
-            logs.update(Throughput(self.flops, self._peak).logs(speed))
+            logs.update(throughput_logs(self.flops * speed, self._peak))
 
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
         # A loop that Python runs step by step creates garbage that must be collected.

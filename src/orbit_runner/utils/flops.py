@@ -12,7 +12,6 @@ of TF32 if the device supports it, because TensorFlow uses TF32.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -171,25 +170,13 @@ def peak_flops(device: str, dtype: str) -> float | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True)
-class Throughput:
-    """Converts steps per second to FLOP/s and to model FLOPs utilization."""
+def throughput_logs(flops_per_second: float, peak: float | None) -> dict[str, float]:
+    """Returns `tflops_per_second`, and the model FLOPs utilization `mfu` if the peak is known.
 
-    flops: int  # Operations per step, on all replicas.
-    peak: float | None = None  # FLOP/s of all devices together; None if not known.
-
-    def utilization(self, steps_per_second: float) -> float | None:
-        """Returns the model FLOPs utilization, or None if the peak is not known.
-
-        It is defined in Chowdhery et al., PaLM, 2022, appendix B.
-        """
-        return None if self.peak is None else self.flops * steps_per_second / self.peak
-
-    def logs(self, steps_per_second: float) -> dict[str, float]:
-        """Returns `tflops_per_second`, and `mfu` if the peak is known."""
-        logs = {"tflops_per_second": self.flops * steps_per_second / 1e12}
-        share = self.utilization(steps_per_second)
-        return logs if share is None else {**logs, "mfu": share}
+    It is defined in Chowdhery et al., PaLM, 2022, appendix B. The peak is that of all devices.
+    """
+    logs = {"tflops_per_second": flops_per_second / 1e12}
+    return logs if peak is None else {**logs, "mfu": flops_per_second / peak}
 
 
 def peak_of(names: Sequence[str], dtype: str) -> float | None:

@@ -231,16 +231,6 @@ class TrainerConfig(Config):
         help="steps between checkpoints; 0: only at the end, -1: steps_per_loop (if auto: "
         "summary_interval)",
     )
-    # A run that may roll back saves no such checkpoints.
-    checkpoint_time_interval: float | str | None = field(
-        None,
-        gt=0.0,
-        le=_LONGEST_SECONDS,
-        duration=True,
-        weights=NEVER,
-        help="time after which a checkpoint is saved at the end of a loop, in addition to "
-        "checkpoint_interval, such as 30m; null: none",
-    )
     max_to_keep: int | None = field(
         5, ge=1, weights=NEVER, help="maximum number of checkpoints to keep; null: all"
     )
@@ -457,15 +447,6 @@ class TrainerConfig(Config):
                 f"got {kept}, which is not a multiple of the steps between checkpoints ({steps})\n"
                 f"nearest: {nearest_multiples(kept, steps)}",
                 code="not-divisible",
-            )
-        if self.checkpoint_time_interval is not None and self.rolls_back:
-            yield Problem(
-                "checkpoint_time_interval",
-                f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
-                f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
-                "weights, would depend on the time\n"
-                "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
-                code="conflict",
             )
 
     def _export_problems(self) -> Iterator[Problem]:
