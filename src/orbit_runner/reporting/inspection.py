@@ -221,7 +221,7 @@ def _batch(batch: Batch) -> Iterator[Part]:
 
 
 def _memory_rows(inspection: Inspection) -> Pairs:
-    """Returns the sizes of what a step needs, and the measured peak."""
+    """Returns the sizes of what a step needs."""
     memory = inspection.memory
     sizes: dict[str, int | None] = {
         "weights": memory.weights,
@@ -230,13 +230,7 @@ def _memory_rows(inspection: Inspection) -> Pairs:
     if memory.average:
         sizes["average of the weights"] = memory.average
     sizes |= {"gradients": memory.gradients, "input batch": memory.inputs}
-    measured = inspection.measured
-    if measured is None:
-        peak = ("peak, measured with --measure", "-")
-    else:
-        on = "" if measured.peak_bytes is None else f" on {measured.device}"
-        peak = (f"peak{on}, measured in a process of its own", bytes_text(measured.peak_bytes))
-    return [*((name, bytes_text(size)) for name, size in sizes.items()), peak]
+    return [(name, bytes_text(size)) for name, size in sizes.items()]
 
 
 def _schedule(schedule: Schedule | str) -> Iterator[Part]:
