@@ -453,7 +453,7 @@ def _continuation(directory: Path) -> str:
 
 # The setting that names a model that a program passed, by its layers and initial weights.
 _MODEL_DIGEST = "task.model.digest"
-_TRAINER_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}
+_TRAINER_DEFAULTS = {"validation_epochs": 1, "checkpoint_interval": 1000}
 
 
 def _model_setting(model: object) -> str | Mapping[str, object]:

@@ -80,6 +80,8 @@ def runs(made: Path) -> Path:
         (["branch", "--at=15", "--model_dir=b"],
          "unknown-step", "--at"),
         (["a", "--at=25", "--model_dir=branch"], "other-config", "--model_dir"),
+        (["a", "--at=20", "--model_dir=b", "--distribution_strategy=multi_worker_mirrored",
+          "--runtime.worker_hosts=one:1,two:2", "--runtime.task_index=0"], "not-set", "--prepare"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip

@@ -63,13 +63,26 @@ def steps_of(run: Path) -> list[int]:
     return CheckpointFolder(run / "checkpoints").steps()
 
 
-def test_checkpoints_are_shown_first_and_deleted_with_yes(tmp_path: Path, clean: Clean) -> None:
+def _fail(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_checkpoints_are_shown_first_and_deleted_with_yes(
+    tmp_path: Path,
+    clean: Clean,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = make_run(tmp_path / "runs" / "a")
     make_run(tmp_path / "runs" / "b", 300)
     text = clean("--keep_last=1")
     assert "2 checkpoints: 100, 200" in text
     assert "of 1 run; nothing was deleted (--yes deletes it)" in text
     assert steps_of(run) == [100, 200, 300]
+    with monkeypatch.context() as patch:
+        patch.setattr("orbit_runner.cli.commands.clean.delete_items", _fail)
+        assert main(["clean", "--keep_last=1", "--yes"]) == 130
+    assert "2 checkpoints: 100, 200" in capsys.readouterr().out
     assert "deleted" in clean("--keep_last=1", "--yes")
     assert steps_of(run) == [300]
     assert "ckpt-100" not in (run / "checkpoints" / "checkpoint").read_text()

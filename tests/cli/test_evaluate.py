@@ -1,6 +1,7 @@
 """`runner evaluate`: results of a checkpoint on any data, apart from the records of training."""
 
 import contextlib
+import errno
 import functools
 import io
 import json
@@ -99,6 +100,18 @@ def test_checkpoints_give_the_recorded_results_and_change_nothing(
     for results in (last, best):
         written = json.loads(Path(results["file"]).read_text())
         assert written == {key: value for key, value in results.items() if key != "file"}
+
+
+def test_result_of_a_run_that_cannot_be_written_is_printed(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, content: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("orbit_runner.run_directory.evaluations.write_atomically", refuse)
+    results = evaluate.__wrapped__()  # type: ignore[attr-defined]
+    assert results["file"] is None
+    assert results["metrics"]["validation_examples"] > 0
 
 
 def test_plain_weights_are_those_of_the_checkpoint(trained: Path, evaluate: Evaluate) -> None:

@@ -27,7 +27,6 @@ def test_text_has_a_part_for_layers_batches_memory_and_schedule(
     assert re.search(r"^  trainable parameters +53,002$", text, re.M)
     assert re.search(r"^  features +64×8×8×1 +uint8 +0 +16 ", text, re.M)
     assert re.search(r"^  gradients +207\.04 KiB$", text, re.M)
-    assert re.search(r"^  peak, measured with --measure +-$", text, re.M)
     assert re.search(r"^  steps +30$", text, re.M)
     assert "start 0.002 (step 0)" in text
     assert "\nmeasured\n" not in text

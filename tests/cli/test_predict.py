@@ -152,13 +152,13 @@ def test_image_names_are_read_from_standard_input(
     assert among == alone
 
 
-def test_empty_input_is_reported(
+def test_empty_input_is_an_error(
     made: Path, predicted: Predicted, typed: Callable[[str], None]
 ) -> None:
     typed("\n")
     code, lines, err = predicted(made / "run/export")
-    assert (code, lines) == (0, [])
-    assert err.endswith("standard input has no items\n")
+    assert (code, lines) == (2, [])
+    assert err.endswith("ITEM: standard input: there are no items to predict\n")
 
 
 def test_images_of_other_sizes_and_colors_are_converted(

@@ -164,7 +164,6 @@ CASES = [
     ("export runs/a --to=hdfs://b/x", "bad-path", "--to"),
     ("branch runs/a --at=1 --model_dir=gs://b/x", "bad-path", "--model_dir"),
     (f"launch --workers=2 -- {WORKERS} --model_dir=gs://b/x", "bad-path", "--model_dir"),
-    ("show --experiment=digits --runtime.xla_cache_dir=gs://b/x", "bad-path", "runtime.xla_cache_dir"),
 ]  # fmt: skip
 
 

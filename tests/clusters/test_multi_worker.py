@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
+from orbit_runner.run_directory.run_summary import read_run
 from tests.clusters.members import (
     EXPERIMENT,
     MULTI_WORKER,
@@ -51,6 +52,17 @@ def test_an_evaluation_counts_each_example_once(one_device: Path, workers: Path)
     assert ours["validation_examples"] == theirs["validation_examples"] == 359
     assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1e-6)
     assert ours["validation_loss"] == pytest.approx(theirs["validation_loss"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_figures_of_a_cluster_are_those_of_all_workers(one_device: Path, workers: Path) -> None:
+    ours, theirs = (
+        [record["tflops_per_second"] / record["steps_per_second"] for record in found]
+        for found in (records(workers, "train"), records(one_device, "train"))
+    )
+    assert ours == pytest.approx(theirs)
+    devices = read_run(workers / "run", "a").devices
+    assert devices.endswith((" (worker 0 of 2 members)", " (worker 0 of 3 members)"))
 
 
 @pytest.mark.slow
@@ -251,6 +263,6 @@ def test_workers_are_stopped_by_time_together_and_continue(
 ) -> None:
     said = run_workers(tmp_path, *LONG, "--trainer.max_time=0.1s")
     assert "stopped after 0.1s at step 1 of 400" in said["worker0"]
-    run_workers(tmp_path, *LONG, "--trainer.checkpoint_time_interval=0.1s")
+    run_workers(tmp_path, *LONG)
 
     assert content(tmp_path) == undisturbed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,9 @@ def test_verdict_is_that_of_the_next_checkpoint_or_record(
     assert _judge(original, replay, summary_interval=interval) == expected
 
 
-def test_replay_that_ends_with_an_error_differs() -> None:
-    error = Diverged("the loss is nan at step 24")
+def test_replay_with_an_error_differs_unless_the_run_ended_with_the_same() -> None:
+    error = Diverged("the loss is nan at step 24", advice="check the data")
+    for outcome, verdict in ((f"Diverged: {error}", "own"), ("Diverged: other", "differs")):
+        original = dataclasses.replace(_history({20: "a"}), attempts=({"outcome": outcome},))
+        assert _judge(original, _history({20: "a"}), error=error)[0] == verdict
     assert _judge(_history({20: "a"}), _history({20: "a"}), error=error)[0] == "differs"

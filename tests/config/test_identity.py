@@ -45,7 +45,6 @@ HARMLESS = {
     "trainer.max_to_keep": 7,
     "trainer.keep_checkpoint_interval": 7,
     "trainer.best_checkpoints_to_keep": 7,
-    "trainer.checkpoint_time_interval": "7h",
     "trainer.max_time": "7h",
     "trainer.continuous_eval_timeout": 7,
     "trainer.preemption_on_demand_checkpoint": False,
@@ -92,7 +91,6 @@ HARMLESS = {
     "runtime.tf_data_service": "grpc://a:1",
     "runtime.tpu": "local",
     "runtime.inter_op_threads": 7,
-    "runtime.xla_cache_dir": "other",
 }
 EARLY = (
     "trainer.validation_interval",

@@ -15,6 +15,7 @@ from orbit_runner.inspection.scale import ScaleRequest
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.step.results import forward_flops
 from orbit_runner.train_lib import prepare, run_experiment
 from tests.support.array_records import write_array_file
 from tests.support.images import write_folder, write_records
@@ -54,6 +55,8 @@ def test_digits_are_shared_by_two_workers(digits: tuple[Any, Inspection]) -> Non
 
     assert found.batches["training"].tensors[0].shape == (32, 8, 8, 1)
     assert found.scale.examples_per_replica == found.scale.examples_per_worker == 32
+    # As in one process: the first convolution has no gradient of its input.
+    assert found.step_flops == 64 * (3 * forward_flops(found.layers) - 2 * 64 * 9 * 32)
     assert found.schedule.epochs == found.schedule.train_steps / found.scale.steps_per_epoch
     assert found.scale.steps_per_epoch * found.scale.examples_per_step == pytest.approx(1438)
     assert found.scale.gradient_bytes == 53002 * 4

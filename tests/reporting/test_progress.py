@@ -26,6 +26,7 @@ from orbit_runner.reporting.progress.lines import (
 )
 from orbit_runner.reporting.progress.live import LiveProgress
 from orbit_runner.utils.log import PlainMessages, detail, log_scope, note, phase
+from orbit_runner.utils.text_table import terminal_width
 
 MakeRun = Callable[..., SimpleNamespace]
 
@@ -265,3 +266,10 @@ def test_other_kinds_of_progress_are_the_same_in_a_notebook(
     assert isinstance(make_progress("none"), QuietProgress)
     monkeypatch.setattr(sys.modules["IPython"].get_ipython(), "kernel", None)  # `ipython`
     assert isinstance(make_progress("auto"), PlainProgress)
+
+
+def test_program_without_a_console_has_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert not lines_module.can_draw(forced=True)
+    assert terminal_width() is None

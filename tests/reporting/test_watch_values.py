@@ -44,8 +44,8 @@ def test_report_has_one_chart_for_all_layers_and_ends_with_the_machine(run: Path
         "weight norm",
         "update / weights by layer (log)",
         "speed, steps/s",
-        "memory, GiB",
-        "processor, % of a core",
+        "memory of the process, GiB",
+        "processor use of the process, % of a core",
     ]
     chart = text[text.index("<figcaption>update") :]
     assert re.findall(r'class="key c(\d)">([^<]*)<', chart[: chart.index("</figure>")]) == [

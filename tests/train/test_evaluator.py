@@ -1,6 +1,7 @@
 """Every example counts once and equally, whatever the batches and replicas."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,12 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.errors import SettingError
+from orbit_runner.tasks.class_metrics import metric_problems
+from orbit_runner.train.evaluator import all_metrics
 from orbit_runner.train.run import Run
-from tests.support.toy import make_strategy, run, session_of, toy_config, toy_task
+from tests.support import problems
+from tests.support.problems import raises
+from tests.support.toy import GatheringToy, make_strategy, run, session_of, toy_config, toy_task
 
 
 def _evaluated(strategy: tf.distribute.Strategy, folder: Path, **changes: Any) -> dict[str, Any]:
@@ -84,6 +89,26 @@ def test_task_can_aggregate_logs_on_the_host(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(logs["label_sum"], labels.sum(), rtol=1e-5)
     assert logs["seen_at"] == 20
     assert logs["validation_examples"] == 20
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["step", "split", "time", "event", "averaged_steps", "validation_loss", "validation_examples",
+     "learning_rate", "steps_per_second", "mfu", "watch/norm", "training_accuracy"],
+)  # fmt: skip
+def test_name_that_records_of_a_run_have_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: Any = {0: {"class_name": "AUC", "config": {"name": name}}}
+    problems.check(metric_problems(listed), ("set-twice", "metrics[0]"))
+    task = SimpleNamespace(build_metrics=lambda training: [SimpleNamespace(name=name)])
+    with raises("set-twice", "task"):
+        all_metrics(task, tf.Module(), training=True)
+    if name != "step":
+        return
+    monkeypatch.setattr(GatheringToy, "reduce_aggregated_logs", lambda *_, global_step: {name: 1})
+    with raises("set-twice", "task"):
+        run(toy_config(task__aggregates=True), tmp_path, strategy="off")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.train import trainer
-from orbit_runner.utils.flops import Throughput, peak_flops, peak_of, step_flops
+from orbit_runner.utils.flops import peak_flops, peak_of, step_flops, throughput_logs
 from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import run
 
@@ -108,16 +108,24 @@ def test_flops_of_a_run_include_convolutions(
 
 
 def test_peak_flops_depend_on_device_and_dtype() -> None:
-    assert peak_flops("NVIDIA H200", "bfloat16") == 989.4e12
-    assert peak_flops("NVIDIA H100 80GB HBM3", "float16") == 989.4e12
-    assert peak_flops("NVIDIA H100 PCIe", "bfloat16") == 756.5e12
-    assert peak_flops("Tesla T4", "bfloat16") is None
-    assert peak_flops("NVIDIA L40S", "float32") is None
+    for device, dtype, peak in (
+        ("NVIDIA H200", "bfloat16", 989.4e12),
+        ("NVIDIA H100 80GB HBM3", "float16", 989.4e12),
+        ("NVIDIA H100 PCIe", "bfloat16", 756.5e12),
+        ("NVIDIA H100 NVL", "bfloat16", 835.5e12),
+        ("NVIDIA H200 NVL", "float32", 417.5e12),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bfloat16", None),
+        ("Tesla V100-SXM2-16GB", "float16", 125e12),
+        ("Tesla V100-PCIE-16GB", "float16", 112e12),
+        ("Tesla T4", "bfloat16", None),
+        ("NVIDIA L40S", "float32", None),
+    ):
+        assert peak_flops(device, dtype) == peak, device
     assert peak_of(["NVIDIA H200", "NVIDIA H200"], "float32") == 2 * 494.7e12
     assert peak_of(["NVIDIA H200", "Unheard of"], "float32") is None
     assert peak_of([], "float32") is None
 
 
 def test_logs_contain_tflops_and_utilization() -> None:
-    assert Throughput(2 * 10**12, peak=10e12).logs(3.0) == {"tflops_per_second": 6.0, "mfu": 0.6}
-    assert Throughput(2 * 10**12).logs(3.0) == {"tflops_per_second": 6.0}
+    assert throughput_logs(6e12, 10e12) == {"tflops_per_second": 6.0, "mfu": 0.6}
+    assert throughput_logs(6e12, None) == {"tflops_per_second": 6.0}

@@ -10,6 +10,7 @@ import tf_keras
 
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.train.gradients import GradientRecorder, split_step
+from tests.support.problems import raises
 from tests.support.toy import make_strategy, toy_config, toy_task
 
 BATCH = 16
@@ -161,3 +162,11 @@ def test_a_piece_begins_after_the_previous_one_has_ended() -> None:
     tf.function(step, autograph=False)(tf.range(8.0))
     assert max(most) == 1
     assert variable.numpy() == 1 - 3.5
+
+
+@pytest.mark.parametrize("third", [{"id": [1.0]}, [1], [[1.0]]])
+def test_third_part_of_a_batch_that_cannot_be_weights_is_an_error(third: Any) -> None:
+    task = toy_task(toy_config())
+    batch = (*task.arrays(), third if isinstance(third, dict) else tf.constant(third))
+    with raises("wrong-type", "task"):
+        task.train_step(batch, task.build_model(), tf_keras.optimizers.SGD())

@@ -152,12 +152,14 @@ def test_settings_for_one_task_are_rejected(
 
 
 def test_invalid_tasks_are_rejected(tmp_path: Path) -> None:
-    unknown, twice = lines(), lines()
+    unknown, twice, taken = lines(), lines(), lines()
     unknown.trainer.trainer_type = "interleaved"
     twice.task.task_routines[1].task_name = "up"
+    taken.task.task_routines[1].task_name = "learning_rate"
     for params, path, said in (
         (unknown, "trainer.trainer_type", "interleaving"),
         (twice, "task.task_routines[1].task_name", "up"),
+        (taken, "task.task_routines[1].task_name", "the name 'learning_rate' is taken"),
     ):
         found = _refused(params, tmp_path)
         assert isinstance(found, SettingError)

@@ -1,12 +1,17 @@
 """Conversion of epochs to steps, and the steps at which training pauses."""
 
 import math
+from pathlib import Path
 
 import pytest
 
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.jobs.train_job import ConfigWriter
+from orbit_runner.run_directory.config import read_setting
 from orbit_runner.train.schedule import Plan, make_plan
 from tests.support.problems import raises
+from tests.support.toy import records, run, toy_config
 
 
 def _plan(**changes: int) -> Plan:
@@ -104,3 +109,23 @@ def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(
     )
 
     assert make_plan(trainer, 0.0).checkpoint_interval == interval
+
+
+@pytest.mark.parametrize(
+    ("steps", "watch", "interval"),
+    [(1, 0, 1), (50, 0, 1), (300, 0, 3), (64_000, 0, 640), (64_000, 500, 500), (10**6, 0, 1000)],
+)
+def test_a_curve_has_at_least_20_points_unless_its_interval_is_set(
+    steps: int, watch: int, interval: int
+) -> None:
+    plan = make_plan(TrainerConfig(train_epochs=steps, watch_interval=watch), 1.0)
+    assert plan.summary_interval == interval
+    assert steps // interval >= min(20, steps)
+
+
+def test_a_longer_resume_keeps_the_interval_of_the_records(tmp_path: Path) -> None:
+    for steps in (300, 900):
+        config = toy_config(trainer__train_steps=steps, trainer__summary_interval="auto")
+        run(config, tmp_path, callbacks=[ConfigWriter(tmp_path, ResolvedConfig(config, {}))])
+    assert [record["step"] for record in records(tmp_path, "train")] == [*range(3, 901, 3)]
+    assert read_setting(tmp_path, "trainer.summary_interval") == 3

@@ -202,9 +202,10 @@ class CheckpointFolder:
         shutil.rmtree(written.parent, ignore_errors=True)
 
     def discard_all(self) -> None:
-        """Removes all temporary directories."""
+        """Removes all temporary directories of checkpoints, and none with another name."""
         for temporary in self.path.glob(f"{_TEMPORARY}*"):
-            shutil.rmtree(temporary, ignore_errors=True)
+            if temporary.name.removeprefix(_TEMPORARY).isdigit():
+                shutil.rmtree(temporary, ignore_errors=True)
 
     def commit(self, written: Path, record: CheckpointRecord) -> None:
         """Moves a checkpoint from its temporary directory into place, then removes old ones.

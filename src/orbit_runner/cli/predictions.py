@@ -70,10 +70,12 @@ def print_predictions(
         count += len(batch)
         if is_shown:
             progress(f"{count} items")
+    if not count:
+        files = [name for name in arguments if name != "-"]
+        where = ", ".join(files) if files else "standard input"
+        raise RunnerError(f"{where}: there are no items to predict", path="ITEM", code="empty-data")
     if to is not None:
         write_output(to, _table_of(answered))
-    if not count:
-        print("standard input has no items", file=sys.stderr)
     if warned:
         print(f"{warned} of {count} items have a warning; first: {first_warning}", file=sys.stderr)
     if failed:

@@ -163,6 +163,9 @@ def judge_step(
     if later := [known for known in records if known >= step]:
         return StepVerdict(OWN, f"the record of step {later[0]} has the loss of the run")
     if error is not None:
+        outcome = str(original.attempts[-1].get("outcome")) if original.attempts else ""
+        if outcome.partition("\n")[0] == f"{type(error).__name__}: {first_line(error)}":
+            return StepVerdict(OWN, f"both ended with the same error: {first_line(error)}")
         return StepVerdict(DIFFERS, f"the replay ended with an error: {first_line(error)}")
     return StepVerdict(UNKNOWN, "the run has no comparable checkpoint or record near that step")
 

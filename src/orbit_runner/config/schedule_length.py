@@ -1,4 +1,4 @@
-"""Learning rate schedules beside the length of the run: `auto`, and schedules that end earlier."""
+"""Settings that follow the length of a run, `auto`, and schedules that end earlier."""
 
 from __future__ import annotations
 
@@ -43,29 +43,40 @@ def schedule_steps(config: ExperimentConfig) -> int | str | None:
 
 
 def follows_run(config: ExperimentConfig) -> bool:
-    """Returns whether the length of the schedule is `auto`."""
-    return schedule_steps(config) == AUTO
+    """Returns whether the length of the schedule or of records is `auto`."""
+    return AUTO in (schedule_steps(config), config.trainer.summary_interval)
 
 
 def follow_run(config: ExperimentConfig, train_steps: int) -> ExperimentConfig:
-    """Returns the config with the number of steps that `auto` stands for.
+    """Returns the config with the numbers of steps that `auto` stands for.
 
     The schedule then ends with the run, after `train_steps`. If that is 0, the length of the run is
     unknown, and the rate is meaningless: nothing is trained.
     """
     if not follows_run(config):
         return config
+    config = with_interval(config, config.trainer.summary_steps(train_steps))
+    if schedule_steps(config) != AUTO:
+        return config
     block, setting = _block(config)
     steps = max(1, train_steps - block.offset)
     return _replace_block(config, block.replace(**{setting: steps}))
 
 
+def with_interval(config: ExperimentConfig, steps: object) -> ExperimentConfig:
+    """Returns the config with `steps` as the number of steps of a record, where it is `auto`."""
+    if config.trainer.summary_interval != AUTO or not isinstance(steps, int):
+        return config
+    return config.replace(trainer=config.trainer.replace(summary_interval=steps))
+
+
 def follow_same_run(config: ExperimentConfig, before: ExperimentConfig) -> ExperimentConfig:
-    """Returns the config with the length of the schedule that an earlier start of the run had.
+    """Returns the config with the lengths of the schedule and of records of an earlier start.
 
     `auto` stays if it may stand for another number of steps now. Epochs are converted to steps only
     after the data is read.
     """
+    config = with_interval(config, before.trainer.summary_interval)
     if config.trainer.train_steps:
         return follow_run(config, config.trainer.train_steps)
     block, setting = _block(config)
@@ -74,7 +85,7 @@ def follow_same_run(config: ExperimentConfig, before: ExperimentConfig) -> Exper
         getattr(config.trainer, name) == getattr(before.trainer, name)
         for name in ("train_epochs", "min_steps_per_epoch")
     )
-    if not follows_run(config) or not same_length or type(earlier) is not type(block):
+    if schedule_steps(config) != AUTO or not same_length or type(earlier) is not type(block):
         return config
     return _replace_block(config, block.replace(**{setting: getattr(earlier, setting)}))
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from orbit_runner.errors import DataError
 from orbit_runner.storage.paths import cache_directory
-from orbit_runner.utils.files import write_shared_file
+from orbit_runner.utils.files import write_atomically
 
 # Increase this if a change makes the stored values of any kind mean something else.
 _VERSION = 3
@@ -134,7 +134,7 @@ class CacheEntry:
         for chunk in chunks:
             checksum = zlib.crc32(chunk, checksum)
         with contextlib.suppress(OSError):
-            write_shared_file(self.path, b"".join([_format_checksum(checksum), head, *chunks]))
+            write_atomically(self.path, b"".join([_format_checksum(checksum), head, *chunks]))
 
 
 def _format_checksum(checksum: int) -> bytes:

@@ -7,6 +7,7 @@ import functools
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.errors import SettingError, format_count
 from orbit_runner.utils.flops import peak_of
 from orbit_runner.utils.log import note
@@ -92,12 +93,15 @@ def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
 
 
 def peak_flops_of_gpus(strategy: tf.distribute.Strategy, dtype: str) -> float | None:
-    """Returns the peak performance of this process's GPUs together, in operations per second.
+    """Returns the peak performance of the GPUs of a step together, in operations per second.
 
-    `dtype` is the type of the values that are multiplied. None on a CPU, and if the peak of the
-    GPUs is not known.
+    `dtype` is the type of the values that are multiplied. All workers have the same GPUs. None on a
+    CPU, and if the peak of the GPUs is not known, as with asynchronous workers.
     """
+    if is_asynchronous(strategy):
+        return None
     visible = tf.config.get_visible_devices("GPU")
     used = [name for name in local_devices(strategy) if "GPU" in name.upper()]
     details = [tf.config.experimental.get_device_details(gpu) for gpu in visible[: len(used)]]
-    return peak_of([str(gpu_details.get("device_name", "")) for gpu_details in details], dtype)
+    names = [str(gpu_details.get("device_name", "")) for gpu_details in details]
+    return peak_of(names * Workers(strategy).count, dtype)

@@ -7,6 +7,7 @@ the run ends, nor the chief that a server will: files in the run directory do bo
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -100,7 +101,11 @@ def _drop_coordinator_log() -> None:
     import tensorflow as tf
 
     if int(os.environ.get("TF_CPP_MIN_LOG_LEVEL") or 0) >= 2:
-        tf.get_logger().addFilter(lambda record: record.module != "cluster_coordinator")
+        tf.get_logger().addFilter(_is_not_of_coordinator)  # Only once.
+
+
+def _is_not_of_coordinator(record: logging.LogRecord) -> bool:
+    return record.module != "cluster_coordinator"
 
 
 def _print(text: str) -> None:

@@ -25,6 +25,16 @@ def local_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
     return default_strategy() if is_asynchronous(strategy) else strategy
 
 
+def graph_count(strategy: tf.distribute.Strategy) -> int:
+    """Returns how many graphs compute a step together, each with as many ops as that of this one.
+
+    The graph of a process has the ops of all replicas in it, but of a single one on TPUs.
+    """
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return int(strategy.num_replicas_in_sync)
+    return Workers(strategy).count
+
+
 class Workers:
     """Tells whether this process is the chief, and lets all workers agree on values.
 

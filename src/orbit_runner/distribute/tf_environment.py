@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
-from orbit_runner.determinism.numerics_record import XLA_CACHE, XLA_FLAGS, read_words, version_of
-from orbit_runner.errors import SettingError
 from orbit_runner.utils.deferred_imports import defer_imports
 from orbit_runner.utils.streams import open_tolerant_stream
 
 
 def required_variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
     """Yields the names and values of the environment variables that the settings require."""
-    if runtime.xla_cache_dir:
-        yield XLA_FLAGS, _prepare_xla_cache(runtime.xla_cache_dir)
-    if runtime.is_portable:  # Last: it also unsets variables.
+    if runtime.is_portable:
         yield from portable.VARIABLES.items()
-
-
-def _prepare_xla_cache(directory: str) -> str:
-    """Creates a cache directory, and returns the value of `TF_XLA_FLAGS` that enables it.
-
-    Each version of TensorFlow and type of processor has its own subdirectory, because XLA's names
-    of programs depend on neither. Raises SettingError if the directory cannot be created.
-    """
-    name = f"tensorflow-{version_of('tensorflow')}-{platform.machine()}-{_processor_digest()}"
-    own = Path(directory).expanduser().resolve() / name
-    try:
-        own.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = f"cannot create {own}: {error.strerror}\nuse a writable directory"
-        raise SettingError("runtime.xla_cache_dir", reason, code="not-writable") from error
-    return " ".join([*read_words(XLA_FLAGS), f"{XLA_CACHE}directory={own}"])
-
-
-def _processor_digest() -> str:
-    """Returns an id of the processor type, because programs may use all of its features."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = [f"model name {platform.processor()}"]
-    features = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
-    return hashlib.sha256("\n".join(sorted(features)).encode()).hexdigest()[:8]
 
 
 def prepare_environment(runtime: RuntimeConfig) -> None:

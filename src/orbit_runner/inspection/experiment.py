@@ -26,7 +26,6 @@ from orbit_runner.inspection.measure import (
     evaluation_seconds,
     run_seconds,
     scale_of,
-    step_peak,
     step_sizes,
     trace_model,
     trace_step,
@@ -90,9 +89,9 @@ class Inspection:
 
     Attributes:
         name: The name of the experiment.
-        replicas: The number of replicas; batches and memory are those of one.
+        replicas: The number of replicas; batches, memory and measured times are those of one.
         layers: The layers of the model.
-        step_flops: Floating-point operations of a step of a replica; None if unknown.
+        step_flops: Floating-point operations of a step on all replicas; None if unknown.
         batches: The batches by name: `training` and `validation`.
         memory: The sizes of what a step reads and changes.
         schedule: The schedule, or why it is unknown.
@@ -140,7 +139,6 @@ def inspect_experiment(
     config: ExperimentConfig,
     *,
     measure: bool = False,
-    peak: tuple[int | None, str] = (None, ""),
     every_layer: bool = False,
     problems: Sequence[tuple[str, str]] = (),
     run: Path | None = None,
@@ -151,8 +149,6 @@ def inspect_experiment(
     Args:
         config: The experiment.
         measure: Whether to run a few steps, and measure their speed.
-        peak: The peak of the memory of a step, and its device: the result of `measure_peak` in
-            another process.
         every_layer: Whether each layer has a row of its own.
         problems: (path, message) of the data that are known to be missing.
         run: The directory of a run that is inspected, whose assets the model is built with.
@@ -181,7 +177,7 @@ def inspect_experiment(
         calls = step.calls
     measured = None
     if measure and step is not None and not isinstance(schedule, str):
-        measured = _measure(replica, trainer, schedule, built, peak)
+        measured = _measure(replica, trainer, schedule, built)
     data = localize(config).data
     table = data.summary()
     memory = step_sizes(state, batch if step else None, step)
@@ -192,7 +188,7 @@ def inspect_experiment(
         name=config.name or "",
         replicas=replica.count,
         layers=layer_rows(state.model, calls, every=every_layer),
-        step_flops=step.flops if step else None,
+        step_flops=step.flops * replica.count if step and step.flops is not None else None,
         batches={name: _describe_batch(task, raw_batch) for name, raw_batch in raw.items()},
         memory=memory,
         schedule=schedule,
@@ -206,27 +202,6 @@ def inspect_experiment(
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
         scale=figures,
     )
-
-
-def measure_peak(
-    config: ExperimentConfig,
-    *,
-    problems: Sequence[tuple[str, str]] = (),
-    run: Path | None = None,
-) -> tuple[int | None, str]:
-    """Returns the peak of the memory of a training step in bytes, and the device.
-
-    The peak is None if no step can be run, or if it cannot be measured (see `step_peak`). Should be
-    called in a process of its own: what else a process keeps on a device would leave less for the
-    step. The arguments and errors are those of `inspect_experiment`.
-    """
-    replica = _Replica(config, run, problems)
-    batch = replica.read_batch(TRAIN_DATA)
-    _, step = replica.trace(batch)
-    if step is None:
-        return None, ""
-    with replica.errors_scope(TRAIN_DATA):
-        return step_peak(replica.state, batch, step)
 
 
 class _Replica:
@@ -374,7 +349,6 @@ def _measure(
     trainer: Trainer,
     schedule: Schedule,
     built: float,
-    peak: tuple[int | None, str],
 ) -> Measurement:
     phase("measuring the speed")
     with replica.errors_scope(TRAIN_DATA):
@@ -390,6 +364,4 @@ def _measure(
         steps_per_second=speed,
         evaluation_seconds=evaluation,
         run_seconds=run_seconds(schedule, speed, first, evaluation),
-        peak_bytes=peak[0],
-        device=peak[1],
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import statistics
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -42,8 +41,6 @@ _WARM_UP = 2
 _SECONDS = 3.0
 _MOST_STEPS = 500
 _TIMED_BATCHES = 2
-_FEWEST_PEAKS, _MOST_PEAKS = 5, 25
-_PEAK_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +64,7 @@ class StepSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """The measured times and memory of a few steps.
+    """The measured times of a few steps.
 
     Attributes:
         build_seconds: The time to build the task, the model and the optimizer.
@@ -76,8 +73,6 @@ class Measurement:
         steps_per_second: Their speed.
         evaluation_seconds: The estimated time of an evaluation; None if it is unknown.
         run_seconds: The estimated time of the run, with evaluations; None without a schedule.
-        peak_bytes: The peak of the memory of a step, as `step_peak` measures it; None if unknown.
-        device: The device of the peak.
     """
 
     build_seconds: float
@@ -86,8 +81,6 @@ class Measurement:
     steps_per_second: float
     evaluation_seconds: float | None
     run_seconds: float | None
-    peak_bytes: int | None
-    device: str
 
 
 def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None) -> StepSizes:
@@ -100,36 +93,6 @@ def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None)
         gradients=dense if step is None else step.gradient_bytes,
         inputs=None if batch is None else batch_bytes(batch),
     )
-
-
-def step_peak(state: TrainState, batch: Tensors, step: StepGraph) -> tuple[int | None, str]:
-    """Runs a step several times. Returns the peak of its memory in bytes, and the device.
-
-    The peak is the sizes of the variables and the batch, and the most that a step adds to them, as
-    TensorFlow's allocator counts it: the median of several steps. The allocator's total would
-    contain the data in memory as well. The peak is None if the allocator does not count: that of a
-    CPU does so only if the process was started with `TF_CPU_ALLOCATOR_USE_BFC=true`.
-    """
-    device = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
-    try:
-        tf.config.experimental.get_memory_info(device)
-    except (ValueError, RuntimeError):
-        return None, device
-    with tf.device(device):  # A step would copy a batch that is elsewhere, and count it again.
-        batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
-    before = tf.config.experimental.get_memory_info(device)["current"]
-    for _ in range(_WARM_UP):
-        step.run(batch)
-    added: list[int] = []
-    end = time.perf_counter() + _PEAK_SECONDS
-    while len(added) < _FEWEST_PEAKS or (len(added) < _MOST_PEAKS and time.perf_counter() < end):
-        tf.config.experimental.reset_memory_stats(device)
-        # When it returns, the host has launched all kernels of a GPU, and allocated their memory.
-        step.run(batch)
-        added.append(tf.config.experimental.get_memory_info(device)["peak"] - before)
-    sizes = step_sizes(state, batch, step)
-    held = sizes.weights + sizes.optimizer + sizes.average + batch_bytes(batch)
-    return held + int(statistics.median(added)), device
 
 
 def training_speed(trainer: Trainer) -> tuple[float, int, float]:
@@ -210,20 +173,14 @@ class StepGraph:
     """A traced training step.
 
     Attributes:
-        function: The concrete function, which takes the batch.
         calls: The calls of the model's layers in the step.
         flops: Floating-point operations of the step; None if unknown.
         gradient_bytes: The size of the gradients that the optimizer gets.
     """
 
-    function: tf.types.experimental.ConcreteFunction
     calls: LayerCalls
     flops: int | None
     gradient_bytes: int = 0
-
-    def run(self, batch: Tensors) -> None:
-        """Runs the step, which changes the weights."""
-        self.function(*tf.nest.flatten(batch, expand_composites=True))
 
 
 def trace_step(
@@ -260,7 +217,7 @@ def trace_step(
     if shards > 1 and flops is not None:
         # The loops over shards cannot be told from those over the pieces of a batch.
         flops = flops * shards if pieces <= 2 else None
-    return StepGraph(traced, calls, flops, sum(sizes.values()))
+    return StepGraph(calls, flops, sum(sizes.values()))
 
 
 @contextlib.contextmanager

@@ -219,6 +219,10 @@ def prepare_branch(plan: BranchPlan, mode: str, progress: Progress) -> Branch:
     out to differ from those of the parent, or another process creates the same directory.
     """
     staging = staging_directory(plan.directory)
+    # A process that creates a branch locks its directory before it writes there.
+    if staging.exists() and not (staging / ".lock").exists() and any(staging.iterdir()):
+        message = f"the branch would be created in {staging}, which has other files\nmove them"
+        raise RunnerError(message, path="--model_dir", code="already-exists")
     with RunLock(staging):
         if _clear_directory(staging):
             note(f"{plan.directory} was interrupted during its creation; creating it again")

@@ -49,7 +49,6 @@ MACHINE_SETTINGS = (
     "runtime.inter_op_threads",
     "runtime.dataset_num_private_threads",
     "runtime.enable_xla",
-    "runtime.xla_cache_dir",
     "task.train_data.data_dir",
     "task.validation_data.data_dir",
 )

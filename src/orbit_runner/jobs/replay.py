@@ -200,7 +200,7 @@ def _replay_to_step(
         step=plan.step,
         after=steps.after,
         end=steps.stop if plan.continues else plan.step - 1,
-        summary_interval=steps.config.config.trainer.summary_interval,
+        summary_interval=steps.config.config.trainer.summary_steps(steps.stop),
         error=error if plan.continues else None,
     )
     return Replay(plan.step, examination, own)

@@ -110,7 +110,7 @@ def reproduce_run(
             read_history(directory),
             step=plan.stop,
             after=plan.after,
-            summary_interval=plan.config.config.trainer.summary_interval,
+            summary_interval=plan.config.config.trainer.summary_steps(plan.stop),
         )
     differences = [*plan.reasons]
     if record.strategy not in ("", done.strategy):

@@ -109,7 +109,6 @@ def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
         export_formats=(),
         profile_steps=(),
         max_time=None,
-        checkpoint_time_interval=None,
     )
     return config.replace(trainer=trainer, trackers=())
 

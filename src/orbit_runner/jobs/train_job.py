@@ -314,10 +314,11 @@ class ConfigWriter(Callback):
         if self._has_written:
             return
         config = self._resolved.config
+        from orbit_runner.run_directory.config import keep_config, keep_interval
+
         if run is not None and follows_run(config):
             # The data of the run, which has been read now, decides how many steps that are.
-            config = follow_run(config, run.train_steps)
-        from orbit_runner.run_directory.config import keep_config
+            config = follow_run(keep_interval(config, self._path.parent), run.train_steps)
         from orbit_runner.utils.files import write_atomically
 
         keep_config(self._path.parent, config)

@@ -55,7 +55,8 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
         yield from _table_sections(inspection.table)
     for name, facts in inspection.data.items():
         yield Section(f"files of {name}", [Table(facts)])
-    suffix = f" of one of {inspection.replicas} replicas" if inspection.replicas > 1 else ""
+    place = f"one of {inspection.replicas} replicas" if inspection.replicas > 1 else ""
+    suffix = place and f" of {place}"
     for name, batch in inspection.batches.items():
         yield Section(f"{name} batch{suffix}", [*_batch(batch)])
     yield Section(
@@ -64,7 +65,7 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
     yield Section("schedule", [*_schedule(inspection.schedule)])
     yield Section("warnings", [Text(text, "bad") for text in inspection.warnings])
     if inspection.measured is not None:
-        yield Section("measured", [Table(_measured_rows(inspection))])
+        yield Section(f"measured{place and f' on {place}'}", [Table(_measured_rows(inspection))])
     if inspection.scale is not None:
         yield _scale_section(inspection.scale)
 
@@ -220,7 +221,7 @@ def _batch(batch: Batch) -> Iterator[Part]:
 
 
 def _memory_rows(inspection: Inspection) -> Pairs:
-    """Returns the sizes of what a step needs, and the measured peak."""
+    """Returns the sizes of what a step needs."""
     memory = inspection.memory
     sizes: dict[str, int | None] = {
         "weights": memory.weights,
@@ -229,13 +230,7 @@ def _memory_rows(inspection: Inspection) -> Pairs:
     if memory.average:
         sizes["average of the weights"] = memory.average
     sizes |= {"gradients": memory.gradients, "input batch": memory.inputs}
-    measured = inspection.measured
-    if measured is None:
-        peak = ("peak, measured with --measure", "-")
-    else:
-        on = "" if measured.peak_bytes is None else f" on {measured.device}"
-        peak = (f"peak{on}, measured in a process of its own", bytes_text(measured.peak_bytes))
-    return [*((name, bytes_text(size)) for name, size in sizes.items()), peak]
+    return [(name, bytes_text(size)) for name, size in sizes.items()]
 
 
 def _schedule(schedule: Schedule | str) -> Iterator[Part]:

@@ -23,6 +23,7 @@ from orbit_runner.config.fingerprint import (
     settings_fingerprint,
 )
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schedule_length import with_interval
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import RunnerError
@@ -131,6 +132,11 @@ def parse_settings(text: str) -> dict[str, object]:
         return dict(_flatten(content, "")) if isinstance(content, dict) else {}
     except _ERRORS:
         return {}
+
+
+def keep_interval(config: ExperimentConfig, run: Path) -> ExperimentConfig:
+    """Returns the config with the interval of the records that a run has, if it is `auto`."""
+    return with_interval(config, read_setting(run, "trainer.summary_interval"))
 
 
 def read_setting(run: Path, path: str) -> object:

@@ -25,7 +25,7 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.files import parse_json, read_file, write_atomically
+from orbit_runner.utils.files import parse_json, read_file, set_aside, write_atomically
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Config
@@ -101,7 +101,7 @@ class DataRecord(Callback):
         if self._written:
             return
         if self.damage:
-            self._path.replace(self._path.with_name(f"{NAME}.damaged"))
+            set_aside(self._path)
         changes = list(self.earlier)
         if self.difference.changes:
             date = time.strftime("%Y-%m-%dT%H:%M:%S%z")

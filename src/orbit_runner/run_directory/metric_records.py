@@ -22,13 +22,13 @@ from orbit_runner.utils.files import (
     parse_record,
     read_lines,
     repair_records,
+    unused_path,
 )
+from orbit_runner.utils.metrics import RECORD_KEYS
 
 SPLITS = ("train", "validation")
 # How many steps a record averages over, if the run was resumed after its first step.
 AVERAGED_STEPS = "averaged_steps"
-# Keys of a record that are not values of a metric.
-_NOT_METRICS = ("step", "split", "time", "event", AVERAGED_STEPS)
 _TAIL_BYTES = 16 * 1024
 # The most bytes at the end of a file that are searched for the last record of each split.
 _LONGEST_TAIL = 1024 * 1024
@@ -45,11 +45,11 @@ _TITLES = {
     SPEED: "speed, steps/s",
     "tflops_per_second": "computation, TFLOP/s",
     "mfu": "computation, share of the peak",
-    f"{SYSTEM}memory_gib": "memory, GiB",
-    f"{SYSTEM}cpu_percent": "processor, % of a core",
+    f"{SYSTEM}memory_gib": "memory of the process, GiB",
+    f"{SYSTEM}cpu_percent": "processor use of the process, % of a core",
     f"{SYSTEM}machine_memory_percent": "memory of the machine, % in use",
-    f"{SYSTEM}gpu_memory_gib": "memory of the fullest GPU, GiB",
-    f"{SYSTEM}gpu_peak_memory_gib": "largest memory of a GPU so far, GiB",
+    f"{SYSTEM}gpu_memory_gib": "memory of the fullest GPU of the process, GiB",
+    f"{SYSTEM}gpu_peak_memory_gib": "largest memory of a GPU of the process so far, GiB",
 }
 
 # Words in the names of metrics whose lower or higher values are better.
@@ -149,7 +149,7 @@ def metric_values(record: Record) -> dict[str, float]:
     return {
         name: _number(value)
         for name, value in record.items()
-        if name not in _NOT_METRICS and not isinstance(value, (bool, str, list, dict))
+        if name not in RECORD_KEYS and not isinstance(value, (bool, str, list, dict))
     }
 
 
@@ -214,7 +214,7 @@ def prepare_records(
     for path in (records, directory.fingerprints):
         repair_records(path, note)
     if keep_metrics and records.exists():
-        kept = records.with_name(f"{records.name}.before-step-{step}")
+        kept = unused_path(records.with_name(f"{records.name}.before-step-{step}"))
         shutil.copyfile(records, kept)
         note(f"the records of later steps are kept in {kept}")
     for path in (records, directory.fingerprints):

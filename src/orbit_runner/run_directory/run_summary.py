@@ -353,14 +353,18 @@ class RunData:
 
     @property
     def devices(self) -> str:
-        """The devices of the last start."""
+        """The devices of the last start; in a cluster, those of its chief."""
         last = self.history.attempts[-1] if self.history.attempts else {}
         devices = last.get("devices")
         if not isinstance(devices, dict):
             return ""
         gpus = [str(name) for name in devices.get("gpus") or () if name]
         threads = devices.get("cpu_cores", "?")
-        return ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+        shown = ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+        cluster = _as_mapping(last.get("cluster"))
+        jobs = _as_mapping(cluster.get("members")).values()
+        members = sum(len(addresses) for addresses in jobs if isinstance(addresses, list))
+        return f"{shown} ({cluster.get('me')} of {members} members)" if members else shown
 
     @property
     def software(self) -> Mapping[str, object]:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
@@ -34,7 +33,12 @@ from orbit_runner.serving.loader import LoadedModel
 from orbit_runner.serving.network import Network, describe_spec
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import copy_assets
-from orbit_runner.utils.files import create_directory, to_jsonable, write_atomically
+from orbit_runner.utils.files import (
+    create_directory,
+    temporary_path,
+    to_jsonable,
+    write_atomically,
+)
 from orbit_runner.utils.log import phase
 from orbit_runner.utils.variables import variable_bytes
 
@@ -208,18 +212,22 @@ def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, obj
 def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
     """Yields the path of a directory to write, which is renamed to `place` after a `with` block.
 
-    If the block raises, nothing is left. An existing directory is replaced only if `replaces` is
-    set. Raises `RunnerError` if there is one already, or if writing fails.
+    If the block raises, nothing changes. An existing directory is replaced only if it is an export
+    and `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
     """
-    aside, old = (
-        place.with_name(f".{what}-{place.name}-{os.getpid()}") for what in ("writing", "old")
-    )
+    aside = temporary_path(place)
+    old = temporary_path(place.with_name(f"old-{place.name}"))
     try:
         create_directory(place.parent)
         yield aside
-        if replaces and place.exists():
+        if replaces and any(place.rglob(RECORD)):
             place.rename(old)
-        aside.rename(place)
+        try:
+            aside.rename(place)
+        except OSError:
+            if old.exists():
+                old.rename(place)
+            raise
     except (OSError, tf.errors.OpError) as error:
         there = f"{place} already exists" if place.exists() else first_line(error)
         raise RunnerError(f"cannot write the export: {there}", code="not-writable") from error

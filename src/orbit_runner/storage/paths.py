@@ -96,7 +96,6 @@ def redact(text: str) -> str:
     return _QUERY.sub(r"\1?…", _USER_INFO.sub("…@", text))
 
 
-_LOCAL_USE = "files are written to it directly: use a path on this machine"
 _GARDEN_USE = (
     "Model Garden's pipelines can read only gs:// and local files; copy the files to either"
 )
@@ -114,8 +113,6 @@ def path_problems(config: object) -> Iterator[tuple[str, str]]:
 def _setting_problem(kind: str, text: str, garden: bool) -> str:
     if not kind:
         return ""
-    if kind == "local":
-        return path_problem(text, remote=False, use=_LOCAL_USE)
     if garden and kind != "checkpoint":
         return path_problem(text, remote=scheme_of(text) == "gs", use=_GARDEN_USE)
     return path_problem(text, remote=True)

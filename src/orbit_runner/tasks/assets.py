@@ -18,7 +18,8 @@ from typing import Any
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_run_directory
-from orbit_runner.utils.files import parse_json, read_file, write_shared_file
+from orbit_runner.utils.files import parse_json, read_file, set_aside, write_atomically
+from orbit_runner.utils.log import note
 
 
 class Assets:
@@ -34,12 +35,8 @@ class Assets:
         self._files: dict[str, bytes] = {}
         self._stored: frozenset[str] = frozenset()
         self._is_new_run = False
-        if self._run is not None and self._run.assets.is_dir():
-            self._files = {
-                path.name: read_file(path)
-                for path in sorted(self._run.assets.iterdir())
-                if not path.name.startswith(".")
-            }
+        if self._run is not None:
+            self._files = _read_files(self._run.assets)
             self._stored = frozenset(self._files)
 
     def discard(self) -> None:
@@ -116,24 +113,25 @@ class Assets:
     def write(self) -> None:
         """Writes the assets to the run directory, unless they are there. Only the chief calls it.
 
-        Those of a new run replace the whole directory, which an interrupted start may have left.
+        A new run renames a directory with other files, which an interrupted start may have left.
         """
         if self._run is None:
             return
         directory = self._run.assets
-        if not self._is_new_run:
-            for name in self._files.keys() - self._stored:
-                write_shared_file(directory / name, self._files[name])
-        else:
-            aside = directory.with_name(f".{directory.name}-{os.getpid()}")
-            for name, content in self._files.items():
-                write_shared_file(aside / name, content)
-            # A start that is interrupted here has no checkpoint, so the next one begins again.
-            shutil.rmtree(directory, ignore_errors=True)
-            if self._files:
-                aside.rename(directory)
+        there = _read_files(directory) if self._is_new_run else {}
+        if any(self._files.get(name) != content for name, content in there.items()):
+            note(f"note: the files of an earlier start are kept in {set_aside(directory, 'old')}")
+        for name in self._files.keys() - self._stored:
+            write_atomically(directory / name, self._files[name])
         self._stored = frozenset(self._files)
         self._is_new_run = False
+
+
+def _read_files(directory: Path) -> dict[str, bytes]:
+    if not directory.is_dir():
+        return {}
+    paths = (path for path in sorted(directory.iterdir()) if path.is_file())
+    return {path.name: read_file(path) for path in paths if not path.name.startswith(".")}
 
 
 def copy_assets(source: Path, target: Path) -> None:

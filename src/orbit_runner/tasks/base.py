@@ -109,6 +109,20 @@ def split_counts(task: base_task.Task, inputs: Tensors) -> tuple[Tensors, tf.Ten
     return (inputs, None) if split is None else split(inputs)
 
 
+def _require_weights(weights: Tensors | None) -> None:
+    """Raises SettingError if the third part of a training batch cannot be weights of examples."""
+    if weights is None or (
+        tf.is_tensor(weights) and weights.dtype.is_floating and weights.shape.rank in (None, 1)
+    ):
+        return
+    raise SettingError(
+        "task",
+        f"the third part of a training batch is {weights}, expected the weights of its examples, "
+        "float [batch]\nif it is something else, override train_step and split_counts",
+        code="wrong-type",
+    )
+
+
 class Task(base_task.Task):
     """A single-replica view of training and evaluation.
 
@@ -190,6 +204,7 @@ class Task(base_task.Task):
         """
         if isinstance(inputs, tuple) and (len(inputs) == 3 or self.loss_by_class):
             features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+            _require_weights(weights)
             classes = self.class_labels(labels) if self.loss_by_class else None
             inputs = features, training_labels(labels, weights, self.loss_by_class, classes)
         return super().train_step(inputs, model, optimizer, metrics)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras_items import Item, build_item, is_item, item_problems, split_item
+from orbit_runner.utils.metrics import name_problem
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,14 +31,18 @@ def metric_problems(items: Mapping[int, Item], taken: Sequence[str] = ()) -> Ite
         if not is_item(item):
             message = "has no class_name; write {class_name: NAME, config: {…}}"
             yield Problem(path, message, code="not-set")
-        elif problems := [*item_problems(item, path)]:
+            continue
+        if problems := [*item_problems(item, path)]:
             yield from problems
-        elif (name := _shown_name(item)) in names:
+            continue
+        name = _shown_name(item)
+        problem = name_problem(name)
+        if name in names:
+            problem = f"another metric is also named {name!r}"
+        if problem:
             example = f"{{class_name: {split_item(item)[0]}, config: {{name: other_name, …}}}}"
-            message = f"another metric is also named {name!r}\nset a name: {example}"
-            yield Problem(path, message, code="set-twice")
-        else:
-            names.add(name)
+            yield Problem(path, f"{problem}\nset a name: {example}", code="set-twice")
+        names.add(name)
 
 
 @dataclasses.dataclass(eq=False)

@@ -11,6 +11,7 @@ from official.core import base_task
 from orbit_runner.config.parsing.value_checks import subdirectory_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.utils.metrics import name_problem
 
 if TYPE_CHECKING:
     import tf_keras
@@ -50,7 +51,7 @@ def build_multitask(
         )
     for number, (name, routine) in enumerate(zip(names, settings.task_routines, strict=True)):
         path = f"task.task_routines[{number}].task_name"
-        _check_name(path, name, names[:number])
+        _check_name(path, name, [TOTAL_LOSS, *names[:number]])
         task_class(routine.task_config)  # Imports the task, so that it is in the class's registry.
     multitask = cls.from_config(settings, logging_dir=logging_dir)
     if not hasattr(multitask, "task_config"):
@@ -62,6 +63,8 @@ def _check_name(path: str, name: str, taken: Iterable[str]) -> None:
     problem = subdirectory_problem(name)
     if problem:
         raise SettingError(path, f"got {name!r}, {problem}", code="wrong-type")
+    if problem := name_problem(name):
+        raise SettingError(path, problem, code="set-twice")
     if name in taken:
         raise SettingError(path, f"another task already has the name {name!r}", code="set-twice")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orbit
@@ -20,6 +20,7 @@ from orbit_runner.train.inputs.distribute import Partition, leading_size
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, exhausting_loop
 from orbit_runner.utils.autograph import convert
+from orbit_runner.utils.metrics import name_problem
 
 if TYPE_CHECKING:
     import tf_keras
@@ -287,14 +288,28 @@ class Evaluator(orbit.StandardEvaluator):
             )
         if aggregated is not None and not _is_empty(aggregated):
             step = self._state.global_step
-            logs.update(self._task.reduce_aggregated_logs(aggregated, global_step=step) or {})
+            results = self._task.reduce_aggregated_logs(aggregated, global_step=step) or {}
+            _check_names(results.keys() - {LOSS, EXAMPLES})  # A task may count by itself.
+            logs.update(results)
         return logs
 
 
 def all_metrics(task: Any, model: tf.Module, *, training: bool) -> list[Any]:
-    """Returns the metrics of a task, and those that its model updates itself."""
+    """Returns the metrics of a task, and those that its model updates itself.
+
+    Raises `SettingError` if a record would not have all of them, because of their names.
+    """
     metrics = [*task.build_metrics(training=training)]
-    return metrics if getattr(task, "builds_all_metrics", False) else metrics + metrics_of(model)
+    if getattr(task, "builds_all_metrics", False):  # It has checked their names.
+        return metrics
+    metrics += metrics_of(model)
+    _check_names([metric.name for metric in metrics])
+    return metrics
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for problem in filter(None, map(name_problem, names)):
+        raise SettingError("task", f"metrics: {problem}\nrename the metric", code="set-twice")
 
 
 @contextlib.contextmanager

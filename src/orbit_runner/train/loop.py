@@ -100,7 +100,8 @@ def _train_to_next_stop(
     plan = run.plan
     stops = run.stops
     target = stops.limit(run.step, plan.next_stop(run.step, evaluates=evaluates))
-    with contextlib.suppress(StopTraining):
+    assert run.trainer is not None
+    with contextlib.suppress(StopTraining), run.trainer.pieces.expected_stop_scope():
         controller.train(target, checkpoint_at_completion=False)
     if evaluates and (stops.agree_on_stop() or plan.should_evaluate(run.step)):
         logs = evaluate(run, controller)
@@ -115,7 +116,6 @@ def _train_to_next_stop(
     # stopping, and so the last step, would depend on the time.
     if stops.reason or stops.is_time_over or plan.should_save(run.step):
         run.checkpoints.save()
-        stops.limits.restart_save_interval()
     run.exit_if_requested()
     return logs
 

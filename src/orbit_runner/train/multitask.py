@@ -123,6 +123,14 @@ class InterleavingTrainer(JointTrainer):
                 self._strategy.run(self._replica_step, inputs, options=self._partition.options)
         self._update_average()
 
+    @tf.autograph.experimental.do_not_convert
+    def _inspect_graph(self) -> None:
+        """Called in the graph of each task: all have draws, and the number of operations varies."""
+        unkeyed = self.unkeyed
+        super()._inspect_graph()
+        self.unkeyed = list(dict.fromkeys([*unkeyed, *self.unkeyed]))
+        self.flops = None
+
     def _task_index(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the index of the task of a step, int32 scalar, drawn as in Model Garden."""
         drawn = tf.random.stateless_uniform([], seed=tf.stack([tf.zeros_like(step), step]))

@@ -30,6 +30,7 @@ from orbit_runner.distribute.process_group import (
 )
 from orbit_runner.errors import SettingError, format_list, unknown_name_message
 from orbit_runner.model_garden.task_adapter import section_of
+from orbit_runner.run_directory.config import keep_interval
 from orbit_runner.run_directory.evaluations import evaluated_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
@@ -61,8 +62,7 @@ from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.stop_requests import (
     SignalGuard,
     StopRequests,
-    TimeLimits,
-    build_time_limits,
+    time_limit,
 )
 from orbit_runner.train.trainer import LoopParts, Trainer
 from orbit_runner.utils.log import note, phase
@@ -113,6 +113,7 @@ def build_run(
     Raises:
         RunnerError: The settings do not suit the task, the data or the devices.
     """
+    config = keep_interval(config, model_dir)
     local_config = localize(config)
     if trains:
         _discard_old_assets(task, model_dir)
@@ -134,8 +135,8 @@ def build_run(
     if trains and workers.is_chief and not state.model.trainable_variables:
         warnings.append("the model has no trainable weights, so the loss changes none")
         note(f"warning: {warnings[-1]}")
-    limits = build_time_limits(config.trainer, started)
-    stops = _build_stop_requests(config, workers, model_dir, plan, stop_at_step, limits)
+    is_over = time_limit(config.trainer.max_time, started)
+    stops = _build_stop_requests(config, workers, model_dir, plan, stop_at_step, is_over)
     conditions = RunConditions(
         config=config_fingerprint(written_config),
         strategy=describe_strategy(strategy),
@@ -252,7 +253,7 @@ def _build_stop_requests(
     model_dir: Path,
     plan: Plan,
     at_step: int | None,
-    limits: TimeLimits,
+    is_over: Callable[[], bool] | None,
 ) -> StopRequests:
     if at_step is not None:
         check_stop_step(at_step, plan.train_steps)
@@ -264,7 +265,7 @@ def _build_stop_requests(
         RunEnd(model_dir).leaving_members if served else list,
         note,
         at_step=at_step,
-        limits=limits,
+        is_over=is_over,
     )
 
 

@@ -107,11 +107,12 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
         # Rounding keeps 10.0 epochs from becoming 10.000000000000002 · steps_per_epoch.
         return max(math.ceil(round(epochs * epoch, 6)), int(epochs > 0))
 
+    train_steps = trainer.train_steps or steps("train_epochs", "train_steps")
     return Plan(
-        train_steps=trainer.train_steps or steps("train_epochs", "train_steps"),
+        train_steps=train_steps,
         steps_per_epoch=steps_per_epoch,
-        summary_interval=trainer.summary_interval,
-        checkpoint_interval=trainer.checkpoint_steps,
+        summary_interval=trainer.summary_steps(train_steps),
+        checkpoint_interval=trainer.checkpoint_steps(train_steps),
         validation_interval=steps("validation_epochs", "validation_interval")
         or trainer.validation_interval,
     )

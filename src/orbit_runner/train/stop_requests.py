@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import threading
@@ -14,7 +13,6 @@ from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.config.durations import duration_seconds
-from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Interrupted
 from orbit_runner.utils.signals import exit_signals
@@ -96,46 +94,17 @@ class SignalGuard:
         return self._clock() - self._first < _SAME_REQUEST_SECONDS
 
 
-class TimeLimits:
-    """The times of `trainer.max_time` and `trainer.checkpoint_time_interval`.
+def time_limit(
+    max_time: str | float | None, started: float | None = None
+) -> Callable[[], bool] | None:
+    """Returns whether `trainer.max_time` is over, as a function; None without a limit.
 
-    Each worker has its own clock, so only the chief's may decide.
+    `started` is when the run started, by `time.monotonic()`; None: now.
     """
-
-    def __init__(
-        self,
-        max_time: float = math.inf,  # in seconds
-        save_interval: float = math.inf,  # in seconds
-        started: float | None = None,  # when the run started, by `clock`; None: now
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._clock = clock
-        self._save_interval = save_interval
-        self._saved = clock()
-        self._end = (self._saved if started is None else started) + max_time
-
-    def is_over(self) -> bool:
-        """Returns whether training is to end."""
-        return self._clock() >= self._end
-
-    def is_save_due(self) -> bool:
-        """Returns whether the last checkpoint is old enough for another."""
-        return self._clock() - self._saved >= self._save_interval
-
-    def restart_save_interval(self) -> None:
-        """Records that a checkpoint is saved now."""
-        self._saved = self._clock()
-
-
-def build_time_limits(trainer: TrainerConfig, started: float | None = None) -> TimeLimits:
-    """Returns the limits that a trainer section sets; `started` is by `time.monotonic()`."""
-    return TimeLimits(
-        _seconds(trainer.max_time), _seconds(trainer.checkpoint_time_interval), started
-    )
-
-
-def _seconds(value: str | float | None) -> float:
-    return math.inf if value is None else duration_seconds(value)
+    if max_time is None:
+        return None
+    end = (time.monotonic() if started is None else started) + duration_seconds(max_time)
+    return lambda: time.monotonic() >= end
 
 
 _OTHER_WORKER = "a callback on another worker requested a stop"
@@ -164,14 +133,15 @@ class StopRequests:
         note: Callable[[str], None],
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
-        limits: TimeLimits | None = None,
+        # Whether the time is over. Each worker has its own clock, so only the chief's may decide.
+        is_over: Callable[[], bool] | None = None,
     ) -> None:
         self._workers = workers
         self._note = note
         self._at_step = at_step
         self.signals = signals
         self._leaving_members = leaving_members
-        self.limits = limits or TimeLimits()
+        self._is_over = is_over or (lambda: False)
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
         self._pause: int | None = None  # a step at which a loop must end
@@ -188,29 +158,19 @@ class StopRequests:
         """Makes a loop end at a step, after which training continues."""
         self._pause = step
 
-    def next_loop_length(
-        self,
-        steps: int,
-        step: int,
-        save: Callable[[], object],
-        save_and_continue: Callable[[], object] = lambda: None,
-    ) -> int:
+    def next_loop_length(self, steps: int, step: int, save: Callable[[], object]) -> int:
         """Returns the length of the next loop; all workers must call it together.
 
         `steps` is this worker's choice. The chief's is returned, because it depends on time
         measurements, which differ. Saves and raises Interrupted if any worker got a signal. Raises
         StopTraining if a callback of any worker asked to stop, or if the time of the run is over.
-        Calls `save_and_continue` if a checkpoint is due by time.
         """
-        chosen, is_save_due = self._exit_or_agree(steps, step, save)
+        chosen = self._exit_or_agree(steps, step, save)
         if self._first_step is None:
             self._first_step = step
         # Each start trains at least once, so that starts that are too short make progress.
         if self.reason or (self.is_time_over and step > self._first_step):
             raise StopTraining
-        if is_save_due:
-            save_and_continue()
-            self.limits.restart_save_interval()
         return chosen
 
     def agree_on_stop(self) -> str:
@@ -229,7 +189,7 @@ class StopRequests:
         self.is_time_over = self.is_time_over or bool(over)
 
     def _chief_is_out_of_time(self) -> bool:
-        return self._workers.is_chief and self.limits.is_over()
+        return self._workers.is_chief and self._is_over()
 
     def exit_if_requested(self, step: int, save: Callable[[], object]) -> None:
         """Saves and raises Interrupted if any worker got a signal.
@@ -238,16 +198,15 @@ class StopRequests:
         """
         self._exit_or_agree(0, step, save)
 
-    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], object]) -> tuple[int, bool]:
-        """Returns the steps of the chief, and whether it finds that a checkpoint is due by time."""
+    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], object]) -> int:
+        """Returns the steps of the chief, unless a worker got a signal or the step is the last."""
         own = self.signals.received or self._server_signal()
         is_chief = self._workers.is_chief
-        chosen, stops, over, due, *counts = self._workers.all_reduce_sum(
+        chosen, stops, over, *counts = self._workers.all_reduce_sum(
             [
                 steps if is_chief else 0,
                 bool(self.reason),
                 self._chief_is_out_of_time(),
-                is_chief and self.limits.is_save_due(),
                 *(own == number for number in SIGNALS),
             ]
         )
@@ -261,7 +220,7 @@ class StopRequests:
             save()
             self._workers.acknowledge()
             raise StoppedAtStep(step)
-        return chosen, bool(due)
+        return chosen
 
     def next_piece_length(self, steps: int) -> int:
         """Returns how many steps all workers run next, or 0 if training is to end before that.

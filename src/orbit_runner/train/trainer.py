@@ -18,6 +18,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
+from orbit_runner.distribute.process_group import graph_count
 from orbit_runner.errors import SettingError
 from orbit_runner.state.learning_rates import (
     LayerRateOptimizer,
@@ -44,7 +45,7 @@ from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
-from orbit_runner.utils.flops import Throughput, step_flops
+from orbit_runner.utils.flops import step_flops, throughput_logs
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
 
@@ -120,8 +121,9 @@ class Trainer(orbit.AbstractTrainer):
         self._peak = peak_flops_of_gpus(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
         self.unkeyed: list[str] = []
-        # Floating-point operations of a step on all local replicas; None if unknown.
+        # Floating-point operations of a step on all replicas of all workers; None if unknown.
         self.flops: int | None = None
+        self._graphs = graph_count(strategy)
         self._recorder = self._build_recorder() if loop.records_in_graph else None
         self._stages = self._build_stages()
         # The step since which the metrics are updated, unless a record ended later.
@@ -275,7 +277,7 @@ class Trainer(orbit.AbstractTrainer):
     def _add_speed(self, logs: Results) -> None:
         speed = logs["steps_per_second"] = self.timer.steps_per_second()
         if self.flops:
-            logs.update(Throughput(self.flops, self._peak).logs(speed))
+            logs.update(throughput_logs(self.flops * speed, self._peak))
 
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
         # A loop that Python runs step by step creates garbage that must be collected.
@@ -442,7 +444,8 @@ class Trainer(orbit.AbstractTrainer):
             graph = tf.compat.v1.get_default_graph()
             self.unkeyed = unkeyed_draws(graph)
             # With mirrored replicas, the last to be traced finds the ops of all.
-            self.flops = step_flops(graph, self._pieces)
+            flops = step_flops(graph, self._pieces)
+            self.flops = None if flops is None else flops * self._graphs
             if self._uses_xla:
                 phase("compiling the first step with XLA", minor=True)
 

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,13 +63,23 @@ def read_file(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def temporary_path(path: Path) -> Path:
+    """Returns where to write a file or directory that is then renamed to `path`.
+
+    The name is that of this thread alone, also where several machines share the directory. So
+    whoever writes there deletes nothing but its own files.
+    """
+    owner = f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
+    return path.with_name(f".tmp-{owner}-{path.name}")
+
+
+def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
     """Writes a file atomically, and creates its directory as `create_directory` does."""
     if isinstance(content, str):
         # A file name on the command line may not be UTF-8. The files of a run always are.
         content = content.encode("utf-8", "backslashreplace")
     create_directory(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = temporary_path(path)
     try:
         temporary.write_bytes(content)
         if path.is_dir():
@@ -78,19 +88,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def write_shared_file(path: Path, content: bytes | memoryview) -> None:
-    """Writes a file atomically that several processes may write, and creates its directory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def write_output(path: Path, content: str | bytes) -> None:
@@ -122,15 +119,19 @@ def write_if_changed(path: Path, text: str) -> None:
     write_atomically(path, content)
 
 
-def set_aside(path: Path) -> Path:
+def set_aside(path: Path, reason: str = "damaged") -> Path:
     """Renames an unusable file, such as `run.json` to `run.json.damaged`. Returns the new path."""
-    target = path.with_name(f"{path.name}.damaged")
+    return path.rename(unused_path(path.with_name(f"{path.name}.{reason}")))
+
+
+def unused_path(path: Path) -> Path:
+    """Returns a path that does not exist: `path`, or the path with a number after its name."""
     number = 1
-    while os.path.lexists(target):
+    unused = path
+    while os.path.lexists(unused):
         number += 1
-        target = path.with_name(f"{path.name}.damaged-{number}")
-    path.rename(target)
-    return target
+        unused = path.with_name(f"{path.name}-{number}")
+    return unused
 
 
 def parse_json(text: str | bytes) -> Any:

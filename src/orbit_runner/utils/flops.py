@@ -12,7 +12,6 @@ of TF32 if the device supports it, because TensorFlow uses TF32.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -146,12 +145,15 @@ _COUNTERS: dict[str, Callable[[tf.Operation], int | None]] = {
 _HALF = ("bfloat16", "float16")
 _FULL = ("float32",)
 _PEAKS: tuple[tuple[str, dict[tuple[str, ...], float]], ...] = (
+    (r"\bMIG\b", {}),  # The name is that of the whole device.
+    (r"\bH[12]00\b.*\bNVL\b", {_HALF: 835.5, _FULL: 417.5}),
     (r"\bH200\b", {_HALF: 989.4, _FULL: 494.7}),
     (r"\bH100\b.*\bPCIe\b", {_HALF: 756.5, _FULL: 378.0}),
     (r"\bH100\b", {_HALF: 989.4, _FULL: 494.7}),
     (r"\bA100\b", {_HALF: 312.0, _FULL: 156.0}),
     (r"\bL4\b", {_HALF: 121.0, _FULL: 60.0}),
     (r"\bA10\b", {_HALF: 125.0, _FULL: 62.5}),
+    (r"\bV100\b.*\bPCIE\b", {("float16",): 112.0, _FULL: 14.0}),
     (r"\bV100\b", {("float16",): 125.0, _FULL: 15.7}),
     (r"\bT4\b", {("float16",): 65.0, _FULL: 8.1}),
 )
@@ -168,25 +170,13 @@ def peak_flops(device: str, dtype: str) -> float | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True)
-class Throughput:
-    """Converts steps per second to FLOP/s and to model FLOPs utilization."""
+def throughput_logs(flops_per_second: float, peak: float | None) -> dict[str, float]:
+    """Returns `tflops_per_second`, and the model FLOPs utilization `mfu` if the peak is known.
 
-    flops: int  # Operations per step, on all replicas.
-    peak: float | None = None  # FLOP/s of all devices together; None if not known.
-
-    def utilization(self, steps_per_second: float) -> float | None:
-        """Returns the model FLOPs utilization, or None if the peak is not known.
-
-        It is defined in Chowdhery et al., PaLM, 2022, appendix B.
-        """
-        return None if self.peak is None else self.flops * steps_per_second / self.peak
-
-    def logs(self, steps_per_second: float) -> dict[str, float]:
-        """Returns `tflops_per_second`, and `mfu` if the peak is known."""
-        logs = {"tflops_per_second": self.flops * steps_per_second / 1e12}
-        share = self.utilization(steps_per_second)
-        return logs if share is None else {**logs, "mfu": share}
+    It is defined in Chowdhery et al., PaLM, 2022, appendix B. The peak is that of all devices.
+    """
+    logs = {"tflops_per_second": flops_per_second / 1e12}
+    return logs if peak is None else {**logs, "mfu": flops_per_second / peak}
 
 
 def peak_of(names: Sequence[str], dtype: str) -> float | None:

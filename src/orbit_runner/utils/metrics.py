@@ -6,11 +6,30 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+# Keys of a record that are not values of a metric.
+RECORD_KEYS = ("step", "split", "time", "event", "averaged_steps")
+# Names and beginnings of names of values that the runner adds to the metrics of a task.
+_OWN_VALUES = (
+    "training_loss", "validation_loss", "validation_examples", "learning_rate", "steps_per_second",
+    "tflops_per_second", "mfu", "best_ckpt_global_step",
+)  # fmt: skip
+_OWN_PREFIXES = ("watch/", "system/", "training_")
+
+
+def name_problem(name: str) -> str:
+    """Returns why a metric, or a task with metrics, cannot have a name; "" if it can."""
+    if name not in (*RECORD_KEYS, *_OWN_VALUES) and not name.startswith(_OWN_PREFIXES):
+        return ""
+    return (
+        f"the name {name!r} is taken: records of a run contain {', '.join(RECORD_KEYS)}, "
+        f"{', '.join(_OWN_VALUES)}, and values whose names begin with {', '.join(_OWN_PREFIXES)}"
+    )
 
 
 def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns the scalars in nested results by name, such as `outer/inner`."""
+    import numpy as np  # Not at the top, because readers of records need only the names above.
+
     flat: dict[str, object] = {}
     for key, value in logs.items():
         if isinstance(value, Mapping):
@@ -39,4 +58,6 @@ def nested_scalars(logs: Mapping[str, object]) -> dict[str, object]:
 
 def is_scalar(value: Any) -> bool:
     """Returns whether a value is a scalar."""
+    import numpy as np
+
     return not isinstance(value, Mapping) and np.ndim(value) == 0

@@ -14,6 +14,11 @@ from typing import Any, TextIO
 from orbit_runner.errors import ClosedPipeError, OutputError
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Returns whether a standard stream is a terminal; a program without a console has none."""
+    return stream is not None and stream.isatty()
+
+
 class TolerantFile(io.FileIO):
     """A file descriptor that stores write errors instead of raising them.
 

@@ -7,12 +7,14 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from orbit_runner.utils.streams import is_terminal
+
 _LEAST = 20  # characters of a description on a line
 
 
 def terminal_width() -> int | None:
     """Returns the width of the terminal of standard output; None for a file or another program."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 def described_lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from orbit_runner.cli.flags.config_flags import (
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
 from orbit_runner.jobs.branch import (
     BranchPlan,
@@ -66,11 +68,25 @@ def main(flags: argparse.Namespace) -> int:
             flags.at, first = find_branch_step(run, steps.config, resolved)
             seen = f"first in step {first}" if first else "in no step so far"
             note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
+        _reject_cluster(flags, resolved)
         plan = plan_branch(steps, flags.at, directory, resolved)
         flags.mode = flags.mode or plan.history.mode
         if flags.prepare:
             return _print_branch(flags, _prepare_and_describe(flags, plan))
         return _prepare_and_train(flags, plan, started)
+
+
+def _reject_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None:
+    """Raises RunnerError if each member of a cluster would create the branch."""
+    if flags.prepare or resolve_cluster(resolved.config.runtime, os.environ) is None:
+        return
+    raise RunnerError(
+        "this process is a member of a cluster, and each would create the branch\n"
+        "first run the same command with --prepare once, outside of the cluster; then run "
+        f"`runner run --experiment={flags.model_dir} --model_dir={flags.model_dir}` on each member",
+        path="--prepare",
+        code="not-set",
+    )
 
 
 def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: float) -> int:

@@ -32,12 +32,14 @@ def main(flags: argparse.Namespace) -> int:
     every_plan = [make_plan(run, rules) for run in read_summaries(roots)]
     plans = [plan for plan in every_plan if plan.items]
     untouched = {plan.run.path: plan.untouched_reason for plan in every_plan}
+    if not flags.json:
+        print("".join(f"{line}\n" for line in _table(plans)), end="", flush=True)
     if flags.yes:
         untouched |= {plan.run.path: delete_items(plan, rules) for plan in plans}
     untouched = {path: reason for path, reason in untouched.items() if reason}
     deleted = [plan for plan in plans if flags.yes and plan.run.path not in untouched]
-    lines = [*_table(plans), _summary(plans, deleted, "" if flags.yes else " (--yes deletes it)")]
-    emit(flags, _as_dict(plans, deleted, untouched), lines)
+    summary = _summary(plans, deleted, "" if flags.yes else " (--yes deletes it)")
+    emit(flags, _as_dict(plans, deleted, untouched), [summary])
     for path, reason in untouched.items():
         print(f"not touched: {os.path.relpath(path)}: {reason}", file=sys.stderr)
     return 0

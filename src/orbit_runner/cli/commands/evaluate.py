@@ -71,7 +71,7 @@ def main(flags: argparse.Namespace) -> int:
         check_evaluation(selected.resolved, run)
         data = evaluated_data(run, selected.resolved.config)
         values = _describe(selected, data) | _evaluate(selected, flags)
-        values["file"] = str(write_evaluation(run, selected.choice.place.step, values))
+        values["file"] = _write(run, selected.choice.place.step, values)
     emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
     return 0 if is_finite else exit_codes.DIVERGED
@@ -153,6 +153,15 @@ def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> JsonObject:
             }
 
 
+def _write(run: Path, step: int, values: JsonObject) -> str | None:
+    """Writes the result, and returns the file; None in a run of others, or in an archive."""
+    try:
+        return str(write_evaluation(run, step, values))
+    except OSError as error:
+        note(f"warning: the result is not written to {run}: {error.strerror}")
+        return None
+
+
 def _details(evaluation: CheckpointEvaluation) -> JsonObject | None:
     """Returns what is known of the evaluation besides its metrics, or None."""
     from orbit_runner.reporting.report_collection import collect_details
@@ -180,7 +189,9 @@ def _lines(values: JsonObject) -> Iterator[str]:
         rows.append((name, f"{text}{mark}"))
     if warning := worse_than_constant(values["metrics"], values["baselines"]):
         rows.append(("warning", warning))
-    rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
+    rows.append(("weights", f"sha256 {values['weights_sha256']}"))
+    if values["file"]:
+        rows.append(("written to", values["file"]))
     yield from table_lines(rows)
     if values["details"]:
         parts = evaluation_parts(parse_evaluation(values["details"]))

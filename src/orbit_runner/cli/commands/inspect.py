@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
-import os
-import subprocess
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
@@ -21,7 +16,6 @@ from orbit_runner.cli.flags.config_flags import (
     build_request,
     messages_scope,
     print_notes,
-    progress_of,
     run_of,
     tensorflow_scope,
 )
@@ -37,7 +31,6 @@ from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
-from orbit_runner.utils.signals import describe_exit
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
 
@@ -52,8 +45,6 @@ _DATA_SECTIONS = ("task.train_data", "task.validation_data")
 # As in the settings.
 _MOST_WORKERS = 65536
 _MOST_GPUS = 1024
-# Read when TensorFlow starts. The default allocator of a CPU does not count.
-_COUNTING_ALLOCATOR = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -73,9 +64,6 @@ def main(flags: argparse.Namespace) -> int:
         _report_changed_data(flags, resolved)
     with messages_scope(flags):
         inspection = _inspect(flags, resolved, missing, scale)
-    if flags.peak_only:
-        print(json.dumps(inspection))
-        return 0
     sections = [*inspection_sections(inspection)]
     if flags.html:
         title = f"{inspection.name or 'experiment'}: inspection"
@@ -97,11 +85,8 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="run a few steps, to measure the speed, the time of the whole run and, in a process "
-        "of its own, the memory of a step",
+        help="run a few steps, to measure the speed and the time of the whole run",
     )
-    # Only prints the peak, in the process that measures it.
-    parser.add_argument("--peak_only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--html",
         type=OUTPUT_FILE,
@@ -195,57 +180,21 @@ def _report_changed_data(flags: argparse.Namespace, resolved: ResolvedConfig) ->
         )
 
 
-def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
-    """Returns the result of `measure_peak` in a process of its own.
-
-    Must be called before this process uses a GPU, because TensorFlow reserves all of its memory.
-    Raises `RunnerError` with the message and the exit code of the process if it fails.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", "inspect", "--peak_only", *arguments, "--quiet"],
-        env={**os.environ, **_COUNTING_ALLOCATOR},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        error = RunnerError(
-            "--measure: the process that measures the memory of a step "
-            f"{describe_exit(done.returncode)}\ntry a smaller batch, or leave the flag out\n"
-            f"{done.stderr.rstrip()}",
-            code="out-of-memory",
-        )
-        error.exit_code = exit_codes.of_child(done.returncode)
-        raise error
-    peak, device = json.loads(done.stdout.splitlines()[-1])
-    return peak, device
-
-
 def _inspect(
     flags: argparse.Namespace,
     resolved: ResolvedConfig,
     missing: list[Problem],
     scale: ScaleRequest | None,
 ) -> Any:
-    """Returns the inspection; with `--peak_only`, the result of `measure_peak`."""
     title = f"inspect {resolved.config.name}"
-    peak: tuple[int | None, str] = (None, "")
-    if flags.measure and not flags.peak_only:
-        progress = progress_of(flags, title)
-        with progress.shown_scope():
-            progress.phase("measuring the memory of a step in a process of its own")
-            peak = _peak_in_own_process(flags.arguments)
     with tensorflow_scope(flags, resolved, "orbit_runner.inspection.experiment", title):
-        from orbit_runner.inspection.experiment import inspect_experiment, measure_peak
+        from orbit_runner.inspection.experiment import inspect_experiment
 
         problems = [(problem.path, problem.message) for problem in missing]
         try:
-            if flags.peak_only:
-                return measure_peak(resolved.config, problems=problems, run=run_of(flags))
             return inspect_experiment(
                 resolved.config,
                 measure=flags.measure,
-                peak=peak,
                 every_layer=flags.layers,
                 problems=problems,
                 run=run_of(flags),

@@ -97,13 +97,6 @@ class RuntimeConfig(Config):
         help="compile with XLA: whole steps on one device, forward and backward passes on several; "
         "auto: on GPUs, except for batches of many shapes",
     )
-    # The cache of compiled programs, not the programs.
-    xla_cache_dir: str = field(
-        "",
-        path="local",
-        weights=NEVER,
-        help="directory in which XLA caches compiled programs, to speed up later runs",
-    )
     mixed_precision_dtype: str | None = field(
         None,
         allowed=(None, "float32", "float16", "bfloat16"),

@@ -31,6 +31,9 @@ _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
 FORMAT_NAMES = tuple(entry.name for entry in EXPORT_FORMATS.registered())
 
+# The records of a run with `summary_interval: auto`, and the most steps that each averages over.
+_AUTO_RECORDS = 100
+_MOST_AUTO_STEPS = 1000
 _LOOPS = "a loop is one graph; runtime.run_eagerly runs it step by step"
 _LAYER_PATTERNS = "patterns of layer names, such as `stage1*`"
 
@@ -192,11 +195,13 @@ class TrainerConfig(Config):
         help="least number of steps that train_epochs and validation_epochs count as an epoch, for "
         "small datasets",
     )
-    summary_interval: int = field(
-        1000,
+    summary_interval: int | str = field(
+        "auto",
         ge=1,
+        word="auto",
         weights=when(rolls_back, has_callbacks),
-        help="number of steps that each training record averages over",
+        help="number of steps that each training record averages over; auto: a hundredth of the "
+        "run, at most 1000",
     )
     # Measured steps change the weights as other steps do.
     watch_interval: int = field(
@@ -225,16 +230,6 @@ class TrainerConfig(Config):
         weights=when(rolls_back),
         help="steps between checkpoints; 0: only at the end, -1: steps_per_loop (if auto: "
         "summary_interval)",
-    )
-    # A run that may roll back saves no such checkpoints.
-    checkpoint_time_interval: float | str | None = field(
-        None,
-        gt=0.0,
-        le=_LONGEST_SECONDS,
-        duration=True,
-        weights=NEVER,
-        help="time after which a checkpoint is saved at the end of a loop, in addition to "
-        "checkpoint_interval, such as 30m; null: none",
     )
     max_to_keep: int | None = field(
         5, ge=1, weights=NEVER, help="maximum number of checkpoints to keep; null: all"
@@ -341,12 +336,13 @@ class TrainerConfig(Config):
                 f"train_steps is {self.train_steps}; set only one of them",
                 code="conflict",
             )
-        if self.watch_interval % self.summary_interval:
+        interval = self.summary_interval
+        if isinstance(interval, int) and self.watch_interval % interval:
             yield Problem(
                 "watch_interval",
                 f"got {self.watch_interval}, which is not a multiple of summary_interval "
-                f"({self.summary_interval}), and only records contain measurements\n"
-                f"nearest: {nearest_multiples(self.watch_interval, self.summary_interval)}",
+                f"({interval}), and only records contain measurements\n"
+                f"nearest: {nearest_multiples(self.watch_interval, interval)}",
                 code="not-divisible",
             )
         yield from self._profile_problems()
@@ -410,15 +406,22 @@ class TrainerConfig(Config):
         """Whether divergence ends a run, or rolls it back."""
         return self.recovery_max_trials >= 0
 
-    @property
-    def checkpoint_steps(self) -> int:
-        """The number of steps between checkpoints; 0 if one is saved only at the end."""
+    def summary_steps(self, train_steps: int) -> int:
+        """Returns the number of steps of a record, in a run of so many steps."""
+        if isinstance(self.summary_interval, int):
+            return self.summary_interval
+        steps = min(max(1, train_steps // _AUTO_RECORDS), _MOST_AUTO_STEPS)
+        # Only records contain measurements.
+        return next(n for n in range(steps, 0, -1) if self.watch_interval % n == 0)
+
+    def checkpoint_steps(self, train_steps: int) -> int:
+        """Returns the number of steps between checkpoints; 0 if one is saved only at the end."""
         if self.checkpoint_interval >= 0:
             return self.checkpoint_interval
         # Model Garden saves after each loop. With `auto`, the length of a loop depends on the speed
         # of the machine, so a checkpoint is saved at each record.
         steps = self.steps_per_loop
-        return steps if isinstance(steps, int) else self.summary_interval
+        return steps if isinstance(steps, int) else self.summary_steps(train_steps)
 
     def _profile_problems(self) -> Iterator[Problem]:
         steps = list(self.profile_steps)
@@ -431,7 +434,7 @@ class TrainerConfig(Config):
 
     def _checkpoint_problems(self) -> Iterator[Problem]:
         kept = self.keep_checkpoint_interval
-        steps = self.checkpoint_steps
+        steps = self.checkpoint_steps(self.train_steps)
         if kept and not steps:
             yield Problem(
                 "keep_checkpoint_interval",
@@ -444,15 +447,6 @@ class TrainerConfig(Config):
                 f"got {kept}, which is not a multiple of the steps between checkpoints ({steps})\n"
                 f"nearest: {nearest_multiples(kept, steps)}",
                 code="not-divisible",
-            )
-        if self.checkpoint_time_interval is not None and self.rolls_back:
-            yield Problem(
-                "checkpoint_time_interval",
-                f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
-                f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
-                "weights, would depend on the time\n"
-                "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
-                code="conflict",
             )
 
     def _export_problems(self) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.run_directory.metric_records import is_result
+from orbit_runner.run_directory.run_summary import NON_METRICS
 from orbit_runner.train.callbacks.base import Callback, Logs
 
 if TYPE_CHECKING:
@@ -17,15 +18,7 @@ if TYPE_CHECKING:
 
 TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
 LEARNING_RATE = "learning_rate"
-_NOT_SHOWN = (
-    "steps_per_second",
-    "validation_examples",
-    "tflops_per_second",
-    "mfu",
-    LEARNING_RATE,
-    TRAINING_LOSS,
-    VALIDATION_LOSS,
-)
+_NOT_SHOWN = (*NON_METRICS, LEARNING_RATE, TRAINING_LOSS, VALIDATION_LOSS)
 _WORK = ("tflops_per_second", "mfu")
 _RECORDS = 60  # How many values of the loss the curve shows at most.
 # Reading the metrics takes longer than a short loop, so it is not done after each one.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.reporting.progress.history import History, evaluation_line, loop_line
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import is_warning, log_scope
+from orbit_runner.utils.streams import is_terminal
 
 if TYPE_CHECKING:
     from orbit_runner.reporting.progress.live import LiveProgress
@@ -141,6 +142,6 @@ def make_progress(
 
 def can_draw(*, forced: bool) -> bool:
     """Returns whether standard error is a terminal that can move its cursor and shows UTF-8."""
-    if not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+    if not is_terminal(sys.stderr) or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return False
     return forced or "utf" in sys.stderr.encoding.lower()

@@ -35,6 +35,7 @@ from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.flops import format_si
 from orbit_runner.utils.log import is_warning, log_scope
 from orbit_runner.utils.signals import hidden_cursor_scope
+from orbit_runner.utils.streams import is_terminal
 
 if TYPE_CHECKING:
     from orbit_runner.train.callbacks.base import RunView
@@ -185,7 +186,7 @@ class LiveLines(Live):
             refresh_per_second=_REFRESHES_PER_SECOND,
             transient=True,
             # What code prints to a file or pipe must still arrive there.
-            redirect_stdout=sys.stdout.isatty(),
+            redirect_stdout=is_terminal(sys.stdout),
             vertical_overflow="crop",
         )
 

@@ -39,6 +39,7 @@ from orbit_runner.tf_internals import (
     untrack,
 )
 from orbit_runner.utils.autograph import convert
+from orbit_runner.utils.metrics import name_problem
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 # What a loss or metric raises if labels or outputs do not fit.
 CALL_ERRORS = (TypeError, ValueError, KeyError, AttributeError, tf.errors.InvalidArgumentError)
 LOSS = "loss"
-# Names of records that are no metrics of the model.
-_TAKEN = ("training_loss", "validation_loss", "validation_examples")
 # Methods of a model that replace the loop of `fit`, of which a run has its own.
 _LOOPS = ("make_train_function", "make_test_function", "fit")
 _ARGUMENTS = ("loss", "loss_weights", "metrics", "weighted_metrics", "optimizer")
@@ -313,13 +312,14 @@ class Compiled(abc.ABC):
     def _check_results(self) -> None:
         """Raises `SettingError` for metrics whose name is taken, or whose result is no number."""
         names = [name for name, _ in self._all_metrics()]
-        taken = [name for name in names if name in _TAKEN]
+        values = {**self._named_metrics(), **self._train_logs, **self._test_logs}
+        problems = [*filter(None, map(name_problem, values))]
         if not self.has_own_results and names.count(LOSS) > 1:
-            taken.append(LOSS)
-        if taken:
+            problems.append(f"the name {LOSS!r} is taken")
+        if problems:
             raise SettingError(
                 "task.metrics",
-                f"the name {taken[0]!r} is taken\nrename the metric, or the output of the model",
+                f"{problems[0]}\nrename the metric, or the output of the model",
                 code="set-twice",
             )
         for name, metric in self._named_metrics().items():

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import io
 import math
+import re
 import zipfile
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -133,6 +134,7 @@ def decode(value: Any, arrays: Arrays) -> Any:
 
 # Checkpoints that are being written may need the files of the last states.
 _RECENT = 4
+_ARRAY_FILE = re.compile(r"[0-9a-f]{32}\.npz")
 
 
 class ArrayFiles:
@@ -164,7 +166,8 @@ class ArrayFiles:
     def _prune(self) -> None:
         records = [path.read_text("utf-8", "replace") for path in self._run.glob("*/*-*.json")]
         for path in self._directory.glob("*.npz"):
-            if path.name not in self._recent and not any(path.name in text for text in records):
+            is_own = _ARRAY_FILE.fullmatch(path.name) and path.name not in self._recent
+            if is_own and not any(path.name in text for text in records):
                 path.unlink(missing_ok=True)
 
     def read(self, name: str) -> Arrays:

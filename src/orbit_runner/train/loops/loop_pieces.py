@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -150,7 +151,6 @@ class LoopPieces:
             steps = self._agree(wanted)
             if not steps and left < num_steps:
                 self.stopped = True
-                _expect_fewer_steps()
                 return
             steps = steps or wanted
             start = time.perf_counter()
@@ -159,15 +159,17 @@ class LoopPieces:
             seconds = time.perf_counter() - start
             self._length = adapt_length(self._length, steps, seconds, target=self._seconds)
 
+    @contextlib.contextmanager
+    def expected_stop_scope(self) -> Iterator[None]:
+        """Hides Orbit's warning in a `with` block that a loop which was stopped has fewer steps."""
+        log = logging.getLogger("absl")
 
-def _expect_fewer_steps() -> None:
-    """Suppresses Orbit's next warning that a loop ran fewer steps than requested."""
-    log = logging.getLogger("absl")
+        def is_shown(record: logging.LogRecord) -> bool:
+            is_of_steps = "did not update `global_step` by" in str(record.msg)
+            return not (self.stopped and is_of_steps)
 
-    def is_shown(record: logging.LogRecord) -> bool:
-        is_expected = "did not update `global_step` by" in str(record.msg)
-        if is_expected:
+        log.addFilter(is_shown)
+        try:
+            yield
+        finally:
             log.removeFilter(is_shown)
-        return not is_expected
-
-    log.addFilter(is_shown)
