@@ -60,21 +60,23 @@ def _metric(results: SweepResults) -> str:
 
 
 def _points(results: SweepResults, x_of: Callable[[TrialResult], float]) -> Iterator[Series]:
-    """Yields a point for each trial; the best one is the last, above the others."""
+    """Yields a point for each trial and the range of its seeds; the best trial is the last."""
     names = setting_names(results)
     drawn = [trial for trial in results.trials if trial.status != "pending"]
     for trial in sorted(drawn, key=lambda trial: trial is results.best):
         value = objective_of(trial)
         x = x_of(trial)
         points = {x: math.nan if value is None else value}
+        seeds = trial.objectives if value is not None else []
+        band = {x: (min(seeds), max(seeds))} if len(seeds) > 1 else {}
         if trial is results.best:
-            yield Series("best trial", points, _BEST, best=x)
+            yield Series("best trial", points, _BEST, band=band, best=x)
             continue
         text = f"{results.metric} {objective_text(trial)} at step {trial.step:,}"
         hint = (
             f"trial {trial.number}, {trial.status}: {text} {settings_text(trial.settings, names)}"
         )
-        yield Series(hint, points, quiet=True)
+        yield Series(hint, points, band=band, quiet=True)
 
 
 # Of the best trials; the others are gray. The best one is orange, as in the other charts.

@@ -155,12 +155,12 @@ def _best(directory: Path, results: SweepResults) -> list[Part]:
 def _trial_charts(directory: Path, results: SweepResults) -> list[Part]:
     charts = [trials_chart(results), objective_curves(directory, results)]
     steps = ", ".join(f"{step:,}" for step in rungs(results))
-    if not steps or not any(chart.series for chart in charts):
-        return [*charts]
-    return [
-        *charts,
-        explanation(f"successive halving stops trials at the dashed lines, steps {steps}"),
-    ]
+    notes = ["a vertical line reaches from the lowest to the highest seed"] * (
+        len(results.seeds) > 1
+    )
+    if steps:
+        notes.append(f"successive halving stops trials at the dashed lines, steps {steps}")
+    return [*charts, *(map(explanation, notes) if any(chart.series for chart in charts) else ())]
 
 
 def _importance(results: SweepResults) -> list[Part]:
