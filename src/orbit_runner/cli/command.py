@@ -20,7 +20,7 @@ from orbit_runner.cli.flags.values import (
 )
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_result
 
 SECTIONS = ("task", "trainer", "runtime")
 _SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[\w.\[\]]+")
@@ -190,11 +190,8 @@ def _unknown_message(word: str, parser: Parser) -> str:
 
 def emit(flags: argparse.Namespace, values: object, lines: Iterable[str]) -> None:
     """Prints the result of a command: `values` as JSON with `--json`, otherwise lines of text."""
-    if flags.json:
-        use_utf8()
-        print(json.dumps(values, indent=2, ensure_ascii=False))
-    else:
-        print("\n".join(lines))
+    text = json.dumps(values, indent=2, ensure_ascii=False) if flags.json else "\n".join(lines)
+    print_result(text, is_data=flags.json)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     from orbit_runner.errors import RunnerError, shorten
     from orbit_runner.utils.log import PlainMessages, log_scope
+    from orbit_runner.utils.streams import print_message, print_result
 
     as_json = "--json" in arguments and not _has_launcher()
     try:
@@ -113,10 +114,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_error(RunnerError(message, code="bad-path"), as_json)
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
-        print(f"runner: interrupted{detail}", file=sys.stderr)
+        print_message(f"runner: interrupted{detail}")
         if as_json:
             interrupted = RunnerError(f"interrupted{detail}", code="interrupted")
-            print(json.dumps({"errors": interrupted.as_dicts()}))
+            print_result(json.dumps({"errors": interrupted.as_dicts()}))
         _print_continuation(error)
         return getattr(error, "exit_code", 130)
 
@@ -134,19 +135,22 @@ def _has_launcher() -> bool:
 def _print_error(error: RunnerError, as_json: bool = False) -> int:
     """Prints an error and returns its exit code. JSON goes to standard output, for scripts."""
     from orbit_runner.errors import ExportFailed
+    from orbit_runner.utils.streams import print_message, print_result
 
     if error.exit_code:
-        print(f"runner: {error}", file=sys.stderr)
+        print_message(f"runner: {error}")
         # The results of a run contain why its export failed, and have been printed.
         if as_json and not isinstance(error, ExportFailed):
-            print(json.dumps({"errors": error.as_dicts()}))
+            print_result(json.dumps({"errors": error.as_dicts()}))
     _print_continuation(error)
     return error.exit_code
 
 
 def _print_continuation(error: BaseException) -> None:
+    from orbit_runner.utils.streams import print_message
+
     if text := getattr(error, "continuation", ""):
-        print(text, file=sys.stderr)
+        print_message(text)
 
 
 def _dispatch(arguments: list[str]) -> int:

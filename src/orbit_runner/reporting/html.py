@@ -6,7 +6,6 @@ import base64
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from orbit_runner.reporting.document import (
     Best,
@@ -30,6 +29,7 @@ from orbit_runner.reporting.svg import (
     LIGHT_COLORS,
     RIGHT,
     TOP,
+    escape,
     line_chart,
 )
 

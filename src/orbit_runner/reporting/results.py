@@ -10,6 +10,7 @@ from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.flops import format_si
+from orbit_runner.utils.streams import line_text, visible_text
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -106,8 +107,10 @@ def print_results(results: Results) -> None:
 
     console = Console(highlight=False)
     room = console.width if console.is_terminal else None
-    console.print(Text(f"\n{run_title(results.experiment, results.mode)}", style="bold"))
-    for name, value in rows(results):
+    title = visible_text(run_title(results.experiment, results.mode))
+    console.print(Text(f"\n{title}", style="bold"))
+    for entry in rows(results):
+        name, value = map(line_text, entry)
         # Not wrapped, so that the fingerprint and the directory can be copied.
         start = f"{name:<20} "
         # A value that is as long as a line gets its own.

@@ -10,13 +10,14 @@ not, and so they have the same size in all charts and on all screens.
 from __future__ import annotations
 
 import bisect
+import html
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 
 from orbit_runner.reporting.document import Chart, Series
 from orbit_runner.reporting.numbers import number_or_dash
+from orbit_runner.utils.streams import visible_text
 
 HEIGHT = 226  # of the area between the axes, in pixels
 # What labels need around that area. `LEFT` is the least, for labels of five characters.
@@ -85,6 +86,11 @@ svg circle.quiet{opacity:.7}
     + "".join(f".c{index}{{--c:var(--c{index})}}" for index in range(COLORS))
     + "\n"
 )
+
+
+def escape(text: str) -> str:
+    """Returns a text as HTML and XML, which have no control characters."""
+    return html.escape(visible_text(text))
 
 
 class Axis:

@@ -7,6 +7,8 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from orbit_runner.utils.streams import line_text
+
 _LEAST = 20  # characters of a description on a line
 
 
@@ -56,7 +58,7 @@ def table_lines(
         right: The columns that are aligned to the right; negative numbers count from the last.
         indent: What each line begins with.
     """
-    rows = [*rows]
+    rows = [[*map(line_text, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned_right = {column % len(widths) for column in right} if widths else set()
     lines = []

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.compare.paired import PairedComparison, PairedMetric, compare_paired, seed_group
@@ -23,7 +21,7 @@ from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
 from orbit_runner.utils.files import to_jsonable
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -56,13 +54,10 @@ def main(flags: argparse.Namespace) -> int:
         title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
         write_flag_output("--html", flags.html, page(title, sections))
-        print(f"the comparison is in {flags.html}", file=sys.stderr)
-    use_utf8()
-    if flags.json:
-        print(json.dumps(to_jsonable(values), indent=2))
-    elif not flags.html:
+        print_message(f"the comparison is in {flags.html}")
+    if flags.json or not flags.html:
         width = shutil.get_terminal_size((120, 24)).columns
-        print("\n".join(section_lines(sections, width)))
+        emit(flags, to_jsonable(values), section_lines(sections, width))
     return 0
 
 

@@ -38,7 +38,7 @@ from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.signals import describe_exit
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.utils.text_table import terminal_width
 
 _DESCRIPTION = """\
@@ -74,13 +74,12 @@ def main(flags: argparse.Namespace) -> int:
     with messages_scope(flags):
         inspection = _inspect(flags, resolved, missing, scale)
     if flags.peak_only:
-        print(json.dumps(inspection))
+        print_result(json.dumps(inspection))
         return 0
     sections = [*inspection_sections(inspection)]
     if flags.html:
         title = f"{inspection.name or 'experiment'}: inspection"
         write_flag_output("--html", flags.html, page(title, sections))
-    use_utf8()
     emit(flags, inspection.as_dict(), section_lines(sections, terminal_width()))
     return 0
 
@@ -188,10 +187,9 @@ def _report_changed_data(flags: argparse.Namespace, resolved: ResolvedConfig) ->
         return
     difference = difference_from_record(localize(resolved.config).task, run)
     if difference.changes:
-        print(
+        print_message(
             f"note: the data shown here changed since {run} last started:\n"
             f"{format_list(difference.changes)}",
-            file=sys.stderr,
         )
 
 

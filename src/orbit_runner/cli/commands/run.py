@@ -51,6 +51,7 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
+from orbit_runner.utils.streams import print_result
 
 if TYPE_CHECKING:
     from orbit_runner.reporting.results import Results
@@ -257,7 +258,7 @@ def _print_results(results: Results, flags: argparse.Namespace) -> None:
     if is_remote(flags.model_dir or ""):
         results = dataclasses.replace(results, model_dir=flags.model_dir)
     if flags.json:
-        print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
+        print_result(json.dumps(results.as_dict(), indent=2, allow_nan=False))
     else:
         print_results(results)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.reporting.progress.history import History, evaluation_line, loop_line
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import is_warning, log_scope
+from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     from orbit_runner.reporting.progress.live import LiveProgress
@@ -57,7 +58,7 @@ class PlainProgress(History):
     def _line(self, text: str) -> None:
         with self._lock:
             self._last_line = time.monotonic()
-            print(text, file=sys.stderr, flush=True)
+            print_message(text)
 
     def _is_due(self) -> bool:
         return time.monotonic() - self._last_line > self._interval_seconds

@@ -35,6 +35,7 @@ from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.flops import format_si
 from orbit_runner.utils.log import is_warning, log_scope
 from orbit_runner.utils.signals import hidden_cursor_scope
+from orbit_runner.utils.streams import line_text, visible_text
 
 if TYPE_CHECKING:
     from orbit_runner.train.callbacks.base import RunView
@@ -99,7 +100,7 @@ class LiveProgress(History):
 
     def note(self, text: str) -> None:
         """Prints the note above the display."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(visible_text(text), markup=False, soft_wrap=True)
 
 
 class NotebookProgress(LiveProgress):
@@ -155,7 +156,7 @@ class NotebookProgress(LiveProgress):
 
     def note(self, text: str) -> None:
         """Shows the note below the lines."""
-        self._notes.append(text)
+        self._notes.append(visible_text(text))
         self._update(force=is_warning(text))
 
     def _update(self, *, force: bool = False) -> None:
@@ -220,6 +221,7 @@ def lines(view: View, width: int, now: float) -> list[Text]:
     if history.evaluations:
         texts.append(_joined(_evaluation_texts(history)))
     for text in texts:  # What matters most comes first in each line.
+        text.plain = line_text(text.plain)
         text.truncate(width, overflow="ellipsis")
     return [text for text in texts if text.cell_len]
 

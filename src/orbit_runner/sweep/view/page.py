@@ -9,7 +9,6 @@ import io
 import json
 import shlex
 import time
-from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from orbit_runner.compare.statistics import estimate_text, interval_text
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Html, Part, Section, Table, Text
 from orbit_runner.reporting.html import Markup, explanation, page, tiles
+from orbit_runner.reporting.svg import escape
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.charts import (
