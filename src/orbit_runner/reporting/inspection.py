@@ -160,17 +160,21 @@ def total_table(layers: Sequence[LayerRow], step_flops: float | None) -> Table:
 
 
 def tensor_table(tensors: Sequence[TensorSummary]) -> Table:
-    """Returns the table of the tensors of a batch."""
+    """Returns the table of the tensors of a batch; with values that are not finite, if any are."""
+    counts = {"NaN": [tensor.nan for tensor in tensors]}
+    counts["infinite"] = [tensor.infinite for tensor in tensors]
+    counts = {name: numbers for name, numbers in counts.items() if any(numbers)}
     return Table(
         [
             (
                 *(tensor.name, shape_text(tensor.shape), tensor.dtype),
                 *map(number_or_dash, (tensor.low, tensor.high, tensor.mean)),
+                *(f"{numbers[row]:,}" for numbers in counts.values()),
             )
-            for tensor in tensors
+            for row, tensor in enumerate(tensors)
         ],
-        head=("tensor", "shape", "type", "min", "max", "mean"),
-        right=(-3, -2, -1),
+        head=("tensor", "shape", "type", "min", "max", "mean", *counts),
+        right=range(3, 6 + len(counts)),
         fits=True,
     )
 

@@ -1,12 +1,41 @@
-"""Results of a loop or an evaluation: values by name, nested by task if there are several."""
+"""Results of a loop or an evaluation, nested by task if there are several; numbers of an array."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class ArraySummary(NamedTuple):
+    """The finite values of an array, and how many are not: one NaN does not hide the others.
+
+    Attributes:
+        low: The smallest finite value; None if there is none.
+        high: The largest one.
+        mean: Their mean.
+        nan: The number of values that are NaN.
+        infinite: The number of infinite values.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    mean: float | None = None
+    nan: int = 0
+    infinite: int = 0
+
+
+def summarize_array(values: np.ndarray) -> ArraySummary:
+    """Returns the summary of an array of numbers."""
+    values = np.asarray(values, np.float64)
+    finite = values[np.isfinite(values)]
+    nan = int(np.isnan(values).sum())
+    counts = (nan, values.size - finite.size - nan)
+    if not finite.size:
+        return ArraySummary(None, None, None, *counts)
+    return ArraySummary(*map(float, (finite.min(), finite.max(), finite.mean())), *counts)
 
 
 def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
