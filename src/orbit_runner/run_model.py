@@ -44,7 +44,7 @@ from orbit_runner.jobs.train_job import (
     run_job,
 )
 from orbit_runner.reporting.progress.lines import make_progress
-from orbit_runner.run_directory.metric_records import read_curves
+from orbit_runner.run_directory.metric_records import read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.saved_run import History, RunBase, directory_of
@@ -416,7 +416,7 @@ def _run(
         model=model,
         metrics=results.metrics,
         best=results.best,
-        history=History(read_curves(RunDirectory(directory).metrics)),
+        history=History(read_metrics(RunDirectory(directory).metrics).curves),
         step=results.step,
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),

@@ -24,7 +24,7 @@ from orbit_runner.run_directory.metric_records import (
     better_values,
     metric_title,
 )
-from orbit_runner.run_directory.run_summary import NON_METRICS, RunData, read_run
+from orbit_runner.run_directory.run_summary import MOST_POINTS, NON_METRICS, RunData, read_run
 
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
@@ -150,10 +150,10 @@ class RunComparison:
         return ["", *(_compare_weights(self.runs[0], other) for other in self.runs[1:])]
 
 
-def compare(paths: Sequence[Path]) -> RunComparison:
-    """Returns the comparison of several run directories."""
-    names = short_names(paths)
-    return RunComparison([read_run(path, name) for path, name in zip(paths, names, strict=True)])
+def compare(paths: Sequence[Path], most_points: int | None = MOST_POINTS) -> RunComparison:
+    """Returns the comparison of several run directories; see `read_run`."""
+    named = zip(paths, short_names(paths), strict=True)
+    return RunComparison([read_run(path, name, most_points) for path, name in named])
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -47,7 +47,9 @@ def main(flags: argparse.Namespace) -> int:
         title = "Is the difference chance?"
     else:
         every = dict.fromkeys(path for paths in directories.values() for path in paths)
-        comparison = compare(_select_paths(list(every), flags.condition))
+        paths = _select_paths(list(every), flags.condition)
+        # JSON has all points.
+        comparison = compare(paths, None) if flags.json else compare(paths)
         curves = _select_curves(comparison, flags.metric or ()) or comparison.curve_keys()
         sections = [comparison_section(comparison, curves)]
         values = _as_dict(comparison, curves)

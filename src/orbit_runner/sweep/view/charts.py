@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.reporting.document import Chart, Series
-from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_curves
+from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
@@ -116,7 +116,8 @@ def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
     best = results.best
     if best is None:
         return []
-    curves = [read_curves(RunDirectory(directory / run.directory).metrics) for run in best.runs]
+    files = [RunDirectory(directory / run.directory).metrics for run in best.runs]
+    curves = [read_metrics(file).curves for file in files]
     shown = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
     shown |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
     charts: dict[str, list[Series]] = {}
@@ -158,7 +159,7 @@ def _objective(path: Path, metric: str) -> Points:
 # The page is written each time a trial ends, and most records have not changed since.
 @functools.lru_cache(maxsize=4096)
 def _read_objective(path: Path, metric: str, changed: int, size: int) -> Points:
-    curves: Curves = read_curves(path)
+    curves: Curves = read_metrics(path).curves
     return curves.get(("validation", metric)) or curves.get(("train", metric)) or {}
 
 
