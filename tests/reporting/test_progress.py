@@ -8,6 +8,7 @@ import os
 import pty
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,21 @@ def test_history_keeps_the_loss_of_the_latest_records(
         found.on_loop_end(run, {"training_loss": float(run.step), "steps_per_second": 2.0})
     assert list(found.losses) == [float(step) for step in range(94_000, 100_000, 100)]
     assert found.examples_per_second == 256.0
+
+
+def test_a_long_wait_names_the_phase_and_the_step(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress: Any = PlainProgress(interval=0.0)
+    progress.on_train_begin(make_run(step=40))
+    for text in ("training", "saving"):
+        progress.phase(text, minor=True)
+        progress._since = progress._last_line = time.monotonic() - 20
+        waits = iter([False, True])
+        progress._done = SimpleNamespace(wait=lambda _, waits=waits: next(waits))
+        progress._tick()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[1:] == ["… still training after step 40 (20 s)", "… still saving (20 s)"]
 
 
 def _show(progress: Any, run: SimpleNamespace) -> None:

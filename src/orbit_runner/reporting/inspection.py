@@ -275,5 +275,10 @@ def _measured_rows(inspection: Inspection) -> Pairs:
     if measured.evaluation_seconds is not None:
         rows.append(("an evaluation", f"{measured.evaluation_seconds:.2f} s"))
     if measured.run_seconds is not None:
-        rows.append(("the whole run, estimated", format_duration(measured.run_seconds)))
+        # The number of batches of a stream is unknown, and so is the time of an evaluation.
+        schedule = inspection.schedule
+        lacks = not isinstance(schedule, str) and schedule.evaluations
+        is_whole = measured.evaluation_seconds is not None or not lacks
+        name = "the whole run, estimated" if is_whole else "the run without evaluations, estimated"
+        rows.append((name, format_duration(measured.run_seconds)))
     return rows

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
 LEARNING_RATE = "learning_rate"
+TRAINING = "training"  # the phase
 _NOT_SHOWN = (
     "steps_per_second",
     "validation_examples",

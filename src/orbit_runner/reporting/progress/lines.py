@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orbit_runner.reporting.progress.history import History, evaluation_line, loop_line
+from orbit_runner.reporting.progress.history import TRAINING, History, evaluation_line, loop_line
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import is_warning, log_scope
 from orbit_runner.utils.streams import print_message
@@ -53,7 +53,8 @@ class PlainProgress(History):
         while not self._done.wait(1.0):
             now = time.monotonic()
             if now - max(self._last_line, self._since) > max(1.0, self._interval_seconds):
-                self._line(f"… still {self._phase} ({now - self._since:.0f} s)")
+                step = f" after step {self.last_step:,}" if self._phase == TRAINING else ""
+                self._line(f"… still {self._phase}{step} ({now - self._since:.0f} s)")
 
     def _line(self, text: str) -> None:
         with self._lock:
@@ -78,12 +79,13 @@ class PlainProgress(History):
     def on_train_begin(self, run: RunView) -> None:
         """Prints the start step and the target step."""
         super().on_train_begin(run)
+        self._phase = TRAINING
         self._line(f"training from step {run.step} to {run.train_steps} …")
 
     def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Prints step, metrics and speed, if a line is due and at the target step."""
         super().on_loop_end(run, logs)
-        self._phase = f"training after step {self.last_step}"
+        self._phase = TRAINING
         self._since = time.monotonic()
         if not self._brief and (self._is_due() or self.last_step >= self.target):
             self.read_metrics(logs)

@@ -20,6 +20,7 @@ from orbit_runner.errors import Interrupted
 from orbit_runner.reporting.numbers import format_duration, short_number, sparkline
 from orbit_runner.reporting.progress.history import (
     LEARNING_RATE,
+    TRAINING,
     TRAINING_LOSS,
     VALIDATION_LOSS,
     History,
@@ -40,7 +41,6 @@ from orbit_runner.utils.streams import line_text, visible_text
 if TYPE_CHECKING:
     from orbit_runner.train.callbacks.base import RunView
 
-TRAINING = "training"
 _GAP = 2
 _LEAST_BAR = 6
 _CURVE = 20  # values
