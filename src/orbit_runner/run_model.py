@@ -181,7 +181,6 @@ def run(
         resume: `same`: resume only if the data and all settings that affect the weights are the
             same. `override`: always resume.
         progress: How progress is shown on standard error: `auto`, `bar`, `plain` or `none`.
-            In a notebook, `auto` and `bar` are one output of the cell, which changes in place.
 
     Returns:
         The model, its metrics and the fingerprint of its weights.

@@ -129,12 +129,6 @@ def make_progress(
     """
     if kind == "none":
         return QuietProgress()
-    ipython = sys.modules.get("IPython") if kind in ("auto", "bar") and not brief else None
-    # The shell of a terminal has no kernel.
-    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
-        from orbit_runner.reporting.progress.live import NotebookProgress
-
-        return NotebookProgress(ipython.display.display, title, place)
     if kind == "plain" or brief or not can_draw(forced=kind == "bar"):
         return PlainProgress(interval, brief=brief)
     from orbit_runner.reporting.progress.live import LiveProgress
