@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from orbit_runner.errors import cut_at_word
 from orbit_runner.reporting.document import Chart, Series
 from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
@@ -27,7 +28,7 @@ from orbit_runner.sweep.view.setting_axis import (
 )
 
 _BEST = 1  # the color of the best trial in all charts
-_MOST_LABEL, _MOST_TITLE = 12, 36  # characters
+_MOST_LABEL, _MOST_TITLE, _MOST_KEY = 12, 36, 60  # characters
 
 
 def trials_chart(results: SweepResults) -> Chart:
@@ -88,6 +89,7 @@ Points = Mapping[int, float]
 def objective_curves(directory: Path, results: SweepResults) -> Chart:
     """Returns a chart of the objective by step with a line for each trial."""
     order = rank_trials(results)
+    names = setting_names(results)
     colors = {
         trial.number: color
         for trial, color in zip(order, _COLORS, strict=False)
@@ -95,7 +97,7 @@ def objective_curves(directory: Path, results: SweepResults) -> Chart:
     }
     lines = [
         Series(
-            f"trial {trial.number}",
+            cut_at_word(f"trial {trial.number} {settings_text(trial.settings, names)}", _MOST_KEY),
             _mean(_seed_curves(directory, trial, results.metric)),
             colors.get(trial.number, 0),
             quiet=trial.number not in colors,
