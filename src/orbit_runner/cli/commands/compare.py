@@ -24,11 +24,13 @@ from orbit_runner.compare.runs import RunComparison, compare, setting_labels, sh
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.reporting.comparison import comparison_section, paired_sections
+from orbit_runner.reporting.document import Table
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
 from orbit_runner.utils.files import to_jsonable
-from orbit_runner.utils.streams import print_message
+from orbit_runner.utils.streams import print_message, print_result
+from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -64,7 +66,11 @@ def main(flags: argparse.Namespace) -> int:
     if flags.html:
         write_flag_output("--html", flags.html, page(title, sections))
         print_message(f"the comparison is in {flags.html}")
-    if flags.json or not flags.html:
+    if flags.table:
+        for table in (part for section in sections for part in section.parts):
+            if isinstance(table, Table) and table.rows:
+                print_result("\n".join(markup_lines([table.head, *table.rows], flags.table)))
+    elif flags.json or not flags.html:
         width = shutil.get_terminal_size((120, 24)).columns
         emit(flags, to_jsonable(values), section_lines(sections, width))
     return 0
@@ -92,6 +98,7 @@ def _add_flags(parser: Parser) -> None:
         "mean, confidence interval, and paired t-test of each metric",
     )
     add("--html", type=OUTPUT_FILE, help="write an HTML page with charts instead")
+    add("--table", choices=TABLE_KINDS, help="print the tables for a document")
     add("--json", action="store_true", help="print JSON")
 
 

@@ -16,7 +16,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import print_message, print_result
-from orbit_runner.utils.text_table import table_lines, terminal_width
+from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines, table_lines, terminal_width
 
 _DESCRIPTION = """\
 List the runs in a directory: status, progress, results, age, and the settings that override the
@@ -46,7 +46,8 @@ def main(flags: argparse.Namespace) -> int:
         print_result(text.getvalue(), is_data=True)
     elif chosen or flags.json:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
-        lines = _format_table(cells, names)
+        rows = [names, *cells]
+        lines = markup_lines(rows, flags.table) if flags.table else _format_table(cells, names)
         emit(flags, [_as_dict(run, columns, names) for run in chosen], lines)
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
@@ -85,6 +86,7 @@ def _add_flags(parser: Parser) -> None:
         "--json", action="store_true", help="print JSON: a list of objects, one for each run"
     )
     output.add_argument("--csv", action="store_true", help="print CSV")
+    output.add_argument("--table", choices=TABLE_KINDS, help="print a table for a document")
 
 
 def require_directory(name: str) -> Path:
