@@ -415,7 +415,7 @@ def _run(
         model=model,
         metrics=results.metrics,
         best=results.best,
-        history=History(read_metrics(RunDirectory(directory).metrics).curves),
+        history=History(read_metrics(RunDirectory(directory).metrics)[0]),
         step=results.step,
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),

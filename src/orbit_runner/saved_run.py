@@ -289,7 +289,7 @@ class SavedRun(RunBase):
     @functools.cached_property
     def history(self) -> History:  # type: ignore[override]
         """The values of each metric."""
-        return History(read_metrics(RunDirectory(self.model_dir).metrics).curves)
+        return History(read_metrics(RunDirectory(self.model_dir).metrics)[0])
 
     def model(self, checkpoint: str | int = _LAST) -> tf_keras.Model | keras.Model:
         """Builds the model and restores trained weights. Imports TensorFlow.

@@ -35,21 +35,21 @@ def _write(path: Path, count: int) -> dict[int, float]:
 
 def test_short_curve_is_whole(tmp_path: Path) -> None:
     loss = _write(tmp_path / "metrics.jsonl", 300)
-    assert read_metrics(tmp_path / "metrics.jsonl", 300).curves[("train", "loss")] == loss
+    assert read_metrics(tmp_path / "metrics.jsonl", 300)[0][("train", "loss")] == loss
 
 
 def test_long_curve_has_the_range_of_each_group(tmp_path: Path) -> None:
     loss = _write(tmp_path / "metrics.jsonl", _RECORDS)
-    metrics = read_metrics(tmp_path / "metrics.jsonl", 500)
-    found, steps = metrics.curves[("train", "loss")], sorted(loss)
+    curves, speed = read_metrics(tmp_path / "metrics.jsonl", 500)
+    found, steps = curves[("train", "loss")], sorted(loss)
     assert len(found) <= 500
     assert list(found) == sorted(found)
     for first in range(0, _RECORDS, 20):
         group = {step: loss[step] for step in steps[first : first + 20]}
         kept = [found[step] for step in group if step in found]
         assert sorted(kept) == [min(group.values()), max(group.values())]
-    assert len(metrics.curves[("train", "steps_per_second")]) <= 500
-    assert metrics.speed == statistics.median(step / 7 for step in steps[1:])
+    assert len(curves[("train", "steps_per_second")]) <= 500
+    assert speed == statistics.median(step / 7 for step in steps[1:])
 
 
 def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> Non
     _write(path, _RECORDS)
     with path.open("a") as file:
         file.write(json.dumps({"split": "train", "step": 10**6, "loss": None}) + "\n")
-    assert math.isnan(read_metrics(path, 500).curves[("train", "loss")][10**6])
+    assert math.isnan(read_metrics(path, 500)[0][("train", "loss")][10**6])
 
 
 def test_a_long_run_is_read_once_and_thinned_for_pages(

@@ -10,6 +10,7 @@ import os
 import sys
 
 from orbit_runner.utils import signals
+from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.version import __version__
 
 TYPE_CHECKING = False
@@ -99,7 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     from orbit_runner.errors import RunnerError, shorten
     from orbit_runner.utils.log import PlainMessages, log_scope
-    from orbit_runner.utils.streams import print_message, print_result
 
     as_json = "--json" in arguments and not _has_launcher()
     try:
@@ -135,7 +135,6 @@ def _has_launcher() -> bool:
 def _print_error(error: RunnerError, as_json: bool = False) -> int:
     """Prints an error and returns its exit code. JSON goes to standard output, for scripts."""
     from orbit_runner.errors import ExportFailed
-    from orbit_runner.utils.streams import print_message, print_result
 
     if error.exit_code:
         print_message(f"runner: {error}")
@@ -147,8 +146,6 @@ def _print_error(error: RunnerError, as_json: bool = False) -> int:
 
 
 def _print_continuation(error: BaseException) -> None:
-    from orbit_runner.utils.streams import print_message
-
     if text := getattr(error, "continuation", ""):
         print_message(text)
 
@@ -160,7 +157,7 @@ def _dispatch(arguments: list[str]) -> int:
             return _dispatch([rest[0], "--help"])
         if any(not word.startswith("-") for word in arguments[1:]):
             return load_command("help").main(arguments[1:])
-        print(_HELP.format(commands="\n\n".join(map(_format_group, GROUPS))), end="")
+        print_result(_HELP.format(commands="\n\n".join(map(_format_group, GROUPS))))
         return 0
     if first.startswith("-") and first not in OWN_WORDS:
         first = "run"
@@ -220,7 +217,7 @@ def run_command() -> int:
         if not signals.was_interrupted():
             raise
         # Native code turns Ctrl-C during its import into other errors.
-        print("runner: interrupted", file=sys.stderr)
+        print_message("runner: interrupted")
         return 130
 
 

@@ -98,25 +98,12 @@ def read_last_records(path: Path) -> dict[str, Record]:
         return {}
 
 
-@dataclasses.dataclass(frozen=True)
-class RunMetrics:
-    """The metrics of a run.
+def read_metrics(path: Path, most_points: int | None = None) -> tuple[Curves, float | None]:
+    """Returns the values of every metric by step, and the median of the steps in a second.
 
-    Attributes:
-        curves: The values of every metric by step. If a step was repeated, the last value counts.
-        speed: The median of the steps in a second of all training records but the first one, which
-            includes tracing; None if there is none.
-    """
-
-    curves: Curves
-    speed: float | None
-
-
-def read_metrics(path: Path, most_points: int | None = None) -> RunMetrics:
-    """Returns the metrics in a file of records, in one pass.
-
-    A curve with more than about `most_points` has only the lowest and the highest value of each
-    group of records, and those that are not numbers.
+    If a step was repeated, the last value counts. The first speed does not, because it includes
+    tracing. A curve with more than about `most_points` has only the lowest and the highest value of
+    each group of records, and those that are not numbers.
     """
     size = 1 if most_points is None else math.ceil(2 * _count_lines(path) / most_points)
     curves: Curves = {}
@@ -133,10 +120,8 @@ def read_metrics(path: Path, most_points: int | None = None) -> RunMetrics:
             kept = _thin_out(values) if size > 2 else values
             curves.setdefault(key, {}).update((step, value) for value, step in kept)
     finite = [speed for speed in speeds[1:] or speeds if math.isfinite(speed)]
-    return RunMetrics(
-        curves={key: dict(sorted(values.items())) for key, values in curves.items()},
-        speed=statistics.median(finite) if finite else None,
-    )
+    ordered = {key: dict(sorted(values.items())) for key, values in curves.items()}
+    return ordered, statistics.median(finite) if finite else None
 
 
 def _thin_out(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:

@@ -28,7 +28,6 @@ from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.metric_records import (
     SPEED,
     Curves,
-    RunMetrics,
     is_result,
     metric_values,
     read_last_records,
@@ -316,19 +315,10 @@ class RunData:
     name: str  # A short name.
     summary: RunSummary
     settings: Mapping[str, object]
-    metrics: RunMetrics
+    curves: Curves
+    steps_per_second: float | None  # The median.
     history: RunHistory
     ancestry: Ancestry = dataclasses.field(default_factory=dict)
-
-    @property
-    def curves(self) -> Curves:
-        """The values of every metric by step."""
-        return self.metrics.curves
-
-    @property
-    def steps_per_second(self) -> float | None:
-        """The median speed."""
-        return self.metrics.speed
 
     @property
     def seconds(self) -> float | None:
@@ -406,11 +396,13 @@ def read_run(
         most_points: About how many points a curve has at most; None for all.
         has_losses: Whether the history contains the losses.
     """
+    curves, speed = read_metrics(RunDirectory(path).metrics, most_points)
     return RunData(
         name=name,
         summary=read_summary(path),
         settings=read_settings(path),
-        metrics=read_metrics(RunDirectory(path).metrics, most_points),
+        curves=curves,
+        steps_per_second=speed,
         history=read_history(path, has_losses=has_losses),
         ancestry=ancestry(path),
     )

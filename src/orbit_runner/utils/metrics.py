@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 
-class ArraySummary(NamedTuple):
-    """The finite values of an array, and how many are not: one NaN does not hide the others.
+def summarize_array(
+    values: np.ndarray,
+) -> tuple[float | None, float | None, float | None, int, int]:
+    """Returns the smallest, the largest and the mean finite value, and the counts of the others.
 
-    Attributes:
-        low: The smallest finite value; None if there is none.
-        high: The largest one.
-        mean: Their mean.
-        nan: The number of values that are NaN.
-        infinite: The number of infinite values.
+    The counts are those of NaN and of infinite values. Without a finite value, the others are None.
     """
-
-    low: float | None = None
-    high: float | None = None
-    mean: float | None = None
-    nan: int = 0
-    infinite: int = 0
-
-
-def summarize_array(values: np.ndarray) -> ArraySummary:
-    """Returns the summary of an array of numbers."""
     values = np.asarray(values, np.float64)
     finite = values[np.isfinite(values)]
     nan = int(np.isnan(values).sum())
-    counts = (nan, values.size - finite.size - nan)
+    infinite = values.size - finite.size - nan
     if not finite.size:
-        return ArraySummary(None, None, None, *counts)
-    return ArraySummary(*map(float, (finite.min(), finite.max(), finite.mean())), *counts)
+        return None, None, None, nan, infinite
+    return float(finite.min()), float(finite.max()), float(finite.mean()), nan, infinite
 
 
 def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

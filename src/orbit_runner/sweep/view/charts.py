@@ -119,7 +119,7 @@ def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
     if best is None:
         return []
     files = [RunDirectory(directory / run.directory).metrics for run in best.runs]
-    curves = [read_metrics(file).curves for file in files]
+    curves = [read_metrics(file)[0] for file in files]
     shown = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
     shown |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
     charts: dict[str, list[Series]] = {}
@@ -161,7 +161,7 @@ def _objective(path: Path, metric: str) -> Points:
 # The page is written each time a trial ends, and most records have not changed since.
 @functools.lru_cache(maxsize=4096)
 def _read_objective(path: Path, metric: str, changed: int, size: int) -> Points:
-    curves: Curves = read_metrics(path).curves
+    curves: Curves = read_metrics(path)[0]
     return curves.get(("validation", metric)) or curves.get(("train", metric)) or {}
 
 

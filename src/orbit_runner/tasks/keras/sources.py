@@ -372,11 +372,9 @@ def labels_of(arrays: Sequence[np.ndarray], ignored: Sequence[int] = ()) -> Labe
     if ignored:
         arrays = [array[~np.isin(array, ignored)] for array in arrays]
     counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
-    found = [summarize_array(array) for array in arrays] if counted else []
-    lows = [summary.low for summary in found if summary.low is not None]
-    highs = [summary.high for summary in found if summary.high is not None]
-    shape = tuple(first.shape[1:])
-    return Labels(shape, first.dtype.name, min(lows, default=None), max(highs, default=None))
+    values = np.concatenate([array.ravel() for array in arrays]) if counted else np.empty(0)
+    low, high, *_ = summarize_array(values)
+    return Labels(tuple(first.shape[1:]), first.dtype.name, low, high)
 
 
 def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
