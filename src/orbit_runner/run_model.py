@@ -44,7 +44,7 @@ from orbit_runner.jobs.train_job import (
     run_job,
 )
 from orbit_runner.reporting.progress.lines import make_progress
-from orbit_runner.run_directory.metric_records import read_curves
+from orbit_runner.run_directory.metric_records import read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.saved_run import History, RunBase, directory_of
@@ -181,7 +181,6 @@ def run(
         resume: `same`: resume only if the data and all settings that affect the weights are the
             same. `override`: always resume.
         progress: How progress is shown on standard error: `auto`, `bar`, `plain` or `none`.
-            In a notebook, `auto` and `bar` are one output of the cell, which changes in place.
 
     Returns:
         The model, its metrics and the fingerprint of its weights.
@@ -416,7 +415,7 @@ def _run(
         model=model,
         metrics=results.metrics,
         best=results.best,
-        history=History(read_curves(RunDirectory(directory).metrics)),
+        history=History(read_metrics(RunDirectory(directory).metrics)[0]),
         step=results.step,
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),

@@ -33,7 +33,7 @@ from orbit_runner.reporting.numbers import format_number, number_or_dash
 from orbit_runner.reporting.report import metric_charts
 from orbit_runner.reporting.report_writer import write_report
 from orbit_runner.reporting.svg import draw_charts
-from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result, read_curves
+from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result, read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import (
     NON_METRICS,
@@ -289,7 +289,7 @@ class SavedRun(RunBase):
     @functools.cached_property
     def history(self) -> History:  # type: ignore[override]
         """The values of each metric."""
-        return History(read_curves(RunDirectory(self.model_dir).metrics))
+        return History(read_metrics(RunDirectory(self.model_dir).metrics)[0])
 
     def model(self, checkpoint: str | int = _LAST) -> tf_keras.Model | keras.Model:
         """Builds the model and restores trained weights. Imports TensorFlow.

@@ -76,6 +76,16 @@ def test_runs_of_a_directory_are_compared(runs: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[0].split() == ["a", "b"]
 
 
+def test_trials_are_labeled_by_the_settings_that_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, rate in enumerate(("0.01", "0.1")):
+        write_run(tmp_path / f"000{number}", flags=[("task.model.dropout_rate", rate)])
+    assert main(["compare", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", shown, re.M), shown
+
+
 def test_json_has_everything(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "runs", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

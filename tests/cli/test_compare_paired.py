@@ -47,7 +47,9 @@ def test_text_says_whether_a_difference_is_chance(
     arguments = ["trials/0001", "trials/0002", "--metric=accuracy"]
     assert main(["compare", "--paired", *arguments]) == 0
     text = capsys.readouterr().out
-    assert text.splitlines()[:3] == ["A  0001", "B  0002", "   5 seeds: 17, 18, 19, 20, 21"]
+    assert text.splitlines()[:3] == [
+        "A  0001 dropout_rate=0.1", "B  0002 dropout_rate=0.2", "   5 seeds: 17, 18, 19, 20, 21",
+    ]  # fmt: skip
     assert "  task.model.dropout_rate  0.1  0.2\n" in text
     assert "  A      0.920 ± 0.016 [0.9, 0.94]\n" in text
     assert "  accuracy  B       +0.012 [+0.0102, +0.0138]  < 0.001\n" in text
@@ -81,7 +83,9 @@ def test_best_evaluation_can_be_selected(trials: Path, capsys: pytest.CaptureFix
     arguments = ["trials/0001", "trials/0002", "--metric=best.accuracy", "--json"]
     assert main(["compare", "--paired", *arguments]) == 0
     (found,) = json.loads(capsys.readouterr().out)["paired"]
-    assert (found["a"], found["b"], len(found["seeds"])) == ("0001", "0002", 5)
+    assert (found["a"], found["b"], len(found["seeds"])) == (
+        "0001 dropout_rate=0.1", "0002 dropout_rate=0.2", 5,
+    )  # fmt: skip
     (metric,) = found["metrics"].values()
     low, high = metric["difference"]["interval"]
     assert metric["difference"]["mean"] == pytest.approx(0.05)
@@ -94,8 +98,8 @@ def test_only_common_seeds_are_compared(trials: Path, capsys: pytest.CaptureFixt
     assert main(["compare", "--paired", "trials/0001", "trials/0003"]) == 0
     text = capsys.readouterr().out
     assert "   2 seeds: 20, 21\n" in text
-    assert "note: not compared: seeds 17, 18, 19, which only 0001 has\n" in text
-    assert "note: not compared: seed 22, which only 0003 has\n" in text
+    assert "note: not compared: seeds 17, 18, 19, which only 0001 dropout_rate=0.1 has\n" in text
+    assert "note: not compared: seed 22, which only 0003 dropout_rate=0.3 has\n" in text
 
 
 def test_several_directories_are_compared_with_the_first(
@@ -105,8 +109,9 @@ def test_several_directories_are_compared_with_the_first(
     assert main(["compare", "--paired", "trials/0001", "trials/0002", "trials/0003"]) == 0
     text = capsys.readouterr().out
     assert [line for line in text.splitlines() if line.startswith(("A  ", "B  "))] == [
-        "A  0001", "B  0002", "A  0001", "B  0003",
-    ]  # fmt: skip
+        f"{letter}  000{number} dropout_rate=0.{number}"
+        for letter, number in (("A", 1), ("B", 2), ("A", 1), ("B", 3))
+    ]
     assert "  accuracy       equal   0                      -\n" in text
     assert "  B - A  no difference for any seed\n" in text
 

@@ -6,12 +6,14 @@ import json
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
+from orbit_runner.reporting.inspection import _measured_rows
 from tests.support.problems import fails
 
 QUIET = "--quiet"
@@ -135,3 +137,24 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     assert re.search(r"^  gradients +207\.04 KiB  each replica", text, re.M)
     assert re.search(r"^  ring all-reduce +190 µs  2\(n-1\)", text, re.M)
     assert "<h2>Rehearsal: 2 workers × 1 GPU</h2>" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "evaluations", "name"),
+    [
+        (1.5, 3, "the whole run, estimated"),
+        (None, 0, "the whole run, estimated"),
+        (None, 3, "the run without evaluations, estimated"),  # of a stream
+    ],
+)
+def test_estimate_says_whether_it_contains_the_evaluations(
+    seconds: float | None, evaluations: int, name: str
+) -> None:
+    measured = SimpleNamespace(
+        build_seconds=1.0, trace_seconds=1.0, steps=9, steps_per_second=2.0,
+        evaluation_seconds=seconds, run_seconds=60.0,
+    )  # fmt: skip
+    inspection: Any = SimpleNamespace(
+        measured=measured, schedule=SimpleNamespace(evaluations=evaluations)
+    )
+    assert _measured_rows(inspection)[-1] == (name, "1:00")

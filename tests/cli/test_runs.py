@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -240,3 +241,27 @@ def test_run_directory_without_permission_is_left_out(
     monkeypatch.setattr("os.scandir", refuse)
     assert main(["runs"]) == 0
     assert _names(capsys) == ["runs/d", "runs/c", "runs/a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        ("markdown", ["| run | best\\_step |", "| --- | --- |", "| a\\_b | - |"]),
+        ("latex", [r"\begin{tabular}{ll}", r"run & best\_step \\", r"\hline", r"a\_b & - \\",
+                   r"\end{tabular}"]),
+    ],
+)  # fmt: skip
+def test_table_for_a_document(
+    kind: str,
+    lines: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "runs/a_b")
+    assert main(["runs", "runs/a_b", "--columns=run,best_step", f"--table={kind}"]) == 0
+    assert capsys.readouterr().out.replace("runs/", "").splitlines() == lines
+    assert main(["compare", "runs", f"--table={kind}"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.endswith(("|", r"\\"))]
+    assert len({len(re.findall(r" [&|] ", line)) for line in rows if "---" not in line}) == 1

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+import orbit_runner
+from orbit_runner.cli.main import main
+from orbit_runner.reporting.document import Chart, Section, Series, Table
+from orbit_runner.reporting.html import page
+from orbit_runner.reporting.progress import live
+from orbit_runner.reporting.progress.lines import make_progress
+from orbit_runner.reporting.results import result_lines
+from orbit_runner.reporting.svg import draw_charts
+from orbit_runner.utils.streams import print_result
+from tests.reporting.test_reporting import _results
 from tests.support.run_directories import write_run
 
 RUNNER = f"{sys.executable} -m orbit_runner"
@@ -108,3 +119,89 @@ def test_run_is_recorded_as_done_even_if_output_streams_fail(
     assert attempt["outcome"] == "done"
     if redirection in ("", "2>&-"):
         assert f"sha256 {attempt['weights']}" in done.stdout.decode("ascii")
+
+
+# Colors, the title of the window, the start of the line, another direction, and an 8-bit command.
+HOSTILE = "\x1b[31mred\x1b]0;title\a\r\u202eover\x9b2J"
+CONTROL = re.compile(r"[^ -~\n\t\u00a0-\u2027\u202f-\uffff]")
+
+
+def _write_hostile_files() -> None:
+    settings = [(name, json.dumps(HOSTILE)) for name in ("description", "task.train_data.data_dir")]
+    write_run(Path(f"runs/{HOSTILE}"), flags=settings, metrics={HOSTILE: 0.5}, outcome=HOSTILE)
+    write_run(Path("runs/b"))
+    Path("a.yaml").write_text(yaml.safe_dump({HOSTILE: 1}), encoding="utf-8")
+    rows = [f"{n},{json.dumps(HOSTILE)}{n % 3},{n % 2}" for n in range(60)]
+    table = "\n".join([f"a,{json.dumps(HOSTILE, ensure_ascii=False)},label", *rows])
+    Path("rows.csv").write_text(table, encoding="utf-8", newline="")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [HOSTILE],
+        ["validate", "a.yaml"],
+        ["validate", f"{HOSTILE}.yaml"],
+        ["show", "--experiment=digits", f"--task.{HOSTILE}=1"],
+        *(
+            ["show", f"--experiment=runs/{HOSTILE}", *flags]
+            for flags in (["--json"], ["--origins"])
+        ),
+        ["show", f"--experiment=runs/{HOSTILE}", "--diff=digits"],
+        ["runs"],
+        *(["runs", "--columns=run,reason,description", flag] for flag in ("--csv", "--json")),
+        ["compare", "runs"],
+        ["report", f"runs/{HOSTILE}"],
+        ["verify", f"runs/{HOSTILE}"],
+        ["init", "new", "--from=rows.csv", "--label=none"],
+    ],
+)
+def test_names_that_others_chose_do_not_control_the_terminal(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write_hostile_files()
+    main(arguments)
+    printed = "".join(capfd.readouterr())
+    assert "red" in printed
+    assert not CONTROL.search(printed), printed
+
+
+@pytest.mark.parametrize("kind", ["plain", "bar", "none"])
+def test_progress_and_results_do_not_control_the_terminal(
+    kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    progress = make_progress(kind, interval=0.0, title=HOSTILE, place=HOSTILE)
+    with progress.shown_scope():
+        progress.phase(HOSTILE)
+        progress.detail(HOSTILE)
+        progress.note(f"warning: {HOSTILE}")
+    lines = live.lines(live.View(progress, HOSTILE, HOSTILE, HOSTILE, detail=HOSTILE), 200, 0.0)
+    results = _results(experiment=HOSTILE, metrics={HOSTILE: 0.5}, model_dir=HOSTILE)
+    print_result("\n".join(result_lines(results)))
+    printed = "".join([*capfd.readouterr(), *(line.plain for line in lines)])
+    assert printed.count("red") >= 5
+    assert not CONTROL.search(printed), printed
+
+
+def test_pages_and_pictures_show_control_characters() -> None:
+    chart = Chart(HOSTILE, [Series(HOSTILE, {1: 1.0}), Series("b", {1: 2.0})], x_label=HOSTILE)
+    sections = [Section(HOSTILE, [Table([[HOSTILE, HOSTILE]], [HOSTILE, HOSTILE]), chart])]
+    for text in (page(HOSTILE, sections), draw_charts([chart])):
+        assert "red" in text
+        assert not CONTROL.search(text)
+
+
+def test_all_that_is_printed_passes_the_functions_that_show_control_characters() -> None:
+    source = Path(orbit_runner.__file__).parent
+    call = re.compile(r"(?:(?<![\w.])print|std(?:out|err)\.write)\(.*")
+    printing = {
+        file.relative_to(source).as_posix(): lines
+        for file in source.rglob("*.py")
+        if "templates" not in file.parts and (lines := call.findall(file.read_text("utf-8")))
+    }
+    # The second one prints lines for another process.
+    assert {*printing} == {"utils/streams.py", "jobs/why_process.py"}

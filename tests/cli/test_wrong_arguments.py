@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_runner.cli.main import main
 from tests.support.problems import fails
 
 FILES = {
@@ -188,3 +189,17 @@ def test_wrong_words_are_one_error_and_nothing_is_written(
 
     assert len(str(error)) < 4000
     assert {file.name for file in folder.iterdir()} <= before
+
+
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("--profile_steps=5", "--trainer.profile_steps?"),
+        ("--enable_xla=true", "--runtime.enable_xla?"),
+    ],
+)
+def test_flag_that_is_a_setting_is_named_with_its_section(
+    flag: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--experiment=digits", flag]) == 2
+    assert f"did you mean {hint}" in capsys.readouterr().err

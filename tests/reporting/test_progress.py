@@ -6,15 +6,14 @@ import logging
 import math
 import os
 import pty
-import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orbit_runner.errors import Interrupted
 from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.reporting.progress import history
 from orbit_runner.reporting.progress import lines as lines_module
@@ -68,6 +67,21 @@ def test_history_keeps_the_loss_of_the_latest_records(
         found.on_loop_end(run, {"training_loss": float(run.step), "steps_per_second": 2.0})
     assert list(found.losses) == [float(step) for step in range(94_000, 100_000, 100)]
     assert found.examples_per_second == 256.0
+
+
+def test_a_long_wait_names_the_phase_and_the_step(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress: Any = PlainProgress(interval=0.0)
+    progress.on_train_begin(make_run(step=40))
+    for text in ("training", "saving"):
+        progress.phase(text, minor=True)
+        progress._since = progress._last_line = time.monotonic() - 20
+        waits = iter([False, True])
+        progress._done = SimpleNamespace(wait=lambda _, waits=waits: next(waits))
+        progress._tick()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[1:] == ["… still training after step 40 (20 s)", "… still saving (20 s)"]
 
 
 def _show(progress: Any, run: SimpleNamespace) -> None:
@@ -182,90 +196,6 @@ def test_output_that_is_no_terminal_gets_lines(kind: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert type(make_progress(kind)) is PlainProgress
-
-
-class _Handle:
-    def __init__(self, panel: dict[str, str]) -> None:
-        self.panels = [panel]
-
-    def update(self, panel: dict[str, str], *, raw: bool) -> None:
-        assert raw
-        self.panels.append(panel)
-
-    @property
-    def last(self) -> str:
-        return self.panels[-1]["text/plain"]
-
-
-@pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> list[_Handle]:
-    """The outputs of a cell in a notebook, of which this process has only the modules."""
-    handles: list[_Handle] = []
-
-    def display(panel: dict[str, str], *, raw: bool, display_id: bool) -> _Handle:
-        assert (raw, display_id) == (True, True)
-        handles.append(_Handle(panel))
-        return handles[-1]
-
-    shell = SimpleNamespace(kernel=object())
-    ipython = SimpleNamespace(
-        get_ipython=lambda: shell, display=SimpleNamespace(display=display), shell=shell
-    )
-    monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]
-    return handles
-
-
-def test_notebook_has_one_output_that_changes_a_few_times_a_second(
-    notebook: list[_Handle],
-    make_run: MakeRun,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "tensorflow")
-    progress, run = make_progress("auto", title="digits", place="runs/<a>"), make_run()
-    with progress.shown_scope():
-        progress.on_train_begin(run)
-        for run.step in range(50, 64_000, 50):
-            progress.on_loop_end(run, {"training_loss": 0.5, "steps_per_second": 2.0})
-            progress.on_evaluate(run, {"accuracy": 0.75, "validation_loss": 0.25})
-        note("warning: the disk is <almost> full")
-        logging.getLogger("tensorflow").info("a message of TensorFlow")
-        assert "left" in notebook[0].last
-    assert logging.getLogger("tensorflow").filters == []
-
-    (handle,) = notebook
-    assert len(handle.panels) < 50  # Of 1,279 evaluations.
-    for text in (
-        "runs/&lt;a&gt;",
-        "accuracy 0.7500",
-        "step 63,950/64,000",
-        "the disk is &lt;almost&gt;",
-    ):
-        assert text in handle.panels[-1]["text/html"]
-    assert handle.last.splitlines()[1].startswith("done  ━")
-    assert " left" not in handle.last  # The run has ended.
-    assert capsys.readouterr() == ("", "")
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("error", [Interrupted(signal.SIGINT, "saved"), KeyboardInterrupt()])
-def test_notebook_shows_that_a_run_was_interrupted(
-    error: BaseException, notebook: list[_Handle]
-) -> None:
-    progress = make_progress("auto")
-    with contextlib.suppress(Interrupted, KeyboardInterrupt), progress.shown_scope():
-        phase("saving at step 5")
-        raise error
-    assert "interrupted" in notebook[0].last
-
-
-def test_other_kinds_of_progress_are_the_same_in_a_notebook(
-    notebook: list[_Handle], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert isinstance(make_progress("plain"), PlainProgress)
-    assert isinstance(make_progress("none"), QuietProgress)
-    monkeypatch.setattr(sys.modules["IPython"].get_ipython(), "kernel", None)  # `ipython`
-    assert isinstance(make_progress("auto"), PlainProgress)
 
 
 def test_program_without_a_console_has_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,14 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from orbit_runner.reporting import svg
-from orbit_runner.reporting.document import Chart, Series
+from orbit_runner.reporting.document import Chart, Section, Series
+from orbit_runner.reporting.html import page
+from tests.support.pages import Page
 
 
 def line_chart(title: str, series: Sequence[Series]) -> str:
@@ -52,10 +55,37 @@ def test_value_that_is_not_finite_interrupts_the_line_and_is_marked() -> None:
     assert "a, step 3: not a finite number" in html
 
 
-def test_single_point_and_constant_curve_are_drawn() -> None:
-    for points in ({7: 3.0}, {7: 3.0, 8: 3.0}, {7: 0.0}):
-        (line,) = _lines(line_chart("accuracy", [Series("a", points)]))
-        assert len(_positions(line)) == len(points)
+_NAN, _INF = math.nan, math.inf
+_EXTREMES = (
+    [3.0], [0.0], [-2.5, -2.5, -2.5], [1.0, 1.0 + 1e-9], [_NAN, 1.0, _NAN, 2.0],
+    [_INF, 1.0, -_INF, 2.0], [_NAN, _NAN], [1e-12, 3e-12], [1e-12, 1.0, 1e12], [-1e12, -1e-12, 5.0],
+    [1e-38, 3.4e38], [-1.7e308, 1.7e308], [5e-324, 1.0], [0.0, 5e-324], [-5.0, 5.0] * 100,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("title", ["accuracy", "loss"])
+@pytest.mark.parametrize("values", _EXTREMES)
+def test_all_that_a_chart_draws_is_inside_of_its_axes(
+    tmp_path: Path, title: str, values: list[float]
+) -> None:
+    points = dict(enumerate(values))
+    band = {step: (value, value + abs(value)) for step, value in points.items()}
+    dots = [
+        Series("d" * 200, {step + aside: value}, band={step + aside: ends}, quiet=True, best=step)
+        for (step, value), ends in zip(points.items(), band.values(), strict=True)
+        for aside in (-0.25, 0.25)
+    ]
+    powers = Series("a", {10.0 ** (9 * step % 99): 1.0 for step in points})
+    charts = [
+        Chart(title, [Series("a" * 200, points, best=0)], marks={0: "m", 999: "m"}),
+        Chart(title, [Series("a", points, band=band), Series("b", points, quiet=True)]),
+        Chart(title, dots, places=[f"{step} of a long name" * 9 for step in points]),
+        Chart(title, [powers], is_x_log=True),
+    ]
+    (tmp_path / "page.html").write_text(page("t", [Section("", charts)]), encoding="utf-8")
+    drawn = Page(tmp_path / "page.html")  # It asserts that nothing is outside.
+    if any(abs(value) < 1e100 for value in values):
+        assert len(drawn.charts) == 4
 
 
 def test_loss_over_a_wide_range_has_a_logarithmic_axis() -> None:

@@ -12,8 +12,8 @@ from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import read_setting, read_settings
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import (
-    read_curves,
     read_divergence,
+    read_metrics,
     read_recoveries,
 )
 from orbit_runner.run_directory.run_summary import read_summary
@@ -43,7 +43,7 @@ BRANCH: dict[str, Any] = {
 def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(LINES) + "\n")
-    assert read_curves(path)[("train", "loss")][5] == 0.5
+    assert read_metrics(path)[0][("train", "loss")][5] == 0.5
     assert read_divergence(path) is None
     assert read_recoveries(path) == [(1, 0)]
     assert {record["step"] for record in read_lines(path)} == {3, 4, 5}

@@ -2,17 +2,22 @@
 
 import json
 import math
+import statistics
 from pathlib import Path
 
 import pytest
 
+from orbit_runner.compare.runs import compare
 from orbit_runner.run_directory.metric_records import (
     Divergence,
-    read_curves,
     read_divergence,
+    read_metrics,
     read_recoveries,
     recoveries_of,
 )
+from orbit_runner.utils import files
+from orbit_runner.utils.files import parse_record, parse_records
+from tests.support.run_directories import write_run
 
 _RECORDS = 5000
 
@@ -30,12 +35,12 @@ def _write(path: Path, count: int) -> dict[int, float]:
 
 def test_short_curve_is_whole(tmp_path: Path) -> None:
     loss = _write(tmp_path / "metrics.jsonl", 300)
-    assert read_curves(tmp_path / "metrics.jsonl", 300)[("train", "loss")] == loss
+    assert read_metrics(tmp_path / "metrics.jsonl", 300)[0][("train", "loss")] == loss
 
 
 def test_long_curve_has_the_range_of_each_group(tmp_path: Path) -> None:
     loss = _write(tmp_path / "metrics.jsonl", _RECORDS)
-    curves = read_curves(tmp_path / "metrics.jsonl", 500)
+    curves, speed = read_metrics(tmp_path / "metrics.jsonl", 500)
     found, steps = curves[("train", "loss")], sorted(loss)
     assert len(found) <= 500
     assert list(found) == sorted(found)
@@ -43,7 +48,8 @@ def test_long_curve_has_the_range_of_each_group(tmp_path: Path) -> None:
         group = {step: loss[step] for step in steps[first : first + 20]}
         kept = [found[step] for step in group if step in found]
         assert sorted(kept) == [min(group.values()), max(group.values())]
-    assert len(curves[("train", "steps_per_second")]) == _RECORDS  # The report shows its median.
+    assert len(curves[("train", "steps_per_second")]) <= 500
+    assert speed == statistics.median(step / 7 for step in steps[1:])
 
 
 def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> None:
@@ -51,7 +57,29 @@ def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> Non
     _write(path, _RECORDS)
     with path.open("a") as file:
         file.write(json.dumps({"split": "train", "step": 10**6, "loss": None}) + "\n")
-    assert math.isnan(read_curves(path, 500)[("train", "loss")][10**6])
+    assert math.isnan(read_metrics(path, 500)[0][("train", "loss")][10**6])
+
+
+def test_a_long_run_is_read_once_and_thinned_for_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [write_run(tmp_path / name) for name in "ab"]
+    for path in paths:
+        _write(path / "metrics.jsonl", _RECORDS)
+        with (path / "metrics.jsonl").open("a") as file:
+            file.write('{"split": "validation", "step": 250000, "loss": 1.0}\n')
+    parsed: list[object] = []
+    as_record = files._as_record
+    monkeypatch.setattr(files, "_as_record", lambda value: parsed.append(value) or as_record(value))
+    runs = compare(paths, 500).runs
+    assert len(parsed) <= 2 * (_RECORDS + 500)  # The summary reads the end of the file.
+    assert all(len(points) <= 500 for run in runs for points in run.curves.values())
+
+
+@pytest.mark.parametrize("odd", [b"", b"\xff", b"1, 2", b'{"step": 3', b'{"step": 1},{"step": 2}'])
+def test_lines_that_are_parsed_together_have_the_records_of_single_lines(odd: bytes) -> None:
+    lines = [b'{"step": 1}\n', odd, b'{"step": 4}', b"[]", b'{"step": true}']
+    assert [*parse_records(lines)] == [(line, parse_record(line)) for line in lines]
 
 
 @pytest.mark.parametrize(

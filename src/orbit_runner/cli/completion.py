@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.main import COMMANDS, load_command
+from orbit_runner.utils.streams import print_result
 
 # Bash starts the command with the line in COMP_LINE. Without candidates, shells complete files.
 _BASH = "complete -o default -C 'runner --completion --line 2>/dev/null' runner"
@@ -29,7 +30,7 @@ def main(flags: argparse.Namespace) -> int:
     """Prints a script, or the words that complete the line in COMP_LINE. Returns 0."""
     line = os.environ.get("COMP_LINE", "")
     cursor = int(os.environ.get("COMP_POINT", len(line)))
-    print(SCRIPTS[flags.shell] if flags.shell else "\n".join(candidates(line[:cursor])))
+    print_result(SCRIPTS[flags.shell] if flags.shell else "\n".join(candidates(line[:cursor])))
     return 0
 
 

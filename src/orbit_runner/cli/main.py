@@ -10,6 +10,7 @@ import os
 import sys
 
 from orbit_runner.utils import signals
+from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.version import __version__
 
 TYPE_CHECKING = False
@@ -113,10 +114,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_error(RunnerError(message, code="bad-path"), as_json)
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
-        print(f"runner: interrupted{detail}", file=sys.stderr)
+        print_message(f"runner: interrupted{detail}")
         if as_json:
             interrupted = RunnerError(f"interrupted{detail}", code="interrupted")
-            print(json.dumps({"errors": interrupted.as_dicts()}))
+            print_result(json.dumps({"errors": interrupted.as_dicts()}))
         _print_continuation(error)
         return getattr(error, "exit_code", 130)
 
@@ -136,17 +137,17 @@ def _print_error(error: RunnerError, as_json: bool = False) -> int:
     from orbit_runner.errors import ExportFailed
 
     if error.exit_code:
-        print(f"runner: {error}", file=sys.stderr)
+        print_message(f"runner: {error}")
         # The results of a run contain why its export failed, and have been printed.
         if as_json and not isinstance(error, ExportFailed):
-            print(json.dumps({"errors": error.as_dicts()}))
+            print_result(json.dumps({"errors": error.as_dicts()}))
     _print_continuation(error)
     return error.exit_code
 
 
 def _print_continuation(error: BaseException) -> None:
     if text := getattr(error, "continuation", ""):
-        print(text, file=sys.stderr)
+        print_message(text)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -156,7 +157,7 @@ def _dispatch(arguments: list[str]) -> int:
             return _dispatch([rest[0], "--help"])
         if any(not word.startswith("-") for word in arguments[1:]):
             return load_command("help").main(arguments[1:])
-        print(_HELP.format(commands="\n\n".join(map(_format_group, GROUPS))), end="")
+        print_result(_HELP.format(commands="\n\n".join(map(_format_group, GROUPS))))
         return 0
     if first.startswith("-") and first not in OWN_WORDS:
         first = "run"
@@ -216,7 +217,7 @@ def run_command() -> int:
         if not signals.was_interrupted():
             raise
         # Native code turns Ctrl-C during its import into other errors.
-        print("runner: interrupted", file=sys.stderr)
+        print_message("runner: interrupted")
         return 130
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from orbit_runner.cli.flags.values import CHECKPOINT, OverrideAction
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.streams import print_message
 
 # The settings that can be changed. The others concern training.
 _SETTINGS = (
@@ -79,12 +79,13 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     imports = tuple(flags.imports or ())
     written = resolve(Request(experiment=str(config), imports=imports))
     trainer = written.config.trainer
-    choice = choose_checkpoint(run, flags.checkpoint, trainer.best_checkpoint_export_subdir, _note)
+    best = trainer.best_checkpoint_export_subdir
+    choice = choose_checkpoint(run, flags.checkpoint, best, print_message)
     averages = written.config.averages_weights
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):
-        _note(f"note: {choice.place.name} was made with a different config than {config}")
+        print_message(f"note: {choice.place.name} was made with a different config than {config}")
     resolved = change_config(run, flags) if flags.overrides else written
     return SelectedModel(run=run, resolved=resolved, choice=choice, weights=weights)
 
@@ -103,7 +104,3 @@ def change_config(
             flags=(*more, *flags.overrides),
         )
     )
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr)

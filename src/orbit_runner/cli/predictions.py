@@ -15,7 +15,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import Prediction, Predictor
 from orbit_runner.utils.files import to_jsonable, write_output
 from orbit_runner.utils.log import Progress
-from orbit_runner.utils.streams import check_stdout, use_utf8
+from orbit_runner.utils.streams import check_stdout, print_message, print_result
 
 ERROR = "error"
 _ERROR_COLUMN, _WARNING_COLUMN = "prediction_error", "prediction_warning"
@@ -39,8 +39,6 @@ def print_predictions(
     """
     if sys.stdin.isatty() and "-" in arguments:
         batch_size = 1
-    if as_json:
-        use_utf8()
     progress = Progress("predicting")
     # Predictions on the same terminal already show the progress.
     is_shown = not sys.stdout.isatty()
@@ -64,8 +62,8 @@ def print_predictions(
                 )
             answered += answers
         else:
-            for answer in answers:
-                print(_format_prediction(answer, as_json))
+            lines = (_format_prediction(answer, as_json) for answer in answers)
+            print_result("\n".join(lines), is_data=as_json)
             check_stdout()
         count += len(batch)
         if is_shown:
@@ -77,9 +75,9 @@ def print_predictions(
     if to is not None:
         write_output(to, _table_of(answered))
     if warned:
-        print(f"{warned} of {count} items have a warning; first: {first_warning}", file=sys.stderr)
+        print_message(f"{warned} of {count} items have a warning; first: {first_warning}")
     if failed:
-        print(f"{failed} of {count} items have no prediction", file=sys.stderr)
+        print_message(f"{failed} of {count} items have no prediction")
     return failed
 
 

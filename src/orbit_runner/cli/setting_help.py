@@ -19,7 +19,7 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat_settings, inline_yaml
 from orbit_runner.errors import RunnerError, nearest_name_hint
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_result
 from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _NAME_WIDTH = 9
@@ -37,9 +37,8 @@ def main(flags: argparse.Namespace) -> int:
     # A resolved config has the classes of its own task; otherwise all tasks are described.
     known = describe_settings(resolved.config if resolved is not None else ExperimentConfig())
     settings = [setting for name in flags.setting for setting in _find_settings(name, known)]
-    use_utf8()
     texts = ("\n".join(_setting_lines(setting, known, resolved)) for setting in settings)
-    print("\n\n".join(texts))
+    print_result("\n\n".join(texts))
     return 0
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.reporting.run_record import describe_devices, describe_software
+from orbit_runner.utils.streams import print_message, print_result
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -17,10 +17,10 @@ def main(flags: argparse.Namespace) -> int:
     environment = {**describe_software(), **_describe_code()}
     if not flags.json:
         _print(environment)  # At once, because TensorFlow takes seconds.
-    print("importing tensorflow, to list devices", file=sys.stderr)
+    print_message("importing tensorflow, to list devices")
     devices = _describe_devices()
     if flags.json:
-        print(json.dumps({**environment, **devices}, indent=2))
+        print_result(json.dumps({**environment, **devices}, indent=2))
     else:
         _print(devices)
     return 0
@@ -33,7 +33,7 @@ def _add_flags(parser: Parser) -> None:
 def _print(environment: Mapping[str, object]) -> None:
     for name, value in environment.items():
         text = ", ".join(value) or "none" if isinstance(value, list) else value
-        print(f"{name:<20} {text}", flush=True)
+        print_result(f"{name:<20} {text}")
 
 
 def _describe_code() -> dict[str, object]:

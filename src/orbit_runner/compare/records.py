@@ -310,7 +310,7 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
             "specify a run directory; `runner runs` lists them",
             code="not-a-run",
         )
-    run = read_run(path, name)
+    run = read_run(path, name, has_losses=True)
     resolved, problem = _resolve(directory, imports)
     return RecordedRun(
         run=run,

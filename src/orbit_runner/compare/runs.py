@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.run_directory.branch import last_common_step
 from orbit_runner.run_directory.history import common_steps, steps_with_other_weights
 from orbit_runner.run_directory.metric_records import (
@@ -24,10 +24,11 @@ from orbit_runner.run_directory.metric_records import (
     better_values,
     metric_title,
 )
-from orbit_runner.run_directory.run_summary import NON_METRICS, RunData, read_run
+from orbit_runner.run_directory.run_summary import MOST_POINTS, NON_METRICS, RunData, read_run
 
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
+_MOST_IN_LABEL = 3
 # Settings that say on what a run is evaluated.
 _EVALUATED = (
     "task.name",
@@ -150,10 +151,26 @@ class RunComparison:
         return ["", *(_compare_weights(self.runs[0], other) for other in self.runs[1:])]
 
 
-def compare(paths: Sequence[Path]) -> RunComparison:
-    """Returns the comparison of several run directories."""
-    names = short_names(paths)
-    return RunComparison([read_run(path, name) for path, name in zip(paths, names, strict=True)])
+def compare(paths: Sequence[Path], most_points: int | None = MOST_POINTS) -> RunComparison:
+    """Returns the comparison of several run directories; see `read_run`."""
+    runs = [read_run(path, "", most_points) for path in paths]
+    labels = setting_labels(short_names(paths), [run.settings for run in runs])
+    named = zip(runs, labels, strict=True)
+    return RunComparison([dataclasses.replace(run, name=label) for run, label in named])
+
+
+def setting_labels(
+    names: Sequence[str], settings: Sequence[Mapping[str, object]], ignored: Sequence[str] = ()
+) -> list[str]:
+    """Returns names that are numbers, such as those of trials, with the settings that differ."""
+    differing = differing_values(settings, ignored=(*_IGNORED_SETTINGS, *ignored))
+    if len(differing) > _MOST_IN_LABEL or not all(map(str.isdigit, names)):
+        return [*names]
+    labels = [*names]
+    for path, short in short_setting_names(differing).items():
+        values = map(format_value, differing[path])
+        labels = [f"{label} {short}={value}" for label, value in zip(labels, values, strict=True)]
+    return labels
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

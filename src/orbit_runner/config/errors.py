@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.error_codes import UNSPECIFIC
 from orbit_runner.errors import RunnerError, format_count, shorten
+from orbit_runner.utils.streams import line_text
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -66,7 +67,8 @@ class Problem:
         return {"code": self.code, "path": self.path, "origin": origin, "message": self.message}
 
     def __str__(self) -> str:
-        place = " — ".join(shorten(str(part)) for part in (self.path, self.origin) if part)
+        parts = (line_text(str(part)) for part in (self.path, self.origin) if part)
+        place = " — ".join(map(shorten, parts))
         body = "\n    ".join(shorten(line, _MAX_LINE_LENGTH) for line in self.message.split("\n"))
         return f"  {place}\n    {body}" if place else f"  {body}"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +31,7 @@ from orbit_runner.tf_internals import cluster_of
 from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import phase
 from orbit_runner.utils.signals import Signals, show_cursor, signal_name
+from orbit_runner.utils.streams import print_message, print_result
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -108,12 +108,8 @@ def _is_not_of_coordinator(record: logging.LogRecord) -> bool:
     return record.module != "cluster_coordinator"
 
 
-def _print(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _end_process(reason: str) -> None:
-    _print(f"runner: {_lost_message(reason)}")
+    print_message(f"runner: {_lost_message(reason)}")
     show_cursor()
     os._exit(MemberLost.exit_code)
 
@@ -135,7 +131,7 @@ class Watch:
         silence: float,
         patience: float,
         give_up: Callable[[str], None] = _end_process,
-        tell: Callable[[str], None] = _print,
+        tell: Callable[[str], None] = print_message,
     ) -> None:
         self._workers = [member for member in members if member.role == "worker"]
         self._silence = silence
@@ -271,23 +267,23 @@ def serve_role(cluster: Cluster, run: RunEnd | None = None) -> int:
         raise RunnerError(f"{name}: {problem}", code="server-failed")
     signals = Signals()
     with signals.handler_scope():
-        _print(f"{name}: starting at {address} …")
+        print_message(f"{name}: starting at {address} …")
         server = _start_server(cluster)
-        print(f"{name} serves at {address}", flush=True)
+        print_result(f"{name} serves at {address}")
         code = None
         while code is None and not signals.received:
             time.sleep(_POLL_SECONDS)
             code = run.exit_code() if run is not None else None
         if code is None and run is not None:
             run.tell_chief()
-            _print(f"{name}: waiting for the chief to save and exit")
+            print_message(f"{name}: waiting for the chief to save and exit")
             end = time.monotonic() + _PATIENCE_SECONDS
             while code is None and not signals.should_kill and time.monotonic() < end:
                 time.sleep(_POLL_SECONDS)
                 code = run.exit_code()
         del server
     if code is None and signals.received:
-        _print(f"{name}: {signal_name(signals.received)}: exiting")
+        print_message(f"{name}: {signal_name(signals.received)}: exiting")
         return exit_codes.after_signal(signals.received)
     return code or 0
 

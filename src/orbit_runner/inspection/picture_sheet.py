@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from orbit_runner.utils.metrics import summarize_array
+
 _SMALLEST = 48  # Smaller pictures are enlarged by a whole factor.
 _SMALLEST_SIDE = 24
 _LARGEST_SIDE = 96
@@ -60,8 +62,9 @@ def thumbnails(images: np.ndarray, *, most_bytes: int = 400_000) -> list[bytes]:
 
 def to_rgb(images: np.ndarray) -> np.ndarray:
     """Returns pictures as uint8 with three channels, rescaled to 0 to 255."""
-    values = images.astype(np.float64)
-    low, high = values.min(), values.max()
+    low, high, *_ = summarize_array(images)
+    low, high = low or 0.0, high or 0.0
+    values = np.clip(np.nan_to_num(images.astype(np.float64), nan=low), low, high)
     images = np.round((values - low) / ((high - low) or 1.0) * 255.0).astype(np.uint8)
     return np.repeat(images, 3, axis=-1) if images.shape[-1] == 1 else images[..., :3]
 

@@ -108,7 +108,7 @@ def _use_of(column: Column) -> ColumnUse:
     def use(kind: str, about: str, *, is_group: bool = False) -> ColumnUse:
         return ColumnUse(column.name, kind, about, column, summary, is_group)
 
-    if summary.missing == rows:
+    if summary.missing == rows or (column.kind == NUMBER and summary.low is None):
         return use("", "has no values")
     if summary.distinct == 1 and not summary.missing:
         return use("", "has the same value in all rows")

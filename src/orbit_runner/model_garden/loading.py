@@ -21,6 +21,7 @@ from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.model_garden import catalogue
 from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     from official.modeling import hyperparams
@@ -153,7 +154,7 @@ def registered_experiment(name: str, user_settings: Section) -> tuple[Experiment
     # The dependencies of Model Garden, such as tensorflow-recommenders, must use the same Keras.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if "tensorflow" not in sys.modules:
-        print(f"importing tensorflow for official/{name}", file=sys.stderr)
+        print_message(f"importing tensorflow for official/{name}")
     with paused_collection_scope():
         from orbit_runner.model_garden.experiment import build_like, explicit_settings
 

@@ -69,7 +69,8 @@ class Series:
         name: The name in the legend.
         points: Values by step or another number, in ascending order; NaN where there is none.
         color: The index of the color.
-        band: The lowest and highest value by step, drawn as an area behind the line.
+        band: The lowest and highest value by step, drawn as an area behind the line, or as a
+            vertical line if there is one step.
         quiet: Whether the line is thin and gray, without dots and without a legend. A single point
             is a dot, with the name as its title.
         best: The step of the best value, which a page marks; None to mark none.
@@ -78,7 +79,7 @@ class Series:
     name: str
     points: Mapping[Any, float]
     color: int = 0
-    band: Mapping[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    band: Mapping[Any, tuple[float, float]] = dataclasses.field(default_factory=dict)
     quiet: bool = False
     best: float | None = None
 

@@ -6,7 +6,6 @@ import base64
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from orbit_runner.reporting.document import (
     Best,
@@ -30,6 +29,7 @@ from orbit_runner.reporting.svg import (
     LIGHT_COLORS,
     RIGHT,
     TOP,
+    escape,
     line_chart,
 )
 
@@ -66,14 +66,14 @@ td{overflow-wrap:break-word;max-width:46em}
 tbody tr:last-child>*{border-bottom:0}
 th{font-weight:600;white-space:nowrap}
 tbody th{font-weight:500;position:sticky;left:0;background:var(--page)}
-.long{min-width:9em}
+.long{min-width:9em;max-width:46em;white-space:normal;overflow-wrap:break-word}
 tbody th.group{font-weight:600;background:var(--card);position:static}
 .text tbody th{white-space:normal;overflow-wrap:anywhere;min-width:7em;max-width:16em}
 .text td:last-child{min-width:24em;overflow-wrap:anywhere}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(130px,1fr));gap:10px;margin-top:14px}
 .tiles div{padding:8px 12px;background:var(--card);border:1px solid var(--line);border-radius:8px}
-.tiles span{display:block;font-size:13px}
+.tiles span{display:block;font-size:13px;overflow-wrap:anywhere}
 .tiles b{font-size:1.35rem;font-variant-numeric:tabular-nums}
 details{border:1px solid var(--line);border-radius:8px;padding:6px 12px;margin-top:10px}
 summary{cursor:pointer}
@@ -83,7 +83,7 @@ white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:16px}
 figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--line);
 border-radius:8px;break-inside:avoid}
-figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
+figcaption{font-weight:600;font-size:14px;margin-bottom:4px;overflow-wrap:anywhere}
 :not(svg)>svg{display:block;width:100%;height:auto}
 CHARTS.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
 .plot>svg{height:HEIGHTpx;overflow:visible}
@@ -112,7 +112,8 @@ color:var(--soft)}
 svg .cell{fill:rgb(var(--right))}
 svg .cell.wrong{fill:rgb(var(--wrong))}
 svg .frame{fill:none;stroke:var(--line)}
-.legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;margin-top:4px}
+.legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;margin-top:4px;
+overflow-wrap:anywhere}
 .key::before{content:"";display:inline-block;width:14px;height:3px;margin-right:6px;
 vertical-align:middle;background:var(--c);border-radius:2px}
 .d1::before{background:repeating-linear-gradient(90deg,var(--c) 0 4px,transparent 4px 7px)}

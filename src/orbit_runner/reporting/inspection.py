@@ -161,17 +161,21 @@ def total_table(layers: Sequence[LayerRow], step_flops: float | None) -> Table:
 
 
 def tensor_table(tensors: Sequence[TensorSummary]) -> Table:
-    """Returns the table of the tensors of a batch."""
+    """Returns the table of the tensors of a batch; with values that are not finite, if any are."""
+    counts = {"NaN": [tensor.nan for tensor in tensors]}
+    counts["infinite"] = [tensor.infinite for tensor in tensors]
+    counts = {name: numbers for name, numbers in counts.items() if any(numbers)}
     return Table(
         [
             (
                 *(tensor.name, shape_text(tensor.shape), tensor.dtype),
                 *map(number_or_dash, (tensor.low, tensor.high, tensor.mean)),
+                *(f"{numbers[row]:,}" for numbers in counts.values()),
             )
-            for tensor in tensors
+            for row, tensor in enumerate(tensors)
         ],
-        head=("tensor", "shape", "type", "min", "max", "mean"),
-        right=(-3, -2, -1),
+        head=("tensor", "shape", "type", "min", "max", "mean", *counts),
+        right=range(3, 6 + len(counts)),
         fits=True,
     )
 
@@ -266,5 +270,10 @@ def _measured_rows(inspection: Inspection) -> Pairs:
     if measured.evaluation_seconds is not None:
         rows.append(("an evaluation", f"{measured.evaluation_seconds:.2f} s"))
     if measured.run_seconds is not None:
-        rows.append(("the whole run, estimated", format_duration(measured.run_seconds)))
+        # The number of batches of a stream is unknown, and so is the time of an evaluation.
+        schedule = inspection.schedule
+        lacks = not isinstance(schedule, str) and schedule.evaluations
+        is_whole = measured.evaluation_seconds is not None or not lacks
+        name = "the whole run, estimated" if is_whole else "the run without evaluations, estimated"
+        rows.append((name, format_duration(measured.run_seconds)))
     return rows

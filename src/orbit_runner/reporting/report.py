@@ -6,7 +6,6 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
 from orbit_runner.config.serialize import inline_yaml
@@ -26,6 +25,7 @@ from orbit_runner.reporting.inspection import layer_table, tensor_table, total_t
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data import InputData, ModelData, ReportData, parse_evaluation
 from orbit_runner.reporting.results import worse_than_constant
+from orbit_runner.reporting.svg import escape
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
     SPEED,

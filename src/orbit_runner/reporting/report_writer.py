@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # An update waits for at least this many times as long as the previous one took.
 _PAUSE_FACTOR = 200
 # A chart draws the ranges of 300 groups of points. More of them would need memory during training.
-_MOST_POINTS = 3000
 # Examples of an evaluation take at most this part of the time of the run so far, and of the time
 # since they were collected before.
 _PART = 1 / 200
@@ -46,7 +45,7 @@ def make_report(path: Path, name: str = "") -> str:
         config = read_file(RunDirectory(path).config).decode(errors="replace")
     except OSError:
         config = ""
-    run = read_run(path, name or str(path), _MOST_POINTS)
+    run = read_run(path, name or str(path))
     return report_page(run, config, _conditions(path), read_data(path))
 
 

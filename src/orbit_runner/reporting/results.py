@@ -10,12 +10,10 @@ from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.flops import format_si
+from orbit_runner.utils.streams import line_text
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
-
-
-_DEEPER = " " * 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,18 +112,8 @@ def _compute(flops_per_second: float, results: Results) -> str:
     return words if results.mfu is None else f"{words}, {results.mfu:.1%} of the devices' peak"
 
 
-def print_results(results: Results) -> None:
-    """Prints the table on standard output."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    room = console.width if console.is_terminal else None
-    console.print(Text(f"\n{run_title(results.experiment, results.mode)}", style="bold"))
-    for name, value in rows(results):
-        # Not wrapped, so that the fingerprint and the directory can be copied.
-        start = f"{name:<20} "
-        # A value that is as long as a line gets its own.
-        if room is not None and room - len(f"  {start}") < len(value) <= room - len(_DEEPER):
-            start = f"{name}\n{_DEEPER}"
-        console.print(Text.assemble("  ", (start, "cyan"), value), soft_wrap=True)
+def result_lines(results: Results) -> list[str]:
+    """Returns the lines of the table."""
+    pairs = (map(line_text, entry) for entry in rows(results))
+    title = run_title(results.experiment, results.mode)
+    return ["", title, *(f"  {name:<20} {value}" for name, value in pairs)]

@@ -10,13 +10,14 @@ not, and so they have the same size in all charts and on all screens.
 from __future__ import annotations
 
 import bisect
+import html
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 
 from orbit_runner.reporting.document import Chart, Series
 from orbit_runner.reporting.numbers import number_or_dash
+from orbit_runner.utils.streams import visible_text
 
 HEIGHT = 226  # of the area between the axes, in pixels
 # What labels need around that area. `LEFT` is the least, for labels of five characters.
@@ -30,6 +31,9 @@ _STRETCHED = 1000  # the width of paths before they are stretched
 _LOG_RATIO = 10.0
 # Values that differ by less than this share of themselves are equal but for rounding.
 _EQUAL = 1e-6
+# Larger values are not drawn, because axes would be infinitely long. Those below 1 / `_LARGEST` are
+# drawn as zero.
+_LARGEST = 1e100
 _MOST_TICKS = 7
 # None is red, the color of errors.
 _LIGHT = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#0891b2", "#c026d3", "#4d7c0f", "#78716c")
@@ -82,6 +86,11 @@ svg circle.quiet{opacity:.7}
     + "".join(f".c{index}{{--c:var(--c{index})}}" for index in range(COLORS))
     + "\n"
 )
+
+
+def escape(text: str) -> str:
+    """Returns a text as HTML and XML, which have no control characters."""
+    return html.escape(visible_text(text))
 
 
 class Axis:
@@ -138,9 +147,12 @@ class Axis:
 def value_axis(title: str, values: Sequence[float], height: float = HEIGHT) -> Axis:
     """Returns the vertical axis of a chart of some finite values. A loss may be logarithmic."""
     low, high = min(values), max(values)
-    if high - low <= _EQUAL * max(abs(low), abs(high)):  # The axis of equal values begins at 0.
-        low, high = min(0.0, low), max(0.0, high) or float(low == 0)
-    log = "loss" in title and low > 0 and high / low >= _LOG_RATIO
+    largest = max(abs(low), abs(high))
+    if largest < 1 / _LARGEST:
+        low, high = 0.0, 1.0
+    elif high - low <= _EQUAL * largest:  # The axis of equal values begins at 0.
+        low, high = min(0.0, low), max(0.0, high)
+    log = "loss" in title and low >= 1 / _LARGEST and high / low >= _LOG_RATIO
     if log:
         low, high = low / (high / low) ** 0.04, high * (high / low) ** 0.04
     else:
@@ -295,9 +307,9 @@ def draw_charts(charts: Iterable[Chart]) -> str:
 def _draw(chart: Chart) -> tuple[str, str, float] | None:
     """Returns the title of a chart, its contents and the width of its labels; None if empty."""
     series = chart.series
-    values = [v for line in series for v in line.points.values() if math.isfinite(v)]
+    values = [v for line in series for v in line.points.values() if abs(v) <= _LARGEST]
     values += [
-        v for line in series for ends in line.band.values() for v in ends if math.isfinite(v)
+        v for line in series for ends in line.band.values() for v in ends if abs(v) <= _LARGEST
     ]
     steps = sorted({step for line in series for step in line.points})
     if not values:
@@ -307,10 +319,15 @@ def _draw(chart: Chart) -> tuple[str, str, float] | None:
     margin = _PLACE_MARGIN if chart.places else _DOT_MARGIN if has_dots else 0
     low, high = steps[0], steps[-1]
     if chart.places:
-        low, high = 0, len(chart.places) - 1
+        low, high = min(0, low), max(len(chart.places) - 1, high)  # Dots may be beside a place.
     x_axis = Axis(low, high, margin, 100 - margin, log=chart.is_x_log)
     if chart.places:
-        labels = [_x_label(x_axis.position(step), name) for step, name in enumerate(chart.places)]
+        room = (x_axis.position(1) - x_axis.position(0)) / 100 * NARROW
+        stride = math.ceil(max(map(len, chart.places)) * LETTER / room)
+        labels = [
+            _x_label(x_axis.position(step), chart.places[step])
+            for step in range(0, len(chart.places), stride)
+        ]
     else:
         labels = [
             *_number_labels(x_axis, steps),
@@ -425,7 +442,7 @@ def _is_dot(line: Series) -> bool:
 
 
 def _is_drawn(value: float, y_axis: Axis) -> bool:
-    return math.isfinite(value) and (not y_axis.log or value > 0)
+    return abs(value) <= _LARGEST and (not y_axis.log or value > 0)
 
 
 def _paths(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
@@ -459,9 +476,10 @@ def _points(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
         for step, value in line.points.items()
         if _is_drawn(value, y_axis)
     }
-    lost = [step for step, value in line.points.items() if not math.isfinite(value)]
+    lost = [step for step, value in line.points.items() if not abs(value) <= _LARGEST]
     for step in lost[:20] if _is_dot(line) or not line.quiet else []:
-        hint = line.name if line.quiet else f"{line.name}, step {step:,}: not a finite number"
+        what = "too large" if math.isfinite(line.points[step]) else "not a finite number"
+        hint = line.name if line.quiet else f"{line.name}, step {step:,}: {what}"
         yield _cross(x_axis.position(step), HEIGHT - 4, hint)
     if line.quiet:
         for x, y in places.values() if _is_dot(line) else ():
@@ -491,7 +509,10 @@ def _band(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
     corners = (
         f"{stretched_x(x_axis.position(x)):.1f} {y_axis.position(y):.1f}" for x, y in [*low, *high]
     )
-    yield f'<path class="band c{line.color % COLORS}" d="M{"L".join(corners)}Z"/>'
+    color = f"c{line.color % COLORS}"
+    # An area without width is drawn as a line.
+    kind = f"band {color}" if len(ends) > 1 else "quiet" if line.quiet else f"line {color}"
+    yield f'<path class="{kind}" d="M{"L".join(corners)}Z"/>'
 
 
 def _downsample_points(points: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:

@@ -84,8 +84,11 @@ def steps_with_other_weights(
     ]
 
 
-def read_history(run: Path) -> RunHistory:
-    """Returns the history of a run; it is empty if the files are missing."""
+def read_history(run: Path, *, has_losses: bool = True) -> RunHistory:
+    """Returns the history of a run, which is empty if the files are missing.
+
+    The losses of long runs take seconds to read; without `has_losses`, they are left out.
+    """
     return RunHistory(
         folder=run,
         # A process may be killed before it appends those of a checkpoint to the file.
@@ -98,7 +101,7 @@ def read_history(run: Path) -> RunHistory:
         },
         losses={
             line["step"]: line["training_loss"]
-            for line in read_lines(RunDirectory(run).metrics)
+            for line in (read_lines(RunDirectory(run).metrics) if has_losses else ())
             if line.get("split") == "train"
             and AVERAGED_STEPS not in line  # means over other steps
             and _is_loss(line.get("training_loss", ""))

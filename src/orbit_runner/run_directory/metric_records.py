@@ -6,13 +6,16 @@ are not complete records are ignored. Does not import TensorFlow.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+import statistics
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ AVERAGED_STEPS = "averaged_steps"
 _TAIL_BYTES = 16 * 1024
 # The most bytes at the end of a file that are searched for the last record of each split.
 _LONGEST_TAIL = 1024 * 1024
+_GROUP = 1000  # records that are read together if all are kept
 
 SPEED = "steps_per_second"
 # The setting that says whether higher or lower values of the best checkpoint's metric are better.
@@ -94,52 +98,43 @@ def read_last_records(path: Path) -> dict[str, Record]:
         return {}
 
 
-def read_curves(path: Path, most_points: int | None = None) -> Curves:
-    """Returns the values of every metric by step. If a step was repeated, the last value counts.
+def read_metrics(path: Path, most_points: int | None = None) -> tuple[Curves, float | None]:
+    """Returns the values of every metric by step, and the median of the steps in a second.
 
-    A curve with more than about `most_points` has only the lowest and the highest value of each
-    group of records, and those that are not numbers. The curve of the speed is always whole.
+    If a step was repeated, the last value counts. The first speed does not, because it includes
+    tracing. A curve with more than about `most_points` has only the lowest and the highest value of
+    each group of records, and those that are not numbers.
     """
     size = 1 if most_points is None else math.ceil(2 * _count_lines(path) / most_points)
     curves: Curves = {}
-    groups: dict[tuple[str, str], _Group] = {}
-    for number, record in enumerate(read_records(path)):
-        for name, value in metric_values(record).items():
-            key = (record["split"], name)
-            point = (value, record["step"])
-            curve = curves.setdefault(key, {})
-            # Groups of two would save nothing.
-            if size <= 2 or name == SPEED or math.isnan(value):
-                curve[record["step"]] = value
-                continue
-            group = groups.get(key)
-            if group is None or group.number != number // size:
-                if group is not None:
-                    group.write_points(curve)
-                group = groups[key] = _Group(number // size, point, point)
-            group.lowest, group.highest = min(group.lowest, point), max(group.highest, point)
-    for key, group in groups.items():
-        group.write_points(curves[key])
-    return {key: dict(sorted(values.items())) for key, values in curves.items()}
+    speeds = array.array("d")
+    records = read_records(path)
+    # Groups of two would save nothing.
+    while group := [*itertools.islice(records, size if size > 2 else _GROUP)]:
+        points: dict[tuple[str, str], list[tuple[float, int]]] = {}
+        for record in group:
+            for name, value in metric_values(record).items():
+                points.setdefault((record["split"], name), []).append((value, record["step"]))
+        speeds.extend(value for value, _ in points.get(("train", SPEED), ()))
+        for key, values in points.items():
+            kept = _thin_out(values) if size > 2 else values
+            curves.setdefault(key, {}).update((step, value) for value, step in kept)
+    finite = [speed for speed in speeds[1:] or speeds if math.isfinite(speed)]
+    ordered = {key: dict(sorted(values.items())) for key, values in curves.items()}
+    return ordered, statistics.median(finite) if finite else None
 
 
-@dataclasses.dataclass
-class _Group:
-    """The lowest and the highest point, (value, step), of a group of records."""
-
-    number: int
-    lowest: tuple[float, int]
-    highest: tuple[float, int]
-
-    def write_points(self, curve: dict[int, float]) -> None:
-        for value, step in (self.lowest, self.highest):
-            curve[step] = value
+def _thin_out(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Returns the lowest and the highest of some (value, step), and those that are NaN."""
+    numbers = [point for point in points if not math.isnan(point[0])]
+    ends = [min(numbers), max(numbers)] if numbers else []
+    return [*(point for point in points if math.isnan(point[0])), *ends]
 
 
 def _count_lines(path: Path) -> int:
     try:
         with path.open("rb") as file:
-            return sum(1 for _ in file)
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
     except OSError:
         return 0
 

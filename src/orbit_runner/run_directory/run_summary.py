@@ -14,7 +14,6 @@ import itertools
 import math
 import os
 import re
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,8 +30,8 @@ from orbit_runner.run_directory.metric_records import (
     Curves,
     is_result,
     metric_values,
-    read_curves,
     read_last_records,
+    read_metrics,
 )
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
@@ -58,6 +57,7 @@ _RECENT_SECONDS = 3600.0
 _RECORD = re.compile(r"run(\.\w+)?\.json")
 # They may have many files, but no runs.
 _DIRECTORIES_OF_A_RUN = frozenset({CHECKPOINTS, "train", "validation", "report_data", "assets"})
+MOST_POINTS = 3000  # of a curve on a page
 # Values of records that do not measure the quality of a model.
 NON_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 
@@ -316,6 +316,7 @@ class RunData:
     summary: RunSummary
     settings: Mapping[str, object]
     curves: Curves
+    steps_per_second: float | None  # The median.
     history: RunHistory
     ancestry: Ancestry = dataclasses.field(default_factory=dict)
 
@@ -337,13 +338,6 @@ class RunData:
                 if isinstance(value, (int, float)):
                     totals[str(name)] = totals.get(str(name), 0.0) + value
         return totals
-
-    @property
-    def steps_per_second(self) -> float | None:
-        """The median of the training records without the first one, which includes tracing."""
-        values = list(self.curves.get(("train", SPEED), {}).values())
-        finite = [value for value in values[1:] or values if math.isfinite(value)]
-        return statistics.median(finite) if finite else None
 
     @property
     def weights(self) -> str:
@@ -395,16 +389,24 @@ def _describe_code(code: object) -> str:
     return f"{code['revision']} and {files}{patch}"
 
 
-def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:
+def read_run(
+    path: Path, name: str, most_points: int | None = MOST_POINTS, *, has_losses: bool = False
+) -> RunData:
     """Returns the data of a run directory.
 
-    `name` is a short name to show. Curves have about `most_points` at most, if that is given.
+    Args:
+        path: The run directory.
+        name: A short name to show.
+        most_points: About how many points a curve has at most; None for all.
+        has_losses: Whether the history contains the losses.
     """
+    curves, speed = read_metrics(RunDirectory(path).metrics, most_points)
     return RunData(
         name=name,
         summary=read_summary(path),
         settings=read_settings(path),
-        curves=read_curves(RunDirectory(path).metrics, most_points),
-        history=read_history(path),
+        curves=curves,
+        steps_per_second=speed,
+        history=read_history(path, has_losses=has_losses),
         ancestry=ancestry(path),
     )

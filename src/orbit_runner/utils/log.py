@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
+
+from orbit_runner.utils.streams import print_message
 
 LOGGER = logging.getLogger("orbit_runner")
 
@@ -58,7 +59,7 @@ class PlainMessages:
     """Prints notes and details on standard error. Does not show phases."""
 
     def __init__(self, print_line: Callable[[str], None] | None = None) -> None:
-        self._print = print_line or _print_error
+        self._print = print_line or print_message
 
     def note(self, text: str) -> None:
         """Prints the note."""
@@ -70,10 +71,6 @@ class PlainMessages:
     def detail(self, text: str, fraction: float | None = None) -> None:
         """Prints the text."""
         self._print(text)
-
-
-def _print_error(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class _Handler(logging.Handler):

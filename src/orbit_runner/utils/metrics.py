@@ -1,10 +1,13 @@
-"""Results of a loop or an evaluation: values by name, nested by task if there are several."""
+"""Results of a loop or an evaluation, nested by task if there are several; numbers of an array."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Keys of a record that are not values of a metric.
 RECORD_KEYS = ("step", "split", "time", "event", "averaged_steps")
@@ -24,6 +27,24 @@ def name_problem(name: str) -> str:
         f"the name {name!r} is taken: records of a run contain {', '.join(RECORD_KEYS)}, "
         f"{', '.join(_OWN_VALUES)}, and values whose names begin with {', '.join(_OWN_PREFIXES)}"
     )
+
+
+def summarize_array(
+    values: np.ndarray,
+) -> tuple[float | None, float | None, float | None, int, int]:
+    """Returns the smallest, the largest and the mean finite value, and the counts of the others.
+
+    The counts are those of NaN and of infinite values. Without a finite value, the others are None.
+    """
+    import numpy as np
+
+    values = np.asarray(values, np.float64)
+    finite = values[np.isfinite(values)]
+    nan = int(np.isnan(values).sum())
+    infinite = values.size - finite.size - nan
+    if not finite.size:
+        return None, None, None, nan, infinite
+    return float(finite.min()), float(finite.max()), float(finite.mean()), nan, infinite
 
 
 def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

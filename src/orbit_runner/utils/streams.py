@@ -1,4 +1,8 @@
-"""Standard streams that may be closed, full, or unable to encode some characters."""
+"""Standard streams that may be closed, full, or unable to encode some characters.
+
+All commands print with `print_result` and `print_message`: names that others chose, such as those
+of files, settings and classes, must not control the terminal.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,42 @@ import contextlib
 import errno
 import io
 import os
+import re
 import select
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
 from orbit_runner.errors import ClosedPipeError, OutputError
+
+# Control characters but tab and newline, and those that override the direction of a text.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible_text(text: str) -> str:
+    r"""Returns a text with control characters but tab and newline as in JSON, such as `\u001b`."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def line_text(text: str) -> str:
+    """Returns a text on one line, with control characters as in JSON."""
+    return visible_text(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def print_result(text: str, *, is_data: bool = False) -> None:
+    """Prints a result of a command on standard output, with one newline at the end.
+
+    With `is_data`, for programs, it is UTF-8 in any locale. Bytes of arguments that are not UTF-8,
+    such as in a file name, are written unchanged.
+    """
+    if is_data and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+    print(visible_text(text.removesuffix("\n")), flush=True)
+
+
+def print_message(text: str) -> None:
+    """Prints on standard error what is no result: messages, progress and errors."""
+    print(visible_text(text), file=sys.stderr, flush=True)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -130,15 +164,6 @@ def check_stdout() -> None:
         f"the results could not be written to standard output: {error.strerror}\n"
         "the command itself has completed; the results of a run are in run.json in its directory"
     )
-
-
-def use_utf8() -> None:
-    """Makes standard output use UTF-8 in any locale, for JSON, YAML and scripts.
-
-    Bytes of arguments that are not UTF-8, such as in a file name, are written unchanged.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def _raw_file(stream: TextIO) -> object:

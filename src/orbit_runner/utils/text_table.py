@@ -7,8 +7,15 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from orbit_runner.utils.streams import is_terminal
+from orbit_runner.utils.streams import is_terminal, line_text
 
+# What each kind of a table for a document writes instead of its special characters.
+_ESCAPES = {
+    "markdown": {character: f"\\{character}" for character in "\\|*_`<"},
+    "latex": {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+}
+TABLE_KINDS = tuple(_ESCAPES)
 _LEAST = 20  # characters of a description on a line
 
 
@@ -58,7 +65,7 @@ def table_lines(
         right: The columns that are aligned to the right; negative numbers count from the last.
         indent: What each line begins with.
     """
-    rows = [*rows]
+    rows = [[*map(line_text, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned_right = {column % len(widths) for column in right} if widths else set()
     lines = []
@@ -69,3 +76,19 @@ def table_lines(
         ]
         lines.append(f"{indent}{'  '.join(cells)}".rstrip())
     return lines
+
+
+def markup_lines(rows: Sequence[Sequence[str]], kind: str) -> list[str]:
+    """Returns a table as `markdown` or `latex`, with the first row as its head."""
+    columns = max(map(len, rows))
+    escapes = str.maketrans(_ESCAPES[kind])
+    cells = [
+        [line_text(text).translate(escapes) for text in (*row, *[""] * (columns - len(row)))]
+        for row in rows
+    ]
+    if kind == "latex":
+        lines = [f"{' & '.join(row)} " + r"\\" for row in cells]
+        begin = rf"\begin{{tabular}}{{{'l' * columns}}}"
+        return [begin, lines[0], r"\hline", *lines[1:], r"\end{tabular}"]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return [lines[0], f"|{' --- |' * columns}", *lines[1:]]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.sweep.view.charts import trials_chart
+from orbit_runner.sweep.view.charts import setting_charts, trials_chart
 from orbit_runner.sweep.view.page import SweepFiles
 from tests.support.pages import Page
 from tests.support.run_directories import write_run
@@ -57,6 +58,27 @@ def test_page_is_complete_and_loads_nothing(tmp_path: Path, count: int, seeds: i
     assert ("Settings and objective" in page.text) is (count > 1)
     assert ("the next best: 3 seeds:" in page.text) is (count > 1 and seeds > 1)
     assert page.elements.count("tr") >= count
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [[0.93, 0.96], [0.92, 0.97], [0.945, 0.95]],
+        [[1e-12, 1e12], [-1e12, 1.0], [float("nan"), 2.0]],
+        [[0.0], [0.0], [0.0]],
+    ],
+)
+def test_charts_of_a_sweep_contain_the_lowest_and_the_highest_seed(
+    tmp_path: Path, ranges: list[list[float]]
+) -> None:
+    choice = ["a", "b", "c" * 200]
+    trials = [make_trial(n, {UNITS: choice[n]}, ranges[n]) for n in range(3)]
+    results = make_results(trials, space={UNITS: choice})
+    for chart in (trials_chart(results), *setting_charts(results)):
+        drawn = [ends for line in chart.series for ends in line.band.values()]
+        finite = [(min(r), max(r)) for r in ranges if len(r) > 1 and math.isfinite(sum(r))]
+        assert sorted(drawn) == sorted(finite)
+    _page(tmp_path, results)  # It asserts that nothing is outside of the axes.
 
 
 def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -> None:
@@ -111,7 +133,7 @@ def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -
     page = _page(tmp_path, results)
     assert page.loads == ["trials/0000/seed-17/report.html"]
     assert "rung at step 200" in page.text
-    assert "step 300\ntrial 1: 0.825\ntrial 0: 0.91" in page.text
+    assert re.search(r"step 300\ntrial 1 learning_rate.*: 0.825\ntrial 0 .*: 0.91", page.text)
     assert "step 100\ntraining: 2" in page.text
     html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
     assert html.count('class="band c1"') == 1  # Accuracy; all seeds have the same losses.
@@ -123,7 +145,7 @@ def test_page_is_written_again_when_a_run_has_new_records(tmp_path: Path) -> Non
     assert "step 300\ntrial 0" not in _page(tmp_path, results).text
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 300, "split": "validation", "accuracy": 0.9}\n')
-    assert "step 300\ntrial 0: 0.9" in _page(tmp_path, results).text
+    assert re.search("step 300\ntrial 0 .*: 0.9", _page(tmp_path, results).text)
 
 
 def test_best_is_finite(tmp_path: Path) -> None:

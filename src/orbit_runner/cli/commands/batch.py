@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.examples import step_section
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +103,7 @@ def _computed_steps(
     first, last = flags.step
     placement = order.placement
     if placement.note:
-        print(f"note: {placement.note}", file=sys.stderr)
+        print_message(f"note: {placement.note}")
     if flags.images:
         _write_images(flags, resolved, order)
     most = None if flags.all or flags.json else _ROWS
@@ -130,7 +130,7 @@ def _replayed_steps(
         (resolved.config.runtime.deterministic, "runtime.deterministic is false: a run"),
     ):
         if not setting:
-            print(f"note: {reason} may get other batches", file=sys.stderr)
+            print_message(f"note: {reason} may get other batches")
     with _pipeline_scope(flags, resolved, order, first, last) as (task, batches):
         from orbit_runner.step.batches import replayed_step
 

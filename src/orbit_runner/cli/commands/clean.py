@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.reporting.numbers import bytes_text
 from orbit_runner.run_directory.run_summary import read_summaries
+from orbit_runner.utils.streams import print_message
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
@@ -41,7 +41,7 @@ def main(flags: argparse.Namespace) -> int:
     summary = _summary(plans, deleted, "" if flags.yes else " (--yes deletes it)")
     emit(flags, _as_dict(plans, deleted, untouched), [summary])
     for path, reason in untouched.items():
-        print(f"not touched: {os.path.relpath(path)}: {reason}", file=sys.stderr)
+        print_message(f"not touched: {os.path.relpath(path)}: {reason}")
     return 0
 
 

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import json
+import dataclasses
 import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.run_table import RunColumns, parse_condition
-from orbit_runner.compare.paired import PairedComparison, PairedMetric, compare_paired, seed_group
-from orbit_runner.compare.runs import RunComparison, compare, short_names
+from orbit_runner.compare.paired import (
+    SEED,
+    PairedComparison,
+    PairedMetric,
+    compare_paired,
+    seed_group,
+)
+from orbit_runner.compare.runs import RunComparison, compare, setting_labels, short_names
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.reporting.comparison import comparison_section, paired_sections
+from orbit_runner.reporting.document import Table
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
 from orbit_runner.utils.files import to_jsonable
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_message, print_result
+from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -49,20 +56,23 @@ def main(flags: argparse.Namespace) -> int:
         title = "Is the difference chance?"
     else:
         every = dict.fromkeys(path for paths in directories.values() for path in paths)
-        comparison = compare(_select_paths(list(every), flags.condition))
+        paths = _select_paths(list(every), flags.condition)
+        # JSON has all points.
+        comparison = compare(paths, None) if flags.json else compare(paths)
         curves = _select_curves(comparison, flags.metric or ()) or comparison.curve_keys()
         sections = [comparison_section(comparison, curves)]
         values = _as_dict(comparison, curves)
         title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
         write_flag_output("--html", flags.html, page(title, sections))
-        print(f"the comparison is in {flags.html}", file=sys.stderr)
-    use_utf8()
-    if flags.json:
-        print(json.dumps(to_jsonable(values), indent=2))
-    elif not flags.html:
+        print_message(f"the comparison is in {flags.html}")
+    if flags.table:
+        for table in (part for section in sections for part in section.parts):
+            if isinstance(table, Table) and table.rows:
+                print_result("\n".join(markup_lines([table.head, *table.rows], flags.table)))
+    elif flags.json or not flags.html:
         width = shutil.get_terminal_size((120, 24)).columns
-        print("\n".join(section_lines(sections, width)))
+        emit(flags, to_jsonable(values), section_lines(sections, width))
     return 0
 
 
@@ -88,6 +98,7 @@ def _add_flags(parser: Parser) -> None:
         "mean, confidence interval, and paired t-test of each metric",
     )
     add("--html", type=OUTPUT_FILE, help="write an HTML page with charts instead")
+    add("--table", choices=TABLE_KINDS, help="print the tables for a document")
     add("--json", action="store_true", help="print JSON")
 
 
@@ -179,10 +190,14 @@ def _compare_paired(
             code="out-of-range",
         )
     names = short_names([Path(name) for name in directories])
-    first, *others = (
+    groups = [
         seed_group(name, [read_run(path, name) for path in paths])
         for name, paths in zip(names, directories.values(), strict=True)
-    )
+    ]
+    settings = [next(iter(group.runs.values())).settings for group in groups]
+    labels = setting_labels(names, settings, ignored=[SEED])
+    named = zip(groups, labels, strict=True)
+    first, *others = (dataclasses.replace(group, name=label) for group, label in named)
     return [compare_paired(first, other, metrics) for other in others]
 
 

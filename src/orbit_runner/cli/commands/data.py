@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, f
 from orbit_runner.datasets.download import DownloadError, address_of, download_dataset
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note
+from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _DESCRIPTION = """\
@@ -24,7 +24,7 @@ List the public datasets that experiments read, or download, verify and unpack o
 def main(flags: argparse.Namespace) -> int:
     """Lists datasets or downloads one. Returns the exit code (130 if interrupted)."""
     if flags.action == "list":
-        print("\n".join(_list_lines()))
+        print_result("\n".join(_list_lines()))
         return 0
     if flags.name is None:
         raise RunnerError(
@@ -69,7 +69,7 @@ def _get(flags: argparse.Namespace) -> int:
     except OSError as error:
         raise DownloadError(f"{data.name}: {error}") from None
     except KeyboardInterrupt:
-        print("runner: interrupted; complete files are kept", file=sys.stderr)
+        print_message("runner: interrupted; complete files are kept")
         return 130
     _print_report(data, directory, new)
     return 0
@@ -96,11 +96,11 @@ def _add_flags(parser: Parser) -> None:
 
 
 def _print_report(data: PublicDataset, directory: Path, new: bool) -> None:
-    print(f"{data.name}: {'complete' if new else 'already complete'}, in {directory}")
+    print_result(f"{data.name}: {'complete' if new else 'already complete'}, in {directory}")
     for name in data.results:
-        print(f"  {name}")
+        print_result(f"  {name}")
     for name in data.experiments[:1]:
-        print(f"to use it: runner --experiment={name} --data_dir={directory}")
+        print_result(f"to use it: runner --experiment={name} --data_dir={directory}")
 
 
 def _download_advice(data: PublicDataset, base: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import DATASET, DIRECTORY
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.new_project import package_name, write_project
+from orbit_runner.utils.streams import print_message
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
@@ -65,7 +65,7 @@ def _write_experiment(flags: argparse.Namespace) -> int:
     }
     emit(flags, summary, _lines(files.items(), commands))
     if problems:
-        print(f"warning: a run would report {problems}", file=sys.stderr)
+        print_message(f"warning: a run would report {problems}")
     return 0
 
 

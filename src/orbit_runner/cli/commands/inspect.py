@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import sys
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser, emit
@@ -31,7 +30,7 @@ from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_message
 from orbit_runner.utils.text_table import terminal_width
 
 _DESCRIPTION = """\
@@ -68,7 +67,6 @@ def main(flags: argparse.Namespace) -> int:
     if flags.html:
         title = f"{inspection.name or 'experiment'}: inspection"
         write_flag_output("--html", flags.html, page(title, sections))
-    use_utf8()
     emit(flags, inspection.as_dict(), section_lines(sections, terminal_width()))
     return 0
 
@@ -173,10 +171,9 @@ def _report_changed_data(flags: argparse.Namespace, resolved: ResolvedConfig) ->
         return
     difference = difference_from_record(localize(resolved.config).task, run)
     if difference.changes:
-        print(
+        print_message(
             f"note: the data shown here changed since {run} last started:\n"
             f"{format_list(difference.changes)}",
-            file=sys.stderr,
         )
 
 

@@ -17,6 +17,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.launch import LaunchPlan, launch, plan_launch
 from orbit_runner.launch.process import Output
 from orbit_runner.storage.paths import SHARED
+from orbit_runner.utils.streams import print_message
 
 _DESCRIPTION = """\
 Start the members of a cluster on this machine, and restart them if one is lost.
@@ -94,7 +95,7 @@ def _print_continuation(plan: LaunchPlan, run_arguments: Sequence[str], code: in
     command = ["runner", *sys.argv[1:], *plan.run_arguments[len(run_arguments) :]]
     if code == exit_codes.DIVERGED:
         command.append("--resume=override")
-    print(format_continuation(str(plan.model_dir), command), file=sys.stderr)
+    print_message(format_continuation(str(plan.model_dir), command))
 
 
 def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:

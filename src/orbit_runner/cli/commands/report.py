@@ -11,6 +11,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.report_writer import make_report
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically, write_output
+from orbit_runner.utils.streams import print_result
 
 _DESCRIPTION = """\
 Write the report of a run: an HTML page with curves, config, environment and fingerprints. It is one
@@ -31,7 +32,7 @@ def main(flags: argparse.Namespace) -> int:
         ) from error
     # What is in /dev may be standard output, in which the page is.
     if target.is_file() and not target.is_relative_to("/dev"):
-        print(target)
+        print_result(str(target))
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import shlex
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.continuation import change_flags, continuation, continuing_command
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
@@ -46,6 +45,7 @@ from orbit_runner.jobs.train_job import (
     run_job,
     serve,
 )
+from orbit_runner.reporting.results import result_lines
 from orbit_runner.run_directory.remote_runs import check_remote_run, training_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
@@ -53,7 +53,7 @@ from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
-    from orbit_runner.reporting.results import Results
+    pass
 
 _DESCRIPTION = """\
 Train, evaluate, or both.
@@ -245,21 +245,12 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
         command = shlex.join(continuing_command(job, place))
         results = dataclasses.replace(results, stopped=f"{results.stopped}; to continue: {command}")
     if job.writes_results:
-        _print_results(results, flags)
+        if is_remote(flags.model_dir or ""):
+            results = dataclasses.replace(results, model_dir=flags.model_dir)
+        emit(flags, results.as_dict(), result_lines(results))
     if results.export_problem and not code:
         raise ExportFailed(results.export_problem)
     return code
-
-
-def _print_results(results: Results, flags: argparse.Namespace) -> None:
-    from orbit_runner.reporting.results import print_results
-
-    if is_remote(flags.model_dir or ""):
-        results = dataclasses.replace(results, model_dir=flags.model_dir)
-    if flags.json:
-        print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
-    else:
-        print_results(results)
 
 
 COMMAND = Command("run", _DESCRIPTION, add_flags, ["--experiment=digits --model_dir=runs/a"], main)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import DIRECTORY, Count
 from orbit_runner.cli.run_table import DEFAULT_COLUMNS, RunColumns, parse_condition
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.files import to_jsonable
-from orbit_runner.utils.streams import use_utf8
-from orbit_runner.utils.text_table import table_lines, terminal_width
+from orbit_runner.utils.streams import print_message, print_result
+from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines, table_lines, terminal_width
 
 _DESCRIPTION = """\
 List the runs in a directory: status, progress, results, age, and the settings that override the
@@ -39,19 +39,19 @@ def main(flags: argparse.Namespace) -> int:
     columns = RunColumns(runs)
     names = _select_columns(flags, columns)
     chosen = _select_runs(runs, columns, flags)
-    use_utf8()
-    if flags.json:
-        print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
-    elif flags.csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
-    elif chosen:
+    if flags.csv:
+        text = io.StringIO()
+        rows = ([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
+        csv.writer(text, lineterminator="\n").writerows([names, *rows])
+        print_result(text.getvalue(), is_data=True)
+    elif chosen or flags.json:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
-        print("\n".join(_format_table(cells, names)))
+        rows = [names, *cells]
+        lines = markup_lines(rows, flags.table) if flags.table else _format_table(cells, names)
+        emit(flags, [_as_dict(run, columns, names) for run in chosen], lines)
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
-        print(f"no runs in {where}" if not runs else "no run matches --where", file=sys.stderr)
+        print_message(f"no runs in {where}" if not runs else "no run matches --where")
     return 0
 
 
@@ -86,6 +86,7 @@ def _add_flags(parser: Parser) -> None:
         "--json", action="store_true", help="print JSON: a list of objects, one for each run"
     )
     output.add_argument("--csv", action="store_true", help="print CSV")
+    output.add_argument("--table", choices=TABLE_KINDS, help="print a table for a document")
 
 
 def require_directory(name: str) -> Path:

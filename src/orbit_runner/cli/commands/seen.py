@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Section, limited_examples
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -59,7 +59,7 @@ def main(flags: argparse.Namespace) -> int:
         occurrences = order.occurrences(number, until)
         about = _describe_example(order, occurrences)
     if order.placement.note:
-        print(f"note: {order.placement.note}", file=sys.stderr)
+        print_message(f"note: {order.placement.note}")
     values = {"example": number, "until": until, "reached": order.reached_step, **about}
     values |= {"excluded": True} if is_excluded else {}
     title = ", ".join(f"{name} {value}" for name, value in about.items())

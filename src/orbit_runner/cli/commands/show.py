@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
 from orbit_runner.cli.flags.values import CONFIG_FILE
 from orbit_runner.config.errors import DEFAULT, Origin
@@ -14,7 +13,7 @@ from orbit_runner.config.json_schema import format_json_schema
 from orbit_runner.config.resolve import Request, ResolvedConfig, import_modules, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import Difference, differences, flat_settings, to_yaml
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_result
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
@@ -30,23 +29,23 @@ def main(flags: argparse.Namespace) -> int:
     request = build_request(flags)
     if flags.schema and request == Request(imports=request.imports):
         import_modules(request.imports, Origin("--import"))
-        use_utf8()
-        print(format_json_schema(ExperimentConfig()), end="")
+        print_result(format_json_schema(ExperimentConfig()), is_data=True)
         return 0
     resolved = resolve(request)
     if flags.diff:
         other = resolve(Request(experiment=flags.diff, imports=request.imports))
         changes = differences(resolved.config, other.config)
-        _print_differences(changes, flags)
+        values = {item.path: [item.left, item.right] for item in changes}
+        emit(flags, values, _format_differences(changes, flags.experiment or "", flags.diff))
         return 0
     print_notes(resolved)
-    use_utf8()
     if flags.schema:
-        print(format_json_schema(resolved.config), end="")
+        print_result(format_json_schema(resolved.config), is_data=True)
     elif flags.json:
-        print(json.dumps(_describe(resolved), indent=2))
+        emit(flags, _describe(resolved), [])
     else:
-        print(to_yaml(resolved.config, resolved.origins if flags.origins else None), end="")
+        text = to_yaml(resolved.config, resolved.origins if flags.origins else None)
+        print_result(text, is_data=True)
     return 0
 
 
@@ -68,18 +67,10 @@ def _add_flags(parser: Parser) -> None:
     add_config_flags(parser)
 
 
-def _print_differences(changes: Sequence[Difference], flags: argparse.Namespace) -> None:
-    if flags.json:
-        print(json.dumps({item.path: [item.left, item.right] for item in changes}, indent=2))
-        return
-    lines = _format_differences(changes, flags.experiment or "", flags.diff)
-    print("\n".join(lines) or "no differences")
-
-
 def _format_differences(changes: Sequence[Difference], left: str, right: str) -> list[str]:
     """Returns the lines of a three-column table, with `left` and `right` as headings."""
     if not changes:
-        return []
+        return ["no differences"]
     rows = [("", left, right), *((item.path, item.left, item.right) for item in changes)]
     return table_lines(rows)
 

@@ -20,6 +20,7 @@ from orbit_runner.sweep.directory import SweepDirectory, write_best
 from orbit_runner.sweep.open_sweep import open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.sweep_file import SweepFile, read_sweep_file
+from orbit_runner.utils.streams import print_message, print_result
 
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
@@ -130,16 +131,14 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
 def _print_continuation(flags: argparse.Namespace) -> None:
     from orbit_runner.cli.continuation import format_continuation
 
-    print("runner: the trials were stopped", file=sys.stderr)
-    print(format_continuation(flags.model_dir, ["runner", *sys.argv[1:]]), file=sys.stderr)
+    print_message("runner: the trials were stopped")
+    print_message(format_continuation(flags.model_dir, ["runner", *sys.argv[1:]]))
 
 
 def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:
     from orbit_runner.sweep.view.tables import format_plan
-    from orbit_runner.utils.streams import use_utf8
 
-    use_utf8()
-    print("\n".join(format_plan(file, base)))
+    print_result("\n".join(format_plan(file, base)))
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from orbit_runner.config.parsing.search_path import experiment_files, find_exper
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.jobs.gin_bindings import check_bindings
+from orbit_runner.utils.streams import print_message, print_result
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def main(flags: argparse.Namespace) -> int:
         file_problems = _find_problems(name, request)
         problems += file_problems
         if not file_problems:
-            print(f"{name}: ok")
+            print_result(f"{name}: ok")
     if problems:
         raise ConfigError(problems, show_all=True)
     return 0
@@ -88,7 +88,7 @@ def _run_problems(resolved: ResolvedConfig) -> Iterator[Problem]:
         yield from resolved.locate(batch_problems(resolved.config, replicas))
     if resolved.config.gin_bindings:
         # What modules register is known only after they are imported.
-        print("importing tensorflow, to check gin bindings", file=sys.stderr)
+        print_message("importing tensorflow, to check gin bindings")
         yield from check_bindings(resolved)
 
 

@@ -25,6 +25,7 @@ from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.log import PlainMessages, log_scope
+from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
@@ -274,7 +275,7 @@ def build_request(flags: argparse.Namespace) -> Request:
 def print_notes(resolved: ResolvedConfig) -> None:
     """Prints a note about settings that have no effect."""
     if resolved.notes:
-        print(note_text(resolved.notes), file=sys.stderr)
+        print_message(note_text(resolved.notes))
 
 
 def _drop_empty(texts: Sequence[str] | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from orbit_runner.data.tables.columns import CATEGORY, DATE, Column, TablePart, date_text
+from orbit_runner.utils.metrics import summarize_array
 
 _TOP = 10
 
@@ -22,10 +23,10 @@ class ColumnSummary:
         kind: `number`, `date` or `category`.
         missing: The number of missing values.
         distinct: The number of different values.
-        low: The smallest number; None if there are none.
-        high: The largest number.
-        mean: The mean of the numbers.
-        top: The most frequent categories, with the number of their rows.
+        low: The smallest finite number; None if there are none.
+        high: The largest one.
+        mean: Their mean.
+        top: The most frequent categories, with the number of their rows; `infinite` for numbers.
         range: The first and the last date; "" for other kinds.
     """
 
@@ -82,13 +83,7 @@ def summarize_column(column: Column, role: str) -> ColumnSummary:
         ends = " to ".join(date_text(int(value)) for value in (values.min(), values.max()))
         distinct = len(np.unique(values))
         return ColumnSummary(column.name, role, column.kind, count, distinct, range=ends)
-    return ColumnSummary(
-        column.name,
-        role,
-        column.kind,
-        count,
-        len(np.unique(values)),
-        float(values.min()),
-        float(values.max()),
-        float(values.mean(dtype=np.float64)),
-    )
+    low, high, mean, _, infinite = summarize_array(values)
+    distinct = len(np.unique(values))
+    top = [("infinite", infinite)] if infinite else []
+    return ColumnSummary(column.name, role, column.kind, count, distinct, low, high, mean, top)

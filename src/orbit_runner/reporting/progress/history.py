@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
 LEARNING_RATE = "learning_rate"
+TRAINING = "training"  # the phase
 _NOT_SHOWN = (*NON_METRICS, LEARNING_RATE, TRAINING_LOSS, VALIDATION_LOSS)
 _WORK = ("tflops_per_second", "mfu")
 _RECORDS = 60  # How many values of the loss the curve shows at most.

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orbit_runner.reporting.progress.history import History, evaluation_line, loop_line
+from orbit_runner.reporting.progress.history import TRAINING, History, evaluation_line, loop_line
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import is_warning, log_scope
-from orbit_runner.utils.streams import is_terminal
+from orbit_runner.utils.streams import is_terminal, print_message
 
 if TYPE_CHECKING:
     from orbit_runner.reporting.progress.live import LiveProgress
@@ -53,12 +53,13 @@ class PlainProgress(History):
         while not self._done.wait(1.0):
             now = time.monotonic()
             if now - max(self._last_line, self._since) > max(1.0, self._interval_seconds):
-                self._line(f"… still {self._phase} ({now - self._since:.0f} s)")
+                step = f" after step {self.last_step:,}" if self._phase == TRAINING else ""
+                self._line(f"… still {self._phase}{step} ({now - self._since:.0f} s)")
 
     def _line(self, text: str) -> None:
         with self._lock:
             self._last_line = time.monotonic()
-            print(text, file=sys.stderr, flush=True)
+            print_message(text)
 
     def _is_due(self) -> bool:
         return time.monotonic() - self._last_line > self._interval_seconds
@@ -78,12 +79,13 @@ class PlainProgress(History):
     def on_train_begin(self, run: RunView) -> None:
         """Prints the start step and the target step."""
         super().on_train_begin(run)
+        self._phase = TRAINING
         self._line(f"training from step {run.step} to {run.train_steps} …")
 
     def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Prints step, metrics and speed, if a line is due and at the target step."""
         super().on_loop_end(run, logs)
-        self._phase = f"training after step {self.last_step}"
+        self._phase = TRAINING
         self._since = time.monotonic()
         if not self._brief and (self._is_due() or self.last_step >= self.target):
             self.read_metrics(logs)
@@ -127,12 +129,6 @@ def make_progress(
     """
     if kind == "none":
         return QuietProgress()
-    ipython = sys.modules.get("IPython") if kind in ("auto", "bar") and not brief else None
-    # The shell of a terminal has no kernel.
-    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
-        from orbit_runner.reporting.progress.live import NotebookProgress
-
-        return NotebookProgress(ipython.display.display, title, place)
     if kind == "plain" or brief or not can_draw(forced=kind == "bar"):
         return PlainProgress(interval, brief=brief)
     from orbit_runner.reporting.progress.live import LiveProgress

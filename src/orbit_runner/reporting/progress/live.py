@@ -1,25 +1,22 @@
-"""Progress as a few lines that change, in a terminal or in a notebook."""
+"""Progress as a few lines that change, in a terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orbit_runner.errors import Interrupted
 from orbit_runner.reporting.numbers import format_duration, short_number, sparkline
 from orbit_runner.reporting.progress.history import (
     LEARNING_RATE,
+    TRAINING,
     TRAINING_LOSS,
     VALIDATION_LOSS,
     History,
@@ -33,14 +30,13 @@ from orbit_runner.reporting.progress.history import (
 )
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.flops import format_si
-from orbit_runner.utils.log import is_warning, log_scope
+from orbit_runner.utils.log import log_scope
 from orbit_runner.utils.signals import hidden_cursor_scope
-from orbit_runner.utils.streams import is_terminal
+from orbit_runner.utils.streams import is_terminal, line_text, visible_text
 
 if TYPE_CHECKING:
     from orbit_runner.train.callbacks.base import RunView
 
-TRAINING = "training"
 _GAP = 2
 _LEAST_BAR = 6
 _CURVE = 20  # values
@@ -50,7 +46,6 @@ _DELAY_SECONDS = 0.4
 _LEAST_WIDTH = 10
 # Each costs about a millisecond of training. Numbers change once a second.
 _REFRESHES_PER_SECOND = 2
-_NOTEBOOK_WIDTH, _MOST_NOTES, _REFRESH_SECONDS = 120, 12, 0.25
 
 
 class LiveProgress(History):
@@ -100,79 +95,7 @@ class LiveProgress(History):
 
     def note(self, text: str) -> None:
         """Prints the note above the display."""
-        self._console.print(text, markup=False, soft_wrap=True)
-
-
-class NotebookProgress(LiveProgress):
-    """Shows the same lines as one output of a cell, which changes at most four times a second.
-
-    Notes and warnings are below them; what was shown last stays. `display` is that of IPython.
-    """
-
-    def __init__(self, display: Callable[..., Any], title: str = "", place: str = "") -> None:
-        super().__init__(title, place)
-        self._show = display
-        self._handle: Any = None
-        self._updated = 0.0
-        self._notes = deque[str](maxlen=_MOST_NOTES)
-
-    @contextlib.contextmanager
-    def shown_scope(self) -> Iterator[None]:
-        """Shows the display within a `with` block."""
-        self._handle = self._show(self._panel(), raw=True, display_id=True)
-        # In a notebook, unlike elsewhere, TensorFlow prints its INFO messages.
-        logger = logging.getLogger("tensorflow")
-        logger.addFilter(_is_warning)
-        try:
-            with log_scope(self):
-                yield
-            self._view.end = "done"
-        except (Interrupted, KeyboardInterrupt):
-            self._view.end = "interrupted"
-            raise
-        finally:
-            logger.removeFilter(_is_warning)
-            self._update(force=True)
-
-    def phase(self, text: str, *, minor: bool = False) -> None:
-        """Shows the name of the next phase."""
-        super().phase(text, minor=minor)
-        self._update()
-
-    def detail(self, text: str, fraction: float | None = None) -> None:
-        """Shows how far the phase is."""
-        super().detail(text, fraction)
-        self._update()
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Shows the progress of training."""
-        super().on_loop_end(run, logs)
-        self._update()
-
-    def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Shows the metrics."""
-        History.on_evaluate(self, run, logs)  # Their line is no note here.
-        self._update()
-
-    def note(self, text: str) -> None:
-        """Shows the note below the lines."""
-        self._notes.append(text)
-        self._update(force=is_warning(text))
-
-    def _update(self, *, force: bool = False) -> None:
-        now = time.monotonic()
-        if self._handle is not None and (now - self._updated >= _REFRESH_SECONDS or force):
-            self._updated = now
-            self._handle.update(self._panel(), raw=True)
-
-    def _panel(self) -> dict[str, str]:
-        shown = lines(self._view, _NOTEBOOK_WIDTH, time.monotonic())
-        text = "\n".join([*(line.plain for line in shown), *self._notes])
-        return {"text/plain": text, "text/html": f'<pre style="margin:0">{escape(text)}</pre>'}
-
-
-def _is_warning(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING
+        self._console.print(visible_text(text), markup=False, soft_wrap=True)
 
 
 class LiveLines(Live):
@@ -206,7 +129,6 @@ class View:
     since: float = 0.0  # when the phase began
     detail: str = ""  # how far the phase is
     fraction: float | None = None  # of the phase that is done, from 0 to 1
-    end: str = ""  # how the run ended
 
 
 def lines(view: View, width: int, now: float) -> list[Text]:
@@ -221,6 +143,7 @@ def lines(view: View, width: int, now: float) -> list[Text]:
     if history.evaluations:
         texts.append(_joined(_evaluation_texts(history)))
     for text in texts:  # What matters most comes first in each line.
+        text.plain = line_text(text.plain)
         text.truncate(width, overflow="ellipsis")
     return [text for text in texts if text.cell_len]
 
@@ -234,7 +157,7 @@ def _phase_texts(view: View, width: int, now: float) -> Iterator[Text]:
     history = view.history
     yield _phase_text(view, now)
     fraction = view.fraction
-    detail = "" if view.end else view.detail
+    detail = view.detail
     if not detail and history.started is not None and history.target:
         fraction = history.last_step / history.target
     if fraction is not None:
@@ -248,8 +171,6 @@ def _phase_texts(view: View, width: int, now: float) -> Iterator[Text]:
 
 
 def _phase_text(view: View, now: float) -> Text:
-    if view.end:
-        return Text(view.end, style="bold")
     seconds = now - view.since
     # Without the delay, short evaluations and saves would make the line flicker.
     if view.phase == TRAINING or (view.history.steps_per_second and seconds < _DELAY_SECONDS):
@@ -279,7 +200,7 @@ def _speed_texts(view: View, now: float) -> Iterator[Text]:
     steps, *examples = [*speed_texts(history), ""]
     yield Text(steps)
     assert history.started is not None
-    yield Text("" if view.end else time_left_text(history))
+    yield Text(time_left_text(history))
     yield Text(f"{format_duration(now - history.started)} elapsed")
     yield Text("".join(examples))
     if "tflops_per_second" in history.work:

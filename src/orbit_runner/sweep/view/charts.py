@@ -8,8 +8,9 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from orbit_runner.errors import cut_at_word
 from orbit_runner.reporting.document import Chart, Series
-from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_curves
+from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
@@ -27,7 +28,7 @@ from orbit_runner.sweep.view.setting_axis import (
 )
 
 _BEST = 1  # the color of the best trial in all charts
-_MOST_LABEL, _MOST_TITLE = 12, 36  # characters
+_MOST_LABEL, _MOST_TITLE, _MOST_KEY = 12, 36, 60  # characters
 
 
 def trials_chart(results: SweepResults) -> Chart:
@@ -60,21 +61,23 @@ def _metric(results: SweepResults) -> str:
 
 
 def _points(results: SweepResults, x_of: Callable[[TrialResult], float]) -> Iterator[Series]:
-    """Yields a point for each trial; the best one is the last, above the others."""
+    """Yields a point for each trial and the range of its seeds; the best trial is the last."""
     names = setting_names(results)
     drawn = [trial for trial in results.trials if trial.status != "pending"]
     for trial in sorted(drawn, key=lambda trial: trial is results.best):
         value = objective_of(trial)
         x = x_of(trial)
         points = {x: math.nan if value is None else value}
+        seeds = trial.objectives if value is not None else []
+        band = {x: (min(seeds), max(seeds))} if len(seeds) > 1 else {}
         if trial is results.best:
-            yield Series("best trial", points, _BEST, best=x)
+            yield Series("best trial", points, _BEST, band=band, best=x)
             continue
         text = f"{results.metric} {objective_text(trial)} at step {trial.step:,}"
         hint = (
             f"trial {trial.number}, {trial.status}: {text} {settings_text(trial.settings, names)}"
         )
-        yield Series(hint, points, quiet=True)
+        yield Series(hint, points, band=band, quiet=True)
 
 
 # Of the best trials; the others are gray. The best one is orange, as in the other charts.
@@ -86,6 +89,7 @@ Points = Mapping[int, float]
 def objective_curves(directory: Path, results: SweepResults) -> Chart:
     """Returns a chart of the objective by step with a line for each trial."""
     order = rank_trials(results)
+    names = setting_names(results)
     colors = {
         trial.number: color
         for trial, color in zip(order, _COLORS, strict=False)
@@ -93,7 +97,7 @@ def objective_curves(directory: Path, results: SweepResults) -> Chart:
     }
     lines = [
         Series(
-            f"trial {trial.number}",
+            cut_at_word(f"trial {trial.number} {settings_text(trial.settings, names)}", _MOST_KEY),
             _mean(_seed_curves(directory, trial, results.metric)),
             colors.get(trial.number, 0),
             quiet=trial.number not in colors,
@@ -114,7 +118,8 @@ def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
     best = results.best
     if best is None:
         return []
-    curves = [read_curves(RunDirectory(directory / run.directory).metrics) for run in best.runs]
+    files = [RunDirectory(directory / run.directory).metrics for run in best.runs]
+    curves = [read_metrics(file)[0] for file in files]
     shown = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
     shown |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
     charts: dict[str, list[Series]] = {}
@@ -156,7 +161,7 @@ def _objective(path: Path, metric: str) -> Points:
 # The page is written each time a trial ends, and most records have not changed since.
 @functools.lru_cache(maxsize=4096)
 def _read_objective(path: Path, metric: str, changed: int, size: int) -> Points:
-    curves: Curves = read_curves(path)
+    curves: Curves = read_metrics(path)[0]
     return curves.get(("validation", metric)) or curves.get(("train", metric)) or {}
 
 

@@ -9,7 +9,6 @@ import io
 import json
 import shlex
 import time
-from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from orbit_runner.compare.statistics import estimate_text, interval_text
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Html, Part, Section, Table, Text
 from orbit_runner.reporting.html import Markup, explanation, page, tiles
+from orbit_runner.reporting.svg import escape
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.charts import (
@@ -155,12 +155,12 @@ def _best(directory: Path, results: SweepResults) -> list[Part]:
 def _trial_charts(directory: Path, results: SweepResults) -> list[Part]:
     charts = [trials_chart(results), objective_curves(directory, results)]
     steps = ", ".join(f"{step:,}" for step in rungs(results))
-    if not steps or not any(chart.series for chart in charts):
-        return [*charts]
-    return [
-        *charts,
-        explanation(f"successive halving stops trials at the dashed lines, steps {steps}"),
-    ]
+    notes = ["a vertical line reaches from the lowest to the highest seed"] * (
+        len(results.seeds) > 1
+    )
+    if steps:
+        notes.append(f"successive halving stops trials at the dashed lines, steps {steps}")
+    return [*charts, *(map(explanation, notes) if any(chart.series for chart in charts) else ())]
 
 
 def _importance(results: SweepResults) -> list[Part]:

@@ -6,9 +6,8 @@ Lines are darker (in dark mode: lighter) the better the rank of the trial is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
-from orbit_runner.reporting.svg import LETTER, stretched, stretched_x, value_axis
+from orbit_runner.reporting.svg import LETTER, escape, stretched, stretched_x, value_axis
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,

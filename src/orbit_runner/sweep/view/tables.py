@@ -30,7 +30,7 @@ from orbit_runner.sweep.view.ranking import (
     trial_table,
 )
 from orbit_runner.sweep.view.setting_axis import setting_names
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.streams import print_result
 from orbit_runner.utils.text_table import table_lines
 
 _MOST_SUMMARY_TRIALS = 10
@@ -38,12 +38,9 @@ _MOST_SUMMARY_TRIALS = 10
 
 def print_summary(directory: Path, results: SweepResults, *, as_json: bool = False) -> None:
     """Prints the results of a sweep on standard output, or `sweep.json` if `as_json`."""
-    use_utf8()
-    if as_json:
-        print(results.to_json(), end="")
-        return
     width = shutil.get_terminal_size((120, 24)).columns
-    print("\n".join(summary_lines(directory, results, width)))
+    lines = summary_lines(directory, results, width)
+    print_result(results.to_json() if as_json else "\n".join(lines), is_data=as_json)
 
 
 def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterator[str]:

@@ -49,6 +49,7 @@ from orbit_runner.tasks.keras.table_source import class_names, table_source, tab
 from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of, named_below
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
 from orbit_runner.tasks.tabular.sources import source_files as table_files
+from orbit_runner.utils.metrics import summarize_array
 
 # The names of classes, by the path of the labels.
 ClassNames: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -381,12 +382,9 @@ def labels_of(arrays: Sequence[np.ndarray], ignored: Sequence[int] = ()) -> Labe
     if ignored:
         arrays = [array[~np.isin(array, ignored)] for array in arrays]
     counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
-    return Labels(
-        tuple(first.shape[1:]),
-        first.dtype.name,
-        min(float(array.min()) for array in arrays) if counted else None,
-        max(float(array.max()) for array in arrays) if counted else None,
-    )
+    values = np.concatenate([array.ravel() for array in arrays]) if counted else np.empty(0)
+    low, high, *_ = summarize_array(values)
+    return Labels(tuple(first.shape[1:]), first.dtype.name, low, high)
 
 
 def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:

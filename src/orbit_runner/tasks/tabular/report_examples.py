@@ -129,20 +129,26 @@ def _number_examples(
     outputs: np.ndarray,
 ) -> ReportExamples:
     errors = outputs.astype(np.float64) - labels
-    sizes = np.abs(errors)
-    half, most = np.quantile(sizes, (0.5, 0.9))
+    sizes = np.nan_to_num(np.abs(errors), nan=np.inf)
     worst = np.argsort(-sizes, kind="stable")[:_WORST]
+    facts = [("standard deviation of the labels", f"{labels.std(dtype=np.float64):.6g}")]
+    finite = errors[np.isfinite(errors)]
+    if finite.size:
+        half, most, largest = np.quantile(np.abs(finite), (0.5, 0.9, 1.0))
+        facts = [
+            ("mean error, prediction less label", f"{finite.mean():.6g}"),
+            ("standard deviation of the errors", f"{finite.std():.6g}"),
+            ("half of the errors are at most", f"{half:.6g}"),
+            ("nine tenths of them are at most", f"{most:.6g}"),
+            ("largest error", f"{largest:.6g}"),
+            *facts,
+        ]
+    if finite.size < errors.size:
+        facts.append(("predictions that are not finite", f"{errors.size - finite.size:,}"))
     return ReportExamples(
         title=name,
         note=_note(answers),
-        facts=[
-            ("mean error, prediction less label", f"{errors.mean():.6g}"),
-            ("standard deviation of the errors", f"{errors.std():.6g}"),
-            ("half of the errors are at most", f"{half:.6g}"),
-            ("nine tenths of them are at most", f"{most:.6g}"),
-            ("largest error", f"{sizes.max():.6g}"),
-            ("standard deviation of the labels", f"{labels.std(dtype=np.float64):.6g}"),
-        ],
+        facts=facts,
         head=("place", "label", "prediction", "error", "values"),
         rows=[
             (
