@@ -52,7 +52,7 @@ def add_model_flags(parser: Parser) -> None:
     group.add_argument(
         "--checkpoint",
         type=CHECKPOINT,
-        help="checkpoint to use; by default the newest intact one",
+        help="checkpoint to use; by default the best one if the run keeps it, otherwise the newest",
     )
     group.add_argument(
         "--weights",
@@ -80,6 +80,8 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     written = resolve(Request(experiment=str(config), imports=imports))
     trainer = written.config.trainer
     choice = choose_checkpoint(run, flags.checkpoint, trainer.best_checkpoint_export_subdir, _note)
+    if flags.checkpoint is None and choice.is_best:
+        _note(f"note: this is the best checkpoint, {choice.place.name}; see --checkpoint=newest")
     averages = written.config.averages_weights
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()

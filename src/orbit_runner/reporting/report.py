@@ -129,13 +129,12 @@ def _tiles(run: RunData) -> Html:
     summary = run.summary
     total = f" of {summary.train_steps:,}" if summary.train_steps else ""
     facts = [("step", f"{summary.step:,}", total)]
-    name = summary.main_metric
-    if name and (value := summary.metric(name)) is not None:
-        at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
-        facts.append((name.replace("_", " "), number_or_dash(value), at))
-    for other, value in summary.metrics.items():
-        if other != name and other not in (*NON_METRICS, "learning_rate"):
-            facts.append((other.replace("_", " "), number_or_dash(value), "last"))
+    # All metrics of the best evaluation, if there is one, not some of the last.
+    for name in dict.fromkeys([summary.main_metric, *summary.metrics]):
+        value = summary.metric(name)
+        if name and value is not None and name not in (*NON_METRICS, "learning_rate"):
+            at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
+            facts.append((name.replace("_", " "), number_or_dash(value), at))
     if run.seconds is not None:
         facts.append(
             (

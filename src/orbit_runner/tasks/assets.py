@@ -38,7 +38,7 @@ class Assets:
             self._files = {
                 path.name: read_file(path)
                 for path in sorted(self._run.assets.iterdir())
-                if not path.name.startswith(".")
+                if path.is_file() and not path.name.startswith(".")
             }
             self._stored = frozenset(self._files)
 

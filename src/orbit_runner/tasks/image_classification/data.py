@@ -91,6 +91,8 @@ class ImageData(TaskData):
         """Returns the validation images that are also training images, or None."""
         train, validation = (self.source(section) for section in SECTIONS)
         advice = self.config.validation_data.traits.separation or _OTHER_DATA
+        if self.config.split:  # It separates files, and they have equal images.
+            advice = ""
         return shared_images(train, validation, advice, self.excluded_rows())
 
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
