@@ -46,7 +46,7 @@ from orbit_runner.jobs.train_job import (
 from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.run_directory.metric_records import read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.run_directory.run_lock import RunLock, refused_start_scope
 from orbit_runner.saved_run import History, RunBase, directory_of
 from orbit_runner.tasks.keras.passed_objects import (
     inexact_objects,
@@ -388,7 +388,7 @@ def _run(
     display = make_progress(
         progress, title=f"{resolved.config.name} · {mode}", place=str(directory)
     )
-    with RunLock(directory), display.shown_scope():
+    with refused_start_scope(directory), RunLock(directory), display.shown_scope():
         _note_inexact_parts(resolved.config, callbacks)
         # Check the data first: other arrays also change their digest in the config.
         job = dataclasses.replace(job, data=compare_data(job))

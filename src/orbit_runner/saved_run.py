@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 from orbit_runner.checkpoint.latest_checkpoint import (
     AVERAGE,
     BEST,
+    NEWEST,
     choose_checkpoint,
     choose_weights,
 )
@@ -312,7 +313,7 @@ class SavedRun(RunBase):
         except RunnerError as error:
             raise python_error(error) from None
 
-    def _load(self, requested: str | None) -> tf_keras.Model | keras.Model:
+    def _load(self, requested: str) -> tf_keras.Model | keras.Model:
         resolved = self._resolved
         trainer = resolved.config.trainer
         choice = choose_checkpoint(
@@ -346,10 +347,10 @@ class SavedRun(RunBase):
         return model
 
 
-def _requested(checkpoint: str | int) -> str | None:
-    """Returns the value of `--checkpoint`; None for the newest one."""
+def _requested(checkpoint: str | int) -> str:
+    """Returns the value of `--checkpoint`."""
     if checkpoint == _LAST:
-        return None
+        return NEWEST
     is_number = isinstance(checkpoint, numbers.Integral) and not isinstance(checkpoint, bool)
     if checkpoint != BEST and not (is_number and int(checkpoint) >= 0):
         raise RunnerError(

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from orbit_runner.cli.commands.predict import _checked_indexes_scope
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.data.images.headers import ImageHeader, read_header
 from orbit_runner.datasets.scikit_learn import load_digits
 from tests.support.problems import fails
 from tests.support.toy import run as run_toy
@@ -133,6 +135,14 @@ def test_unreadable_items_are_reported_in_input_order(
     assert reasons[3].startswith("no images in this directory")
     assert reasons[4] == "cannot be read: No such file or directory"
     assert err.endswith("5 of 7 items have no prediction\n")
+    for name in ("photo.webp", "photo.HEIC", "notes.txt"):
+        (tmp_path / "bare" / name).touch()
+    code, lines, err = predicted(made / "run/export", good.parent, tmp_path / "bare", "--json")
+    assert code == 5
+    left_out = [json.loads(line) for line in lines[12:]]
+    assert [Path(one["image"]).name for one in left_out] == ["photo.HEIC", "photo.webp"]
+    assert all("only .jpg, .jpeg, .png are read" in one["error"] for one in left_out)
+    assert f"1 file left out, which are no images: {tmp_path / 'bare/notes.txt'}" in err
     code, lines, _ = predicted(made / "run/export", *items)
     assert code == 5
     assert lines[1].endswith(f"error: {reasons[0]}")
@@ -171,9 +181,17 @@ def test_images_of_other_sizes_and_colors_are_converted(
         "c.png": tf.io.encode_png(np.repeat(image, 3, axis=2)),
     }.items():
         (tmp_path / name).write_bytes(encoded.numpy())
-    _, lines, _ = predicted(made / "run/export", tmp_path, "--json")
-    assert _labels(lines) == [str(SET["label"][0])] * 3
-    first, _, third = (json.loads(line)["predictions"] for line in lines)
+    # JPEG allows 0xFF in front of a marker.
+    filled = tf.io.encode_jpeg(image, quality=100).numpy().replace(b"\xff\xd8", b"\xff\xd8\xff", 1)
+    assert read_header(filled) == ImageHeader(8, 8, 1)
+    (tmp_path / "d.jpg").write_bytes(filled)
+    # TensorFlow decodes these only in color, and the network is one for grayscale images.
+    others = [tmp_path / f"others.{kind}" for kind in ("bmp", "gif", "webp")]
+    for other in others:
+        Image.fromarray(image[..., 0]).save(other)
+    _, lines, _ = predicted(made / "run/export", *sorted(tmp_path.glob("?.*")), *others, "--json")
+    assert _labels(lines) == [str(SET["label"][0])] * 7
+    first, _, third = (json.loads(line)["predictions"] for line in lines[:3])
     assert first[0]["probability"] == pytest.approx(third[0]["probability"], abs=0.05)
 
 

@@ -69,8 +69,12 @@ def test_safe_directory_name_is_accepted(
 
 
 @pytest.mark.parametrize("field", ["best_checkpoint_export_subdir", "export_subdir"])
-@pytest.mark.parametrize("value", ["checkpoints", "./checkpoints/", "checkpoints//."])
-def test_checkpoints_directory_is_rejected_as_export_subdirectory(
+@pytest.mark.parametrize(
+    "value",
+    ["checkpoints", "./checkpoints/", "checkpoints//.", "checkpoints/a", "assets", ".lock",
+     "run.json", "run.eval.json", "train/x", "validation", "report_data", "code-2.patch"],
+)  # fmt: skip
+def test_name_of_a_file_of_the_run_is_rejected_as_export_subdirectory(
     refused: Callable[..., list[Problem]], field: str, value: str
 ) -> None:
     check(refused(params_overrides=(f"trainer.{field}={value}",)), ("conflict", f"trainer.{field}"))

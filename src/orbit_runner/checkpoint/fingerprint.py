@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_finite, is_trained
+from orbit_runner.storage.paths import readable_path
 from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
 from orbit_runner.utils.variables import variable_name
 
@@ -64,7 +65,7 @@ class CheckpointContent:
     """The tensors of a checkpoint on the disk."""
 
     def __init__(self, prefix: str | Path) -> None:
-        self._reader = tf.train.load_checkpoint(str(prefix))
+        self._reader = tf.train.load_checkpoint(readable_path(prefix))
         self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         self.graph = TrackableObjectGraph()
         self.graph.ParseFromString(self._reader.get_tensor(OBJECT_GRAPH))

@@ -21,7 +21,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.utils.files import read_file
 
-BEST = "best"
+BEST, NEWEST = "best", "newest"
 _PREFIX = re.compile(r"(.+)-(\d+)")
 _PAUSE_SECONDS = 0.5
 
@@ -178,17 +178,20 @@ def choose_checkpoint(
 ) -> Choice:
     """Returns a checkpoint of a run after checking that its files are intact.
 
-    `requested` is a step, `best` or a path; None for the newest intact checkpoint. The argument
-    `best` is the subdirectory of the run's best checkpoint, or "" if the run keeps none. `note` is
-    called with a warning for each damaged checkpoint that is ignored. Raises `RunnerError` if there
-    is no such checkpoint, or if it is damaged.
+    `requested` is a step, `newest`, `best` or a path; None for the best checkpoint if the run keeps
+    one, and the newest intact one otherwise. The argument `best` is the subdirectory of the run's
+    best checkpoint, or "" if the run keeps none. `note` is called with a warning for each damaged
+    checkpoint that is ignored. Raises `RunnerError` if there is no such checkpoint, or if it is
+    damaged.
     """
     checkpoints = checkpoints_of(run)
+    name = best or BEST
+    directory = CheckpointFolder(run / name, name=BEST)
     if requested is None:
+        requested = BEST if best and directory.committed_steps() else NEWEST
+    if requested == NEWEST:
         return Choice(_select_newest(list_checkpoints(checkpoints), checkpoints.path, note))
     if requested == BEST:
-        name = best or BEST
-        directory = CheckpointFolder(run / name, name=BEST)
         places = [
             CheckpointLocation(directory, step, f"{name}/{BEST}-{step}")
             for step in steps_by_rank(directory)
@@ -252,7 +255,8 @@ def _find_by_path(run: Path, requested: str, best: str) -> CheckpointLocation:
             continue
     raise RunnerError(
         f"no checkpoint found at {requested!r}, nor at that path in {run}\n"
-        "allowed: a step, `best`, or a path without suffix, such as runs/a/checkpoints/ckpt-100",
+        "allowed: a step, `newest`, `best`, or a path without suffix, such as "
+        "runs/a/checkpoints/ckpt-100",
         path="--checkpoint",
         code="no-checkpoint",
     )
@@ -297,7 +301,7 @@ def choose_weights(requested: str | None, *, averages: bool, choice: Choice) -> 
         raise RunnerError(
             f"got 'plain', but {choice.place.name} contains only the averaged weights, "
             "which had the best result\n"
-            "pass a step to --checkpoint to use the plain weights of that step",
+            "pass `newest` or a step to --checkpoint to use the plain weights of that step",
             path="--weights",
             code="not-allowed",
         )

@@ -22,6 +22,7 @@ from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.initial_weights import LoadedWeights
@@ -148,6 +149,10 @@ class Checkpoints:
         if self.started_from is not None:
             return self.started_from
         self._saved = None
+        run = RunDirectory(self.folder.path.parent)
+        # The record has this start, too.
+        if self._writes and not self.fell_back and len(run.attempts("train")) > 1:
+            note(f"note: {run.path} was started before, but has no checkpoint: it begins at step 0")
         with self._strategy.scope():
             self.loaded = initialize(task, self._state.model, may_be_empty=self._is_official)
             if self._state.ema is not None:

@@ -23,6 +23,7 @@ from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
 from orbit_runner.state.ema import RECOVERIES
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.storage.paths import readable_path
 from orbit_runner.tf_internals import OBJECT_GRAPH
 from orbit_runner.utils.log import note
 
@@ -126,7 +127,7 @@ class Restorer:
 
     def _restore_whole(self, path: str, items: dict[str, Trackable], match: Match) -> None:
         with self._strategy.scope():
-            status = self._checkpoint_of(items).restore(path, self._options)
+            status = self._checkpoint_of(items).restore(readable_path(path), self._options)
             if not match.uncreated_slots and not match.rates:
                 status.assert_existing_objects_matched()
                 return
@@ -190,7 +191,7 @@ def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> s
     try:
         if place.folder.record(place.step) is not None:
             return ""
-        if not tf.train.load_checkpoint(str(place.prefix)).has_tensor(OBJECT_GRAPH):
+        if not tf.train.load_checkpoint(readable_path(place.prefix)).has_tensor(OBJECT_GRAPH):
             return ""  # A checkpoint of TensorFlow 1: restoring it raises an error that says so.
         content = CheckpointContent(place.prefix)
         saved_at = content.global_step()

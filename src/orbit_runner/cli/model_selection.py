@@ -52,7 +52,7 @@ def add_model_flags(parser: Parser) -> None:
     group.add_argument(
         "--checkpoint",
         type=CHECKPOINT,
-        help="checkpoint to use; by default the newest intact one",
+        help="checkpoint to use; by default the best one if the run keeps it, otherwise the newest",
     )
     group.add_argument(
         "--weights",
@@ -81,6 +81,10 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     trainer = written.config.trainer
     best = trainer.best_checkpoint_export_subdir
     choice = choose_checkpoint(run, flags.checkpoint, best, print_message)
+    if flags.checkpoint is None and choice.is_best:
+        print_message(
+            f"note: this is the best checkpoint, {choice.place.name}; see --checkpoint=newest"
+        )
     averages = written.config.averages_weights
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()

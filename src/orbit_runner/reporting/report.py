@@ -133,14 +133,13 @@ def _tiles(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> Html:
     constants = {n: f"; {text} {number_or_dash(result)}" for n, (text, result) in baselines.items()}
     total = f" of {summary.train_steps:,}" if summary.train_steps else ""
     facts = [("step", f"{summary.step:,}", total)]
-    name = summary.main_metric
-    if name and (value := summary.metric(name)) is not None:
-        at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
-        facts.append((name.replace("_", " "), number_or_dash(value), at + constants.get(name, "")))
-    for other, value in summary.metrics.items():
-        if other != name and other not in (*NON_METRICS, "learning_rate"):
-            title = other.replace("_", " ")
-            facts.append((title, number_or_dash(value), "last" + constants.get(other, "")))
+    # All metrics of the best evaluation, if there is one, not some of the last.
+    for name in dict.fromkeys([summary.main_metric, *summary.metrics]):
+        value = summary.metric(name)
+        if name and value is not None and name not in (*NON_METRICS, "learning_rate"):
+            at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
+            title = name.replace("_", " ")
+            facts.append((title, number_or_dash(value), at + constants.get(name, "")))
     if run.seconds is not None:
         facts.append(
             (

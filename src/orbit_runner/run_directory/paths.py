@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.storage.paths import not_utf8_reason
 from orbit_runner.utils.files import read_json_object
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ CHECKPOINTS = "checkpoints"
 CONFIG = "config.yaml"
 # A directory with one of these contains a run, or one that has just begun.
 _OF_A_RUN = (".lock", CHECKPOINTS, "checkpoint", "metrics.jsonl", "run.json", "params.yaml")
+# What only a run itself writes, as the first part of a path below its directory.
+_OWN = re.compile(
+    r"\.lock|\.cluster|config\.yaml|operative_config\.gin|params\.yaml|branch\.json|data\.json|"
+    r"(run|trackers)(\..+)?\.json|code(-\d+)?\.patch|metrics\.jsonl|report\.html|report_data|"
+    r"assets|callbacks|checkpoints?|ckpt-.*|evaluations|train|validation|wandb"
+)
 # What may be in a new run directory before the run begins, such as a log that a shell has opened.
 _NEUTRAL = re.compile(r"(?!\.git$)\..*|__pycache__|lost\+found|logs|config\.yaml|assets|best")
 _MOST_FILES = 3
@@ -146,12 +153,38 @@ def _drop_unusable(attempt: JsonObject) -> JsonObject:
     return usable
 
 
-def unsuitable_directory_reason(path: Path) -> str:
-    """Returns why a directory should not become a run directory, with the way out; "" if it may.
+def own_part(path: str) -> str:
+    """Returns the first part of a path below a run directory if only the run writes it, or ""."""
+    first = os.path.normpath(path).partition("/")[0]
+    return first if _OWN.fullmatch(first) else ""
 
-    The root directory, a home directory, and a directory with other things are unsuitable, unless
-    they contain a run already.
+
+def own_file_reason(path: str | Path) -> str:
+    """Returns why nothing else may be written to a path: a run writes there itself, or "".
+
+    A report may be written again.
     """
+    absolute = os.path.realpath(path)
+    for run in Path(absolute).parents:
+        # Not methods of `Path`, which raise an error below a directory without permission.
+        if not (os.path.isfile(run / CONFIG) and os.path.isdir(run / CHECKPOINTS)):
+            continue
+        part = os.path.relpath(absolute, run).partition("/")[0]
+        # The directory of the best checkpoints has a name that a setting decides.
+        has_checkpoints = os.path.isfile(run / part / "checkpoint")
+        if part != "report.html" and (own_part(part) or has_checkpoints):
+            return f"{path} is in {run / part}, which belongs to a run\nuse another path"
+    return ""
+
+
+def unsuitable_directory_reason(path: Path) -> str:
+    """Returns why a directory cannot become a run directory, with the way out; "" if it can.
+
+    Its name must be UTF-8, and it is no part of another run. The root directory, a home directory,
+    and a directory with other things are unsuitable, unless they contain a run already.
+    """
+    if reason := not_utf8_reason(path) or own_file_reason(path):
+        return reason
     try:
         names = sorted(os.listdir(path))
     except OSError:

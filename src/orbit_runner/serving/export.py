@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
@@ -34,6 +36,7 @@ from orbit_runner.serving.network import Network, describe_spec
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import (
+    TEMPORARY,
     create_directory,
     temporary_path,
     to_jsonable,
@@ -84,7 +87,7 @@ def export_all(
         with new_directory_scope(place, replaces=replaces) as aside:
             record = {
                 **describe_export(loaded, config, run),
-                **_write(kind, aside, examples, adapter, config, tolerance),
+                **_write(kind, aside, examples, adapter, config, tolerance, _other_format(loaded)),
                 **write_labels(aside, loaded.serving.labels),
             }
             copy_assets(run, aside)
@@ -127,9 +130,12 @@ def export_signatures(
 def _require_network(kind: NetworkFormat, loaded: LoadedModel, adapter: TaskAdapter) -> None:
     reason = "several tasks are trained together" if adapter.subtasks else ""
     if reason := reason or loaded.serving.only_saved_model:
-        raise RunnerError(
-            f"{kind.name}: {reason}\nuse --format={SAVED_MODEL}", code="export-failed"
-        )
+        raise RunnerError(f"{kind.name}: {reason}{_other_format(loaded)}", code="export-failed")
+
+
+def _other_format(loaded: LoadedModel) -> str:
+    # A model without signatures, such as Model Garden's, cannot be saved in that format.
+    return f"\nuse --format={SAVED_MODEL}" if loaded.serving.signatures else ""
 
 
 def _write(
@@ -139,12 +145,11 @@ def _write(
     adapter: TaskAdapter,
     config: ExperimentConfig,
     tolerance: float | None,
+    advice: str,
 ) -> JsonObject:
     """Writes and checks the file of a format; returns its part of the record."""
     network = examples.network
     path = directory / kind.file
-    create_directory(directory.parent)
-    directory.mkdir()
     try:
         features = training_features(adapter, config, _CALIBRATION_EXAMPLES)
         kind.write(network, path, features)
@@ -152,8 +157,7 @@ def _write(
     except SettingError:
         raise
     except RunnerError as error:
-        advice = f"use --format={SAVED_MODEL}"
-        raise RunnerError(f"{kind.name}: {error}\n{advice}", code=error.code) from error
+        raise RunnerError(f"{kind.name}: {error}{advice}", code=error.code) from error
     if kind.loads_keras_model:
         run = dataclasses.replace(network, model=run).numpy_function()
     check = examples.check(run)
@@ -212,28 +216,54 @@ def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, obj
 def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
     """Yields the path of a directory to write, which is renamed to `place` after a `with` block.
 
-    If the block raises, nothing changes. An existing directory is replaced only if it is an export
-    and `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
+    If the block raises, nothing changes. What a killed process has left is removed. An existing
+    directory is replaced only if it is an export and `replaces` is set. Raises `RunnerError` if
+    there is one already, or if writing fails.
     """
     aside = temporary_path(place)
     old = temporary_path(place.with_name(f"old-{place.name}"))
     try:
         create_directory(place.parent)
-        yield aside
-        if replaces and any(place.rglob(RECORD)):
-            place.rename(old)
-        try:
-            aside.rename(place)
-        except OSError:
-            if old.exists():
-                old.rename(place)
-            raise
+        _remove_leftovers(place.parent)
+        aside.mkdir()
+        with _directory_lock_scope(aside):
+            yield aside
+            if replaces and any(place.rglob(RECORD)):
+                place.rename(old)
+            try:
+                aside.rename(place)
+            except OSError:
+                if old.exists():
+                    old.rename(place)
+                raise
     except (OSError, tf.errors.OpError) as error:
         there = f"{place} already exists" if place.exists() else first_line(error)
         raise RunnerError(f"cannot write the export: {there}", code="not-writable") from error
     finally:
         for path_aside in (aside, old):
             shutil.rmtree(path_aside, ignore_errors=True)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Removes unfinished exports in a directory that no process writes any more."""
+    for leftover in filter(Path.is_dir, directory.glob(TEMPORARY)):
+        with contextlib.suppress(OSError), _directory_lock_scope(leftover) as is_locked:
+            if is_locked:
+                shutil.rmtree(leftover)
+
+
+@contextlib.contextmanager
+def _directory_lock_scope(directory: Path) -> Iterator[bool]:
+    """Locks a directory. Yields False if it cannot be locked, as if another process has done so."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    is_locked = False
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_locked = True
+        yield is_locked
+    finally:
+        os.close(descriptor)
 
 
 def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> JsonObject:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.latest_checkpoint import BEST, choose_checkpoint, choose_weights
+from orbit_runner.checkpoint.latest_checkpoint import (
+    NEWEST,
+    PLAIN,
+    choose_checkpoint,
+    choose_weights,
+)
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import SAVED_MODEL
@@ -68,7 +73,8 @@ def export_at_end(run: Run, logs: Logs) -> None:
 def _export(run: Run) -> None:
     trainer = run.config.trainer
     directory = run.model_dir
-    asked = BEST if trainer.export_checkpoint == BEST else None
+    # The best checkpoint of a run that averages its weights has no plain ones.
+    asked = trainer.export_checkpoint or (NEWEST if trainer.export_weights == PLAIN else None)
     best = trainer.best_checkpoint_export_subdir
     choice = choose_checkpoint(directory, asked, best, note)
     averages = run.config.averages_weights

@@ -7,6 +7,7 @@ a local directory named `gs:`. Has no dependencies outside the standard library.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ STORES = {"gs": "gcsfs", "s3": "s3fs"}
 _COLLAPSED = re.compile(rf"({'|'.join(STORES)}):/(?!/)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]*@")
+# What the readers of TensorFlow take for a pattern, or do not accept: bytes that are not UTF-8.
+_UNREADABLE = re.compile(r"[\[\\\ud800-\udfff]")
 _QUERY = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
 COPY_RUN = (
     "copy the run to this machine: `aws s3 sync URL DIR`, or `gcloud storage rsync -r URL DIR`"
@@ -78,6 +81,51 @@ def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -
     if not split.netloc:
         return f"got {shown!r}, expected {scheme}://bucket/path"
     return ""
+
+
+def not_utf8_reason(path: str | os.PathLike[str]) -> str:
+    """Returns why TensorFlow cannot write below a directory because of its name; "" if it can."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return (
+            f"{path} is not UTF-8, and TensorFlow cannot write below such a directory\n"
+            "use a directory whose name is UTF-8"
+        )
+    return ""
+
+
+def readable_path(path: str | os.PathLike[str]) -> str:
+    """Returns a path under which TensorFlow's readers find a local file or directory.
+
+    They take `[` and `\\` in a path for parts of a pattern, and there is no way to escape them. So
+    the part of the path that has them is replaced by a link to it, until the process ends.
+    """
+    text = os.fspath(path)
+    if is_remote(text) or not _UNREADABLE.search(text):
+        return text
+    above = Path(text)
+    below: list[str] = []
+    while not (above.is_dir() and _UNREADABLE.search(above.name)):
+        if above == above.parent:
+            return text  # TensorFlow says that there is no such file.
+        below.insert(0, above.name)
+        above = above.parent
+    return os.path.join(_link_to(os.path.abspath(above)), *below)
+
+
+@functools.cache
+def _link_to(directory: str) -> str:
+    # Not at the top, because all commands import this module.
+    import atexit
+    import shutil
+    import tempfile
+
+    temporary = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    link = os.path.join(temporary, "link")
+    os.symlink(directory, link)
+    return link
 
 
 def local_path(path: str | os.PathLike[str], what: str) -> Path:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from orbit_runner.datasets.download import DownloadError
 from orbit_runner.errors import SettingError, first_line, format_list
+from orbit_runner.storage.paths import readable_path
 from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
 from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
@@ -54,9 +55,10 @@ def find_checkpoint(path: str) -> str | None:
     if not tf.io.gfile.isdir(path):
         return path if tf.io.gfile.exists(f"{path}.index") else None
     for place in (path, f"{path}/checkpoints"):
-        latest: str | None = tf.train.latest_checkpoint(place)
+        readable = readable_path(place)
+        latest: str | None = tf.train.latest_checkpoint(readable)
         if latest is not None:
-            return latest
+            return latest.replace(readable, place, 1)
     numbered = [int(entry.name) for entry in Path(path).iterdir() if entry.name.isdecimal()]
     exports = [path, *(f"{path}/{number}" for number in sorted(numbered, reverse=True))]
     prefixes = (f"{place}/{_EXPORT_CHECKPOINT}" for place in exports)
@@ -211,7 +213,7 @@ class _CheckpointContent:
     """The tensors of a checkpoint, and the objects that they belong to."""
 
     def __init__(self, prefix: str) -> None:
-        self._reader = tf.train.load_checkpoint(prefix)
+        self._reader = tf.train.load_checkpoint(readable_path(prefix))
         self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         if OBJECT_GRAPH not in self._shapes:
             raise ValueError("it has no object graph, so it is a checkpoint of TensorFlow 1")

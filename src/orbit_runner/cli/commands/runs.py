@@ -41,8 +41,8 @@ def main(flags: argparse.Namespace) -> int:
     chosen = _select_runs(runs, columns, flags)
     if flags.csv:
         text = io.StringIO()
-        rows = ([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
-        csv.writer(text, lineterminator="\n").writerows([names, *rows])
+        values = ([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
+        csv.writer(text, lineterminator="\n").writerows([names, *values])
         print_result(text.getvalue(), is_data=True)
     elif chosen or flags.json:
         cells = [[columns.text(run, name) for name in names] for run in chosen]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import COPY_RUN, is_remote, path_problem
+from orbit_runner.run_directory.paths import own_file_reason
+from orbit_runner.storage.paths import COPY_RUN, is_remote, not_utf8_reason, path_problem
 from orbit_runner.utils.files import write_output
 
 
@@ -163,12 +164,12 @@ def _output_problem(text: str, kind: str) -> str:
         return f"cannot write {text}: {parent} is not a directory"
     if not os.access(parent, os.W_OK):
         return f"cannot write {text}: {parent} is not writable"
-    return ""
+    return own_file_reason(text)
 
 
 def _directory_problem(text: str) -> str:
     if is_remote(text) or not os.path.lexists(text) or os.path.isdir(text):
-        return ""
+        return not_utf8_reason(text)
     kind = "a file" if os.path.isfile(text) else "no directory"
     return f"{text} is {kind}, expected a directory"
 
@@ -180,7 +181,7 @@ EXPERIMENT = PathValue("NAME", remote=True)
 LOCAL_EXPERIMENT = PathValue("RUN|EXPERIMENT")
 CONFIG_FILE = PathValue("FILE", remote=True)
 SWEEP_FILE = PathValue("FILE")
-CHECKPOINT = PathValue("STEP|best|PATH")
+CHECKPOINT = PathValue("STEP|newest|best|PATH")
 DIRECTORY = PathValue("DIR")
 DATASET = PathValue("DATA")
 OUTPUT_FILE = PathValue("FILE", "output file")

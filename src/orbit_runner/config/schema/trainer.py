@@ -25,6 +25,7 @@ from orbit_runner.config.schema.weights import (
 )
 from orbit_runner.errors import nearest_multiples, unknown_name_message
 from orbit_runner.registry import EXPORT_FORMATS
+from orbit_runner.run_directory.paths import own_part
 
 MAX_EPOCHS = 1e6
 _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
@@ -276,7 +277,7 @@ class TrainerConfig(Config):
         None,
         allowed=(None, "newest", "best"),
         weights=NEVER,
-        help="checkpoint to export; by default the newest",
+        help="checkpoint to export; by default the best if there is one, otherwise the newest",
     )
     export_weights: str | None = field(
         None,
@@ -347,13 +348,15 @@ class TrainerConfig(Config):
             )
         yield from self._profile_problems()
         yield from self._checkpoint_problems()
-        if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
-            got = self.best_checkpoint_export_subdir
-            yield Problem(
-                "best_checkpoint_export_subdir",
-                f"got {got!r}, which contains the other checkpoints",
-                code="conflict",
-            )
+        for name in ("best_checkpoint_export_subdir", "export_subdir"):
+            got = getattr(self, name)
+            if part := own_part(got):
+                yield Problem(
+                    name,
+                    f"got {got!r}, but {part} in a run directory is for the run's own files\n"
+                    "use another name",
+                    code="conflict",
+                )
         yield from self._export_problems()
 
     def inert(self) -> Iterator[Problem]:
@@ -459,10 +462,12 @@ class TrainerConfig(Config):
                         "export_subdir", f"must be set, because {name} is set", code="not-set"
                     )
             return
-        if _is_same_directory(self.export_subdir, "checkpoints", best):
+        if best and f"{os.path.normpath(self.export_subdir)}/".startswith(
+            f"{os.path.normpath(best)}/"
+        ):
             yield Problem(
                 "export_subdir",
-                f"got {self.export_subdir!r}, which contains checkpoints",
+                f"got {self.export_subdir!r}, which contains the best checkpoints",
                 code="conflict",
             )
         for name in self.export_formats:
@@ -490,7 +495,3 @@ class TrainerConfig(Config):
                 "got 'plain', but the best checkpoint contains averaged weights",
                 code="conflict",
             )
-
-
-def _is_same_directory(path: str, *others: str) -> bool:
-    return bool(path) and os.path.normpath(path) in [os.path.normpath(o) for o in others if o]

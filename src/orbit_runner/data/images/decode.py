@@ -10,16 +10,17 @@ from orbit_runner.data.order.keyed_random import AREA_CROP, random_bits
 
 # From height and width, int32 [2], to first row, first column, height and width, int32 [4].
 Window = Callable[[tf.Tensor], tf.Tensor]
+_PNG = b"\x89PNG\r\n\x1a\n"  # The first bytes of a PNG file.
 _ASPECTS = (3 / 4, 4 / 3)
 _ATTEMPTS = 10
 
 
 def decode_window(encoded: tf.Tensor, channels: int, window: Window | None = None) -> tf.Tensor:
-    """Returns a part of the image in a JPEG, PNG, BMP or GIF file: uint8 [height, width, channels].
+    """Returns a part of the image in a file: uint8 [height, width, channels].
 
-    `encoded` is the contents of the file, string scalar. `channels` is 1, 3 or 4; a file without
-    transparency is opaque. `window` selects the part; None for the whole image. For a JPEG file,
-    little more than the part is decoded.
+    `encoded` is the contents of a JPEG, PNG, BMP, GIF or WebP file, string scalar. `channels` is 1,
+    3 or 4; a file without transparency is opaque. `window` selects the part; None for the whole
+    image. For a JPEG file, little more than the part is decoded.
     """
     image = tf.cond(
         tf.io.is_jpeg(encoded),
@@ -39,10 +40,7 @@ def crop(image: tf.Tensor, window: Window | None) -> tf.Tensor:
 
 def _decode_jpeg(encoded: tf.Tensor, channels: int, window: Window | None) -> tf.Tensor:
     if channels == 4:
-        color = _decode_jpeg(encoded, 3, window)
-        return tf.concat(
-            [color, tf.fill([*tf.unstack(tf.shape(color)[:2]), 1], tf.constant(255, tf.uint8))], -1
-        )
+        return _make_opaque(_decode_jpeg(encoded, 3, window))
     if window is None:
         return tf.io.decode_jpeg(encoded, channels=channels)
     part = window(tf.image.extract_jpeg_shape(encoded)[:2])
@@ -50,8 +48,23 @@ def _decode_jpeg(encoded: tf.Tensor, channels: int, window: Window | None) -> tf
 
 
 def _decode_other(encoded: tf.Tensor, channels: int) -> tf.Tensor:
-    image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-    return tf.ensure_shape(image, [None, None, channels])
+    def decode(channels: int) -> tf.Tensor:
+        image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
+        return tf.ensure_shape(image, [None, None, channels])
+
+    def convert_color() -> tf.Tensor:
+        return tf.image.rgb_to_grayscale(decode(3)) if channels == 1 else _make_opaque(decode(3))
+
+    if channels == 3:
+        return decode(3)
+    # Of the other formats, TensorFlow decodes only color.
+    is_png = tf.strings.substr(encoded, 0, len(_PNG)) == _PNG
+    return tf.cond(is_png, lambda: decode(channels), convert_color)
+
+
+def _make_opaque(color: tf.Tensor) -> tf.Tensor:
+    alpha = tf.fill([*tf.unstack(tf.shape(color)[:2]), 1], tf.constant(255, tf.uint8))
+    return tf.concat([color, alpha], -1)
 
 
 def resize(image: tf.Tensor, size: tuple[int, int], method: str) -> tf.Tensor:
@@ -142,7 +155,7 @@ def decode_for_evaluation(
 ) -> tf.Tensor:
     """Returns the image of a file, center-cropped and resized, with plain TensorFlow ops only.
 
-    `encoded` is a JPEG, PNG, BMP or GIF file as a string scalar. `shape` is (height, width,
+    `encoded` is a JPEG, PNG, BMP, GIF or WebP file as a string scalar. `shape` is (height, width,
     channels), `model.input_size`. The side of the crop is `center_crop_fraction` of the image's
     shorter side; if None, the whole image is resized. `method` is a name in
     `tf.image.ResizeMethod`, in lower case. Returns uint8 of that shape, the input of the network in

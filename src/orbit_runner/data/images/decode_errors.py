@@ -43,7 +43,7 @@ class BadImages:
                 if self.count > self.limit:
                     return (
                         f"{name}: cannot be decoded; bad image {self.count} of {self.section}, "
-                        f"more than max_bad_images={self.limit}"
+                        f"more than task.{self.section}.max_bad_images={self.limit}"
                     )
                 note(
                     f"warning: {name}: cannot be decoded; bad image {self.count} of at most "
@@ -73,7 +73,8 @@ class BadImages:
 
             def problem() -> tf.Tensor:
                 bad = tf.boolean_mask(ids, ~good)[:1]
-                return names(bad)[0] + ": cannot be decoded; set max_bad_images to skip it"
+                advice = f"set task.{self.section}.max_bad_images to skip it"
+                return names(bad)[0] + f": cannot be decoded; {advice}"
 
         return zero_or_raise(tf.reduce_all(good), problem)
 

@@ -117,5 +117,6 @@ def _problem(source: RecordSource, data: bytes) -> str:
             encoded = bytes_of(features_of(data)[source.image_key])
             tf.io.decode_png(encoded, channels=source.image_shape[2])
         except tf.errors.InvalidArgumentError:
-            problem = f"{source.image_key} cannot be decoded; set max_bad_images to skip it"
+            advice = "set max_bad_images of its section to skip it"
+            problem = f"{source.image_key} cannot be decoded; {advice}"
     return problem

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.formats.base import ExportFormat
+from orbit_runner.storage.paths import readable_path
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def load_signatures(path: Path) -> dict[str, Callable[..., dict[str, tf.Tensor]]
     import tensorflow as tf
 
     try:
-        return dict(tf.saved_model.load(str(path)).signatures)
+        return dict(tf.saved_model.load(readable_path(path)).signatures)
     except (OSError, ValueError, tf.errors.OpError) as error:
         raise RunnerError(
             f"{path} cannot be loaded: {first_line(error)}", path="WHERE", code="export-failed"

@@ -92,6 +92,8 @@ class ImageData(TaskData):
         """Returns the validation images that are also training images, or None."""
         train, validation = (self.source(section) for section in SECTIONS)
         advice = self.config.validation_data.traits.separation or _OTHER_DATA
+        if self.config.split:  # It separates files, and they have equal images.
+            advice = ""
         return shared_images(train, validation, advice, self.excluded_rows())
 
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
@@ -100,8 +102,8 @@ class ImageData(TaskData):
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class of the training images."""
-        labels = [self.source(section).class_numbers() for section in SECTIONS]
-        return constant_label(*labels, self.excluded_rows())
+        train, validation = (self.source(section).class_numbers() for section in SECTIONS)
+        return constant_label(train, validation, self.excluded_rows())
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""

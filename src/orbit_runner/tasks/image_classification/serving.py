@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.images.files import SUFFIXES
+from orbit_runner.errors import format_count
 from orbit_runner.tasks.serving import (
     Prediction,
     Serving,
@@ -18,9 +20,12 @@ from orbit_runner.tasks.serving import (
     class_names_signature,
     texts_of,
 )
+from orbit_runner.utils.log import note
 
 BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+# Further images, which `runner predict` reads only if they are named themselves.
+_OTHER_SUFFIXES = (".bmp", ".gif", ".webp", ".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl")
+_LEFT_OUT = f"is left out: of a directory, only {', '.join(SUFFIXES)} are read, as in training"
 _TOP_K = 3
 
 
@@ -70,25 +75,28 @@ class ImagePredictor:
         self._top_k = top_k or _TOP_K
         self._label_width = max(map(len, self._names))
         self._path_width = 0
+        self._left_out: set[Path] = set()
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Path]:
         """Yields the paths of images. Directories are searched recursively, in the order of names.
+
+        What training would not read in a directory is left out: images of other formats get an
+        error instead of a prediction, and a note counts the other files.
 
         `lines` has more paths, one per line. It is read if an argument is `-` or there are no
         arguments.
         """
         for argument in arguments or ["-"]:
-            if argument == "-":
-                # Not `stream_lines`: the name of a file need not be UTF-8.
-                names = (line.removesuffix("\n").removesuffix("\r") for line in lines)
-                yield from (path for name in names if name for path in _find_images(Path(name)))
-            else:
-                yield from _find_images(Path(argument))
+            # Not `stream_lines`: the name of a file need not be UTF-8.
+            piped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+            names = filter(None, piped) if argument == "-" else [argument]
+            for path in map(Path, names):
+                yield from self._find_images(path) if os.path.isdir(path) else [path]
 
     def predict(self, items: Sequence[Path]) -> list[Prediction]:
         """Returns each image's labels with probabilities, the most probable first, or its error."""
         self._path_width = max(self._path_width, *(len(str(path)) for path in items))
-        contents = [_read_file(path) for path in items]
+        contents = [_LEFT_OUT if path in self._left_out else _read_file(path) for path in items]
         images = [data for data in contents if isinstance(data, bytes)]
         rows = iter(answer_rows(self._probabilities, images, "cannot be decoded: "))
         return [
@@ -112,20 +120,25 @@ class ImagePredictor:
         data = {"image": str(path), "predictions": best}
         return Prediction("  ".join([shown, *labels]).rstrip(), data)
 
-
-def _find_images(path: Path) -> Iterator[Path]:
-    if not os.path.isdir(path):
-        yield path
-        return
-    images = [file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES]
-    # A directory without images is an item itself, so that it is reported in its place.
-    yield from sorted(images) or [path]
+    def _find_images(self, directory: Path) -> list[Path]:
+        files = sorted(path for path in directory.rglob("*") if not os.path.isdir(path))
+        left_out = [file for file in files if file.suffix.lower() in _OTHER_SUFFIXES]
+        images = [file for file in files if file.suffix.lower() in (*SUFFIXES, *_OTHER_SUFFIXES)]
+        if others := sorted({*files} - {*images}):
+            more = f" and {len(others) - 3:,} more" if others[3:] else ""
+            note(
+                f"note: {directory}: {format_count(len(others), 'file')} left out, which are no "
+                f"images: {', '.join(str(path) for path in others[:3])}{more}"
+            )
+        self._left_out.update(left_out)
+        # A directory without images is an item itself, so that it is reported in its place.
+        return images or [directory]
 
 
 def _read_file(path: Path) -> bytes | str:
     """Returns the content of a file, or a string with the error."""
     if os.path.isdir(path):
-        return f"no images in this directory (allowed: {', '.join(_SUFFIXES)})"
+        return f"no images in this directory (allowed: {', '.join(SUFFIXES)})"
     try:
         return path.read_bytes() or "is empty"
     except OSError as error:

@@ -172,7 +172,8 @@ class KerasData(TaskData):
             return shared_images(train, validation, excluded=excluded)
         if not isinstance(train, ArraySource) or not isinstance(validation, ArraySource):
             return None
-        return shared_arrays(train, validation, (Y, W), advice=NO_SPLIT, excluded=excluded)
+        advice = "" if self.config.split or self.config.validation_split else NO_SPLIT
+        return shared_arrays(train, validation, (Y, W), advice=advice, excluded=excluded)
 
     def training_examples(
         self, section: KerasDataConfig, model_dir: str | None

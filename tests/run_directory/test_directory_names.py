@@ -1,0 +1,123 @@
+"""Run directories of any name, and names in a run directory that belong to the run."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
+from orbit_runner.cli.main import main
+from orbit_runner.serving.export import new_directory_scope
+from orbit_runner.serving.formats.saved_model import load_signatures
+from orbit_runner.tasks.initial_weights import load_weights
+from orbit_runner.utils.files import temporary_path
+from tests.support.problems import fails
+from tests.support.toy import run, toy_config
+
+FREEZE = "trainer.fine_tuning.freeze"
+NAMES = (
+    *("version[2]", "copy [1]", "[", "a]b[c", "[!x]", "[a-z]", "up\\down", "\\", "\\n", "x\\[y"),
+    *("any*", "?", "{0}", "{a,b}", "100%s", "$HOME", "~", "quote'\"", " spaces ", "dots...", "#"),
+    *("line\nfeed", "-leading", "\x1b[31m", "n" * 200, "名前", "a@4", "a:b", "a,b", "<b>"),
+)
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_tensorflow_reads_what_is_in_a_directory_of_any_name(name: str, tmp_path: Path) -> None:
+    model = tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(1)])
+    other = tf_keras.models.clone_model(model)
+    place = tmp_path / name / "ckpt-7"
+    tf.train.Checkpoint(model=model).write(str(place))
+    module = tf.Module()
+    module.value = tf.Variable(2.0)
+    serve = tf.function(lambda: {"value": module.value}, input_signature=[])
+    tf.saved_model.save(module, str(tmp_path / name), signatures={"serve": serve})
+
+    assert load_weights(other, str(place)).source == str(place)
+    assert other.get_weights()[0].tolist() == model.get_weights()[0].tolist()
+    assert len(CheckpointContent(place).weights()) == 2
+    assert float(load_signatures(tmp_path / name)["serve"]()["value"]) == 2.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model[v2]", "a\\b", "line\nfeed{0}%s*?"], ids=ascii)
+def test_run_resumes_in_a_directory_of_any_name_and_stays_intact_when_renamed(
+    name: str, tmp_path: Path
+) -> None:
+    for steps in (10, 20):
+        model, _ = run(toy_config(trainer__train_steps=steps), tmp_path / name)
+    expected, _ = run(toy_config(), tmp_path / "plain")
+    (tmp_path / "plain").rename(tmp_path / f"copy {name}")
+
+    assert model.get_weights()[0].tolist() == expected.get_weights()[0].tolist()
+    assert main(["verify", str(tmp_path / name)]) == 0
+    assert main(["verify", str(tmp_path / f"copy {name}")]) == 0
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A run directory with a config and the directories of checkpoints."""
+    for directory in ("checkpoints", "best"):
+        (tmp_path / "run" / directory).mkdir(parents=True)
+        (tmp_path / "run" / directory / "checkpoint").touch()
+    (tmp_path / "run" / "config.yaml").touch()
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (["export", "RUN", "--to=RUN/assets"], "--to"),
+        (["export", "RUN", "--to=RUN/best/new"], "--to"),
+        (["predict", "RUN", "rows.csv", "--to=RUN/checkpoints/a.csv"], "--to"),
+        (["report", "RUN", "--html=RUN/metrics.jsonl"], "--html"),
+        (["compare", "RUN", "RUN", "--html=RUN/run.eval.json"], "--html"),
+        (["--experiment=digits", "--model_dir=RUN/evaluations"], "--model_dir"),
+        (["--experiment=digits", "--model_dir=latin-\udce9"], "--model_dir"),  # not UTF-8
+        (["export", "RUN", "--to=latin-\udce9"], "--to"),
+    ],
+)
+def test_command_writes_neither_into_the_files_of_a_run_nor_where_tensorflow_cannot(
+    begun: Path, arguments: list[str], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(begun.parent)
+    before = sorted(begun.rglob("*"))
+
+    fails([argument.replace("RUN", "run") for argument in arguments], "bad-path", path)
+
+    assert sorted(begun.rglob("*")) == before
+
+
+def test_export_removes_what_killed_exports_have_left(tmp_path: Path) -> None:
+    temporary_path(tmp_path / "7").mkdir()
+    with new_directory_scope(tmp_path / "8", replaces=False) as first:
+        assert sorted(tmp_path.iterdir()) == [first]
+        with new_directory_scope(tmp_path / "9", replaces=False):
+            assert first.is_dir()  # Another process still writes it.
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["8", "9"]
+
+
+def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "new" / "run"
+    command = ["--experiment=digits_mlp", f"--model_dir={place}", "--trainer.train_steps=2"]
+
+    fails([*command, "--trainer.fine_tuning={freeze: [nolayer]}"], "unknown-name", FREEZE)
+
+    assert not [*tmp_path.rglob("*")]
+    with contextlib.suppress(SystemExit):
+        main(command)
+    for name in ("checkpoints", "best"):
+        shutil.rmtree(place / name, ignore_errors=True)
+    (place / "checkpoint").unlink()
+    capsys.readouterr()
+    main(command)
+    assert f"{place} was started before, but has no checkpoint" in capsys.readouterr().err
