@@ -60,11 +60,11 @@ def test_only_an_export_is_replaced_and_only_by_a_complete_one(name: str, tmp_pa
     (place / name).write_text("before")
 
     def export(fails: bool) -> None:
-        with raises("not-writable"), new_directory_scope(place, replaces=True) as aside:
-            if not fails:
-                aside.mkdir()
+        with raises("not-writable"), new_directory_scope(place, replaces=True):
+            if fails:
+                raise OSError("the disk is full")
 
-    export(fails=True)  # Nothing was written that could be renamed.
+    export(fails=True)
     assert (place / name).read_text() == "before"
     if name != RECORD:
         export(fails=False)
