@@ -17,7 +17,6 @@ from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.rows import file_rows, text_rows
 from tests.support.problems import raises
-from tests.support.tables import WRITERS, make_rows
 
 COLUMNS = ("a", "b")
 MARK = b"\xef\xbb\xbf"
@@ -80,20 +79,6 @@ def test_rows_are_those_of_training(
             lines = io.StringIO(text, newline=newline)
             if "\r" not in text or newline == "\n":
                 assert _asked(text_rows("standard input", lines, data)) == trained
-
-
-@pytest.mark.parametrize("source", sorted(WRITERS))
-def test_every_format_gives_the_same_rows(source: str, tmp_path: Path) -> None:
-    path = WRITERS[source](tmp_path / f"a.{source}", make_rows(20))
-
-    found = list(file_rows(str(path), _data(), {"size", "age"}))
-
-    assert len(found) == 20
-    for row, expected in zip(found, make_rows(20), strict=True):
-        assert row.text("color") == (expected["color"] or "")
-        assert float(row.text("size")) == expected["size"]
-        age = row.text("age")
-        assert (float(age) if age not in ("", "NaN") else None) == expected["age"]
 
 
 @pytest.mark.slow

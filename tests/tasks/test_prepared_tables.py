@@ -10,7 +10,6 @@ import pytest
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files
 from tests.support.prepared_tables import write_table
-from tests.support.problems import pairs
 from tests.support.tables import table_config
 
 _SECTIONS = ("train_data", "validation_data")
@@ -49,13 +48,3 @@ def test_sections_read_their_splits(tmp_path: Path) -> None:
     assert list(rows_config(tmp_path).data.problems()) == []
     files = source_files(rows_config(tmp_path).task, "train_data")  # type: ignore[arg-type]
     assert [row.digest[:7] for row in files] == ["sha256:"] * 2
-
-
-def test_preflight_names_file_and_row_of_a_missing_class(tmp_path: Path) -> None:
-    place = write_table(tmp_path, {"train": (30,), "test": (9,)})
-    found = dict(pairs(rows_config(tmp_path).data.problems()))
-    assert list(found) == ["targets[0].column"]
-    assert (
-        f"no value in {place / 'rows-train.tfrecord-00000-of-00001'}, row 5"
-        in found["targets[0].column"]
-    )

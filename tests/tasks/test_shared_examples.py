@@ -150,10 +150,6 @@ def test_splits_of_tfds_that_overlap(splits: tuple[str, str], counts: Any, tmp_p
     assert _counts(config) == counts
 
 
-def test_the_digits_have_no_images_in_common() -> None:
-    assert _counts(load_config("digits")) is None
-
-
 def test_rows_of_a_table_without_a_split(tmp_path: Path) -> None:
     found = find_shared_examples(
         table_config(write_csv(tmp_path / "rows.csv", make_rows()), task__split=None)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.task_data import task_data
@@ -129,28 +129,6 @@ def test_dates_as_texts_are_refused_and_typed_times_left_out(tmp_path: Path) -> 
     declared = _config(path, features__numeric="[a]", features__categorical="[when]")
     assert _problems(declared) == {}
     assert load_part(declared, "train_data").column("when").text(0).startswith("00:00:00")
-
-
-def test_the_same_table_has_the_same_features_in_each_format(tmp_path: Path) -> None:
-    table = pyarrow.table(
-        _columns(
-            a=[n / 4 for n in range(ROWS)],
-            b=[n % 2 == 0 for n in range(ROWS)],
-            c=["u", "v", "w", None] * (ROWS // 4),
-            d=[datetime.date(2024, 1, 1 + n % 28) for n in range(ROWS)],
-        )
-    )
-    csv.write_csv(table, tmp_path / "t.csv")
-    parquet.write_table(table, tmp_path / "t.parquet")
-    rows = table.to_pylist()
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
-    parts = [load_part(_config(tmp_path / f"t.{one}"), "train_data") for one in FORMATS]
-    for name, kind in {"a": "number", "b": "category", "c": "category", "d": "date"}.items():
-        columns = [part.column(name) for part in parts]
-        assert {column.kind for column in columns} == {kind}
-        for column in columns[1:]:
-            np.testing.assert_array_equal(column.values, columns[0].values)
-            assert column.vocabulary == columns[0].vocabulary
 
 
 def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:

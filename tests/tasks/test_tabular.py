@@ -81,23 +81,22 @@ def test_problems_of_a_table_name_column_and_row(
 
 
 @pytest.mark.parametrize(
-    ("rows", "changes", "field", "message"),
+    ("rows", "field", "message"),
     [
-        ([{"id": f"p{n}", "y": n % 2} for n in range(1500)], {}, "features",
-         "column 'id' has 1,0"),
-        ([{"x": "", "c": n, "y": n % 2} for n in range(40)], {}, "features",
+        ([{"id": f"p{n}", "y": n % 2} for n in range(1500)], "features", "column 'id' has 1,0"),
+        ([{"x": "", "c": n, "y": n % 2} for n in range(40)], "features",
          "column 'x' has no values in training"),
-        ([{"x": n, "y": "same"} for n in range(40)], {}, "targets[0].column",
+        ([{"x": n, "y": "same"} for n in range(40)], "targets[0].column",
          "column 'y' has only the class 'same' in training"),
-        ([{"y": n} for n in range(40)], {}, "features", "no columns are left for features"),
+        ([{"y": n} for n in range(40)], "features", "no columns are left for features"),
     ],
 )  # fmt: skip
 def test_columns_that_tell_nothing_are_reported(
-    rows: list[dict[str, Any]], changes: dict[str, Any], field: str, message: str, tmp_path: Path
+    rows: list[dict[str, Any]], field: str, message: str, tmp_path: Path
 ) -> None:
     path = write_csv(tmp_path / "a.csv", rows)
 
-    found = _problems(path, task__features={"numeric": [], "categorical": []}, **changes)
+    found = _problems(path, task__features={"numeric": [], "categorical": []})
 
     assert message in found[field]
 
@@ -215,17 +214,6 @@ def test_batches_are_the_rows_of_the_table(path: Path) -> None:
             np.testing.assert_allclose(weight[place], row["w"] / weights.mean(), rtol=1e-6)
             seen += 1
     assert seen == len(rows) == task.num_examples(config.task.validation_data)
-
-
-def test_batches_depend_on_seed_and_step_only(path: Path) -> None:
-    config = table_config(path)
-    task, data = _task(config), config.task.train_data
-    late = _numpy(next(iter(without_autotuning(task.build_inputs(data, start_step=1_000_003)))))
-    at = _numpy(task.batch_at(data)(tf.constant(1_000_003, tf.int64)))
-    tf.nest.map_structure(np.testing.assert_array_equal, late, at)
-    other = table_config(path, task__train_data__seed=3)
-    moved = _numpy(_task(other).batch_at(other.task.train_data)(tf.constant(1_000_003, tf.int64)))
-    assert not np.array_equal(moved[0]["numeric"], late[0]["numeric"])
 
 
 def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:

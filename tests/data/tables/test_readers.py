@@ -16,7 +16,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from orbit_runner.data.tables import build, csv_file
+from orbit_runner.data.tables import csv_file
 from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource, sort_texts
@@ -106,19 +106,6 @@ def test_csv_settings_apply(tmp_path: Path) -> None:
     assert found.columns["t"].vocabulary == ("a\nb", "c")
 
 
-def test_texts_of_codes_keep_their_zeros_and_integers_sort_by_value(tmp_path: Path) -> None:
-    rows = [{"zip": f"0{n}", "grade": n} for n in (9, 10, 2)]
-
-    found = read_table(
-        open_table("csv", write_csv(tmp_path / "a.csv", rows)),
-        {"zip": "category", "grade": "category"},
-    )
-
-    assert found.columns["zip"].vocabulary == ("010", "02", "09")
-    assert found.columns["grade"].vocabulary == ("2", "9", "10")
-    assert sort_texts(["10", "9", "x"]) == ["10", "9", "x"]
-
-
 # The values of each column, and their texts in all formats.
 _DAY, _UTC = datetime.date(2024, 2, 1), datetime.timezone.utc
 VALUES: dict[str, tuple[list[Any], list[str]]] = {
@@ -170,6 +157,8 @@ def test_a_value_is_the_same_category_and_key_in_each_format(
             assert column.values.tolist() == hash_texts(texts).tolist(), name
         else:
             assert [column.text(row) for row in range(3)] == texts, name
+            assert column.vocabulary == tuple(sort_texts([*{*texts} - {""}]))
+    assert sort_texts(["10", "9", "2"]) == ["2", "9", "10"]
 
 
 def test_parquet_types_become_kinds(tmp_path: Path) -> None:
@@ -295,11 +284,3 @@ def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
 def test_missing_files_are_reported(paths: tuple[str, ...], data_dir: str, code: str) -> None:
     with raises(code):
         open_table("csv", *map(Path, paths), data_dir=data_dir)
-
-
-def test_numbers_that_only_python_reads_are_numbers(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a\n+1\n 2 \n-3e2\n")
-
-    found = build.build_columns(open_table("csv", tmp_path / "a.csv"), {"a": "number"})[0]
-
-    assert found["a"].values.tolist() == [1, 2, -300]

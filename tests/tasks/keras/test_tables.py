@@ -220,10 +220,7 @@ def test_split_column_names_the_parts_also_if_it_is_a_number_and_an_input(tmp_pa
 
         assert section_source(config, "train_data").size == 50
         assert section_source(config, "validation_data").size == 30
-        is_input = specs_of(section_source(config, "train_data")) == {
-            "x": ((2,), "float32"), "y": ((), "int32")
-        }  # fmt: skip
-        assert is_input == (inputs != "null")
+        assert ("x" in specs_of(section_source(config, "train_data"))) == (inputs != "null")
 
 
 @pytest.mark.parametrize(
