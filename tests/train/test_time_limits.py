@@ -1,4 +1,4 @@
-"""`trainer.max_time` ends a start in good order, and checkpoints are saved by time."""
+"""`trainer.max_time` ends a start in good order."""
 
 import json
 from pathlib import Path

@@ -197,15 +197,6 @@ def test_settings_that_rule_out_measurements_are_rejected(
     assert reason in found.message
 
 
-def test_layer_is_the_name_without_its_last_part() -> None:
-    assert layers_by_variable(["a/kernel:0", "a/bias:0", "b/c/kernel:0", "step:0"]) == {
-        "a/kernel:0": "a",
-        "a/bias:0": "a",
-        "b/c/kernel:0": "b/c",
-        "step:0": "step",
-    }
-
-
 def test_layers_with_a_common_prefix_count_as_one_if_there_are_many() -> None:
     names = [
         f"net/block_{n}/{part}/kernel:0" for n in range(12) for part in ("key", "value", "out")

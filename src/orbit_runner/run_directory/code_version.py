@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 _MAX_PATCH = 2**20
-_MAX_PATCHES = 20  # in a run directory
 _MAX_SECONDS = 10.0
 _GIT = (
     # Do not write the index, so that git commands of the user do not meet its lock.
@@ -168,16 +167,15 @@ def keep_patch(code: CodeVersion, run: Path) -> JsonObject:
     return entry
 
 
-def _patch_file(patch: bytes, run: Path) -> str | None:
-    """Returns the name of the file with a patch, which is written; None if there are too many."""
-    for number in range(1, _MAX_PATCHES + 1):
-        path = RunDirectory(run).code_patch(number)
-        if not os.path.lexists(path):
-            write_atomically(path, patch)
-            return path.name
+def _patch_file(patch: bytes, run: Path) -> str:
+    """Returns the name of the file with a patch, which is written unless it is there."""
+    number = 1
+    while os.path.lexists(path := RunDirectory(run).code_patch(number)):
         if path.is_file() and path.read_bytes() == patch:
             return path.name
-    return None
+        number += 1
+    write_atomically(path, patch)
+    return path.name
 
 
 def code_differences(

@@ -14,7 +14,6 @@ import tensorflow as tf
 from official.core import base_trainer, config_definitions
 from tensorflow.compiler.xla import xla_data_pb2
 
-from orbit_runner.cli.main import main
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.devices import DeviceError
 from orbit_runner.distribute.tpu_strategy import (
@@ -158,25 +157,12 @@ def test_machine_without_a_tpu_is_an_error(device: str, tmp_path: Path) -> None:
         find_tpu(runtime(tpu=""), {}, tmp_path)
 
 
-def test_tpu_name_is_read_from_the_environment_variable(
-    started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TPU_NAME", "local")
-    _, calls = started("v3-8", tpu="")
-
-    assert calls[0] == ("find", {"tpu": "local"})
-
-
 def test_device_count_not_divisible_by_the_parts_is_rejected(started: Callable[..., Any]) -> None:
     with raises("not-divisible", "runtime.tpu"):
         started("v4-8", train_input_partition_dims=[1, 4, 2, 1])
 
 
 # Run options.
-
-
-def test_other_strategies_have_no_run_options() -> None:
-    assert run_options(RuntimeConfig()) is None
 
 
 @pytest.mark.parametrize("dims", [None, [1, 2, 2, 1]])
@@ -267,19 +253,6 @@ def test_inputs_that_cannot_be_split_are_rejected(
 ) -> None:
     with raises(code, PATH):
         shardings(strategy, spec, dims)
-
-
-@pytest.mark.parametrize("command", ["show", "validate"])
-def test_tpu_config_can_be_shown_and_validated_without_an_address(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "tpu.yaml"
-    file.write_text("runtime: {distribution_strategy: tpu}\n")
-    given = [str(file)] if command == "validate" else [f"--config_file={file}"]
-
-    assert main([command, "--experiment=digits", *given]) == 0
-    expected = f"{file}: ok\n" if command == "validate" else "  tpu: null\n"
-    assert expected in capsys.readouterr().out
 
 
 # Real attempts on a machine without a TPU.
