@@ -194,8 +194,8 @@ def test_wrong_words_are_one_error_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("flag", "hint"),
     [
-        ("--profile_steps=5", "--trainer.profile_steps?"),
-        ("--enable_xla=true", "--runtime.enable_xla?"),
+        ("--profile_steps=5", "'--trainer.profile_steps'?"),
+        ("--enable_xla=true", "'--runtime.enable_xla'?"),
     ],
 )
 def test_flag_that_is_a_setting_is_named_with_its_section(
