@@ -116,7 +116,7 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     hosts = {"worker": ["192.0.2.1:1", "192.0.2.2:1"]}  # Reserved for documentation.
     member = {"cluster": hosts, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(member))
-    given = ["digits", "--workers=2", "--bandwidth=10", "--distribution_strategy=off"]
+    given = ["digits", "--workers=2", "--distribution_strategy=off"]
     page = tmp_path / "page.html"
 
     assert main(["inspect", *given, QUIET, f"--html={page}"]) == 0
@@ -128,10 +128,9 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     assert (
         scale["steps_per_epoch"] == found["schedule"]["train_steps"] / found["schedule"]["epochs"]
     )
-    assert scale["request"]["bandwidth_gbit"] == 10
-    assert scale["ring_seconds"] == pytest.approx(53002 * 4 / 1.25e9 + 2 * 10e-6)
+    assert scale["ring_seconds"] == pytest.approx(53002 * 4 / 12.5e9 + 2 * 10e-6)
     assert re.search(
-        r"^rehearsal: 2 workers × 1 GPU\n  computed, not measured, .*10 Gbit/s", text, re.M
+        r"^rehearsal: 2 workers × 1 GPU\n  computed, not measured, .*100 Gbit/s", text, re.M
     )
     assert re.search(r"^  examples of a step +64  32 on each replica", text, re.M)
     assert re.search(r"^  gradients +207\.04 KiB  each replica", text, re.M)

@@ -96,8 +96,7 @@ CASES = [
     ("inspect --workers=0", "out-of-range", "--workers"),
     ("inspect digits --workers=abc", "wrong-usage", ""),
     ("inspect digits --workers=2 --gpus_per_worker=0", "out-of-range", "--gpus_per_worker"),
-    ("inspect digits --workers=2 --bandwidth=0", "wrong-usage", ""),
-    ("inspect digits --bandwidth=10", "no-effect", "--bandwidth"),
+    ("inspect digits --gpus_per_worker=2", "no-effect", "--gpus_per_worker"),
     ("inspect digits --workers=3 --task.validation_data.global_batch_size=129", "not-divisible", "task.train_data.global_batch_size"),
     ("inspect digits --workers=3 --runtime.logical_replicas=4", "not-divisible", "runtime.logical_replicas"),
     ("inspect transformer_multi30k --config_file=configs/data/synthetic.yaml --workers=16", "not-divisible", "task.train_data.batch_rows_multiple"),
@@ -194,8 +193,8 @@ def test_wrong_words_are_one_error_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("flag", "hint"),
     [
-        ("--profile_steps=5", "--trainer.profile_steps?"),
-        ("--enable_xla=true", "--runtime.enable_xla?"),
+        ("--profile_steps=5", "'--trainer.profile_steps'?"),
+        ("--enable_xla=true", "'--runtime.enable_xla'?"),
     ],
 )
 def test_flag_that_is_a_setting_is_named_with_its_section(

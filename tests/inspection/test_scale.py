@@ -32,13 +32,13 @@ def inspect_cluster(request: ScaleRequest, experiment: str, *files: str, **setti
 
 @pytest.mark.parametrize(
     ("members", "seconds"),
-    # 1 GB at 1 GB/s, with a latency of 10 µs. A single worker sends nothing.
+    # 12.5 GB at 12.5 GB/s, with a latency of 10 µs. A single worker sends nothing.
     [(1, 0.0), (2, 1.0 + 2e-5), (3, 4 / 3 + 4e-5), (512, 2 * 511 / 512 + 1022e-5)],
 )
 def test_ring_takes_the_time_of_the_textbook(members: int, seconds: float) -> None:
-    assert ScaleRequest(members, 1, 8).ring_seconds(10**9) == pytest.approx(seconds)
+    assert ScaleRequest(members).ring_seconds(125 * 10**8) == pytest.approx(seconds)
     if members == 512:  # The replicas of a worker share its link.
-        assert ScaleRequest(64, 8, 8).ring_seconds(10**9) == pytest.approx(seconds)
+        assert ScaleRequest(64, 8).ring_seconds(125 * 10**8) == pytest.approx(seconds)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ from orbit_runner.cli.flags.values import (
     check_counts,
     resolve_paths,
 )
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import flat_settings
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
 from orbit_runner.utils.streams import print_result
@@ -183,21 +185,11 @@ def _unknown_message(word: str, parser: Parser) -> str:
     name = word.partition("=")[0]
     known = [option for action in parser.arguments for option in action.option_strings]
     if name.startswith("-"):
-        hint = _setting_hint(name.lstrip("-")) if parser.settings else ""
-        return f"unknown flag {shorten(name)}{hint or nearest_name_hint(name, known)}"
+        if parser.settings:
+            known += [f"--{path}" for path in flat_settings(ExperimentConfig())]
+        return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
     hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""
     return f"unknown argument {shorten(name)}{hint}"
-
-
-def _setting_hint(name: str) -> str:
-    """Returns a hint if a name is that of a setting, which is a flag with its section."""
-    from orbit_runner.config.schema.experiment import ExperimentConfig
-
-    config = ExperimentConfig()
-    for section in ("trainer", "runtime"):
-        if any(field.name == name for field in dataclasses.fields(getattr(config, section))):
-            return f"; did you mean --{section}.{name}?"
-    return ""
 
 
 def emit(flags: argparse.Namespace, values: object, lines: Iterable[str]) -> None:

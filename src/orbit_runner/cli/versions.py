@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.reporting.run_record import describe_devices, describe_software
-from orbit_runner.utils.streams import print_message, print_result
+from orbit_runner.utils.streams import print_message
 
 
 def main(flags: argparse.Namespace) -> int:
     """Prints versions, the git revision and devices. Returns 0."""
-    environment = {**describe_software(), **_describe_code()}
-    if not flags.json:
-        _print(environment)  # At once, because TensorFlow takes seconds.
     print_message("importing tensorflow, to list devices")
-    devices = _describe_devices()
-    if flags.json:
-        print_result(json.dumps({**environment, **devices}, indent=2))
-    else:
-        _print(devices)
+    values = {**describe_software(), **_describe_code(), **_describe_devices()}
+    emit(flags, values, _lines(values))
     return 0
 
 
@@ -30,10 +23,10 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _print(environment: Mapping[str, object]) -> None:
-    for name, value in environment.items():
+def _lines(values: Mapping[str, object]) -> Iterator[str]:
+    for name, value in values.items():
         text = ", ".join(value) or "none" if isinstance(value, list) else value
-        print_result(f"{name:<20} {text}")
+        yield f"{name:<20} {text}"
 
 
 def _describe_code() -> dict[str, object]:

@@ -133,7 +133,8 @@ def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
     settings = differing_values([run.settings for run in runs], ignored=("description", SEED))
     others = {path: row for path, row in settings.items() if not cannot_affect_weights(path)}
     if others:
-        rows = [f"{path}: {', '.join(_distinct(row))}" for path, row in others.items()]
+        distinct = {path: dict.fromkeys(map(format_value, row)) for path, row in others.items()}
+        rows = [f"{path}: {', '.join(values)}" for path, values in distinct.items()]
         raise RunnerError(
             f"the runs of {name} differ in more than their seed\n{format_list(rows)}\n{_ADVICE}",
             path="--paired",
@@ -212,7 +213,3 @@ def _seed(run: RunData) -> int | None:
 def _seeds_text(seeds: Sequence[int]) -> str:
     listed = ", ".join(map(str, seeds))
     return f"seed{'' if len(seeds) == 1 else 's'} {listed}" if seeds else "no seed"
-
-
-def _distinct(values: Sequence[object]) -> list[str]:
-    return list(dict.fromkeys(map(format_value, values)))

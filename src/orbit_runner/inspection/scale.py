@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 
-BANDWIDTH_GBIT = 100.0
+BANDWIDTH_GBIT = 100.0  # of a worker's link in each direction
 LATENCY_SECONDS = 10e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class ScaleRequest:
-    """The workers of a cluster, their GPUs, and the Gbit/s of a worker's link in each direction."""
+    """The workers of a cluster, and their GPUs."""
 
     workers: int
     gpus_per_worker: int = 1
-    bandwidth_gbit: float = BANDWIDTH_GBIT
 
     @property
     def replicas(self) -> int:
@@ -44,7 +43,7 @@ class ScaleRequest:
         if self.workers == 1:
             return 0.0
         rounds = 2 * (self.replicas - 1)
-        bandwidth = self.bandwidth_gbit * 1e9 / 8
+        bandwidth = BANDWIDTH_GBIT * 1e9 / 8
         return rounds * LATENCY_SECONDS + rounds / self.replicas * size / bandwidth
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orbit_runner.errors import format_count
-from orbit_runner.inspection.scale import LATENCY_SECONDS
+from orbit_runner.inspection.scale import BANDWIDTH_GBIT, LATENCY_SECONDS
 from orbit_runner.reporting.document import (
     Chart,
     Part,
@@ -82,8 +82,8 @@ def _scale_section(scale: Scale) -> Section:
     workers = format_count(request.workers, "worker")
     gpus = format_count(request.gpus_per_worker, "GPU")
     assumed = (
-        f"computed, not measured, for multi_worker_mirrored; assumed: {request.bandwidth_gbit:g} "
-        "Gbit/s in each direction on the link of a worker (--bandwidth), and "
+        f"computed, not measured, for multi_worker_mirrored; assumed: {BANDWIDTH_GBIT:g} "
+        "Gbit/s in each direction on the link of a worker, and "
         f"{time_text(LATENCY_SECONDS)} for a message to arrive"
     )
     ring = f"2(n-1) · latency + 2(n-1)/n · gradients / bandwidth, n = {scale.replicas:,} replicas"

@@ -29,7 +29,7 @@ from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
 from orbit_runner.utils.files import to_jsonable
-from orbit_runner.utils.streams import print_message, print_result
+from orbit_runner.utils.streams import print_result
 from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def main(flags: argparse.Namespace) -> int:
         title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
         write_flag_output("--html", flags.html, page(title, sections))
-        print_message(f"the comparison is in {flags.html}")
     if flags.table:
         for table in (part for section in sections for part in section.parts):
             if isinstance(table, Table) and table.rows:

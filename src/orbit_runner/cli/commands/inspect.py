@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser, emit
@@ -22,8 +21,8 @@ from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, Count, write_
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
-from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
-from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest
+from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
+from orbit_runner.inspection.scale import ScaleRequest
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.inspection import inspection_sections
@@ -108,41 +107,19 @@ def _add_scale_flags(parser: Parser) -> None:
         metavar="N",
         help="number of GPUs of each worker; 1 if not given",
     )
-    add(
-        "--bandwidth",
-        type=_parse_bandwidth,
-        metavar="GBIT",
-        help="bandwidth of the network link of a worker in each direction, in Gbit/s; "
-        f"{BANDWIDTH_GBIT:g} if not given",
-    )
-
-
-def _parse_bandwidth(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"got {shorten(text)!r}, allowed: a number above 0")
-    return value
 
 
 def _scale_request(flags: argparse.Namespace) -> ScaleRequest | None:
     """Returns the cluster that is rehearsed, or None if no flag asks for it."""
     if flags.workers is None:
-        for name in ("gpus_per_worker", "bandwidth"):
-            if getattr(flags, name) is not None:
-                raise RunnerError(
-                    "has no effect without --workers; add --workers=N or remove it",
-                    path=f"--{name}",
-                    code="no-effect",
-                )
+        if flags.gpus_per_worker is not None:
+            raise RunnerError(
+                "has no effect without --workers; add --workers=N or remove it",
+                path="--gpus_per_worker",
+                code="no-effect",
+            )
         return None
-    return ScaleRequest(
-        workers=flags.workers,
-        gpus_per_worker=flags.gpus_per_worker or 1,
-        bandwidth_gbit=flags.bandwidth or BANDWIDTH_GBIT,
-    )
+    return ScaleRequest(flags.workers, flags.gpus_per_worker or 1)
 
 
 def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
