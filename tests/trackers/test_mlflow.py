@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,11 +42,13 @@ def _history(store: Path, run_id: str, name: str) -> list[tuple[int, float]]:
 
 def _tracked(store: Path, info: RunInfo, *logged: tuple[int, Mapping[str, float]]) -> str:
     tracker = MLflowTracker(tracking_uri=str(store))
+    before = {**os.environ}
     run_id = tracker.start(info)
     for step, metrics in logged:
         tracker.log(step, "train", metrics)
     tracker.flush()
     tracker.finish("finished", {"weights_sha256": "ab", "step": "9"})
+    assert {name for name in os.environ if name.startswith("MLFLOW")} <= before.keys()
     return run_id
 
 

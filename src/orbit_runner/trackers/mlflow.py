@@ -68,8 +68,8 @@ class MLflowTracker(NamedTracker):
 
     def start(self, run: RunInfo) -> str:
         """Creates the MLflow run, or continues the earlier one. Returns its id."""
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        self._added = [name for name in _ENVIRONMENT if name not in os.environ]
+        os.environ.update({name: _ENVIRONMENT[name] for name in self._added})
         from mlflow import MlflowClient
 
         self._client = MlflowClient(tracking_uri=_store_uri(self._uri))
@@ -107,6 +107,8 @@ class MLflowTracker(NamedTracker):
         """Adds the results as tags, and ends the MLflow run."""
         self._send_tags(results)
         self._client.set_terminated(self._id, _STATUS[status])
+        for name in self._added:  # A notebook may use MLflow itself.
+            os.environ.pop(name, None)
 
     def _earlier_run(self, run_id: str | None) -> Run | None:
         """Returns the run with an id, or None if there is none in this store."""
