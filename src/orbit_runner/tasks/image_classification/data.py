@@ -100,8 +100,8 @@ class ImageData(TaskData):
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class of the training images."""
-        labels = [self.source(section).class_numbers() for section in SECTIONS]
-        return constant_label(*labels, self.excluded_rows())
+        train, validation = (self.source(section).class_numbers() for section in SECTIONS)
+        return constant_label(train, validation, self.excluded_rows())
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
