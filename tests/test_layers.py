@@ -20,7 +20,6 @@ HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 USES_MODEL_GARDEN = {
     "model_garden/": "runs its experiments",
     "models/": "networks built from its layers",
-    "tasks/text_classification/networks.py": "networks built from its layers",
     "tasks/base.py": "the base class of its tasks is that of ours",
     "tasks/adapter.py": "the base class of its tasks is that of ours",
     "tasks/multitask.py": "the base class of its tasks is that of ours",

@@ -17,6 +17,7 @@ _ABSOLUTE = ("mae", "mean_absolute_error")
 _SQUARED = ("mse", "mean_squared_error")
 _ROOT = ("rmse", "root_mean_squared_error")
 _NO_WEIGHTS = (None, None)
+_MOST_LABELS = 10**7  # Masks of pixels may have many more.
 # What is predicted, and the result, by the name of the metric.
 Baselines = dict[str, tuple[str, float]]
 
@@ -54,7 +55,7 @@ def constant_label(
 ) -> Baselines:
     """Returns the results for labels that may be classes or numbers; none for other labels."""
     labels = (train, validation)
-    if not all(isinstance(x, np.ndarray) and x.dtype.kind in "iufb" and len(x) for x in labels):
+    if not all(map(_are_few_numbers, labels)):
         return {}
     dropped = NO_EXAMPLES if excluded is None else excluded
     results = constant_number(
@@ -65,3 +66,8 @@ def constant_label(
     except DataError:
         return results
     return results | constant_class(np.delete(classes, dropped), others, prefix=prefix)
+
+
+def _are_few_numbers(labels: Any) -> bool:
+    is_array = isinstance(labels, np.ndarray) and labels.dtype.kind in "iufb"
+    return is_array and labels.ndim <= 2 and 0 < labels.size <= _MOST_LABELS

@@ -194,7 +194,7 @@ class RowPredictor(TablePredictor):
             if f"texts_{argument}" in description
         }
         self.readers = [
-            (name, _category_of if name in self._texts else _READERS[kind])
+            (name, _READERS[kind if name not in self._texts else CATEGORICAL])
             for name, _, kind in self._columns
         ]
         description = signatures[TARGETS]()
@@ -276,10 +276,6 @@ class RowPredictor(TablePredictor):
         )
 
 
-def _category_of(name: str, text: str) -> str:
-    return normal_text(text)
-
-
 def _number_of(name: str, text: str) -> float:
     """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
     try:
@@ -304,8 +300,9 @@ def _date_of(name: str, text: str) -> float:
         ) from None
 
 
-_READERS: Mapping[tf.DType, Callable[[str, str], float | str]] = {
+_READERS: Mapping[tf.DType | str, Callable[[str, str], float | str]] = {
     tf.float32: _number_of,
     tf.float64: _date_of,
     tf.string: lambda name, text: text,
+    CATEGORICAL: lambda name, text: normal_text(text),
 }
