@@ -116,16 +116,6 @@ def test_page_is_self_contained_and_has_a_chart_for_each_metric(
     assert "prefers-color-scheme:dark" in page.text
 
 
-def test_names_of_runs_and_settings_are_escaped_in_the_page(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (runs / "a").rename(runs / "<b>&'\"a")
-    assert main(["compare", "runs", "--html=page.html"]) == 0
-    page = Path("page.html").read_text(encoding="utf-8")
-    assert "<b>&" not in page
-    assert "&lt;b&gt;&amp;&#x27;&quot;a" in page
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "path"),
     [

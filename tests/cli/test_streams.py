@@ -122,7 +122,7 @@ def test_run_is_recorded_as_done_even_if_output_streams_fail(
 
 
 # Colors, the title of the window, the start of the line, another direction, and an 8-bit command.
-HOSTILE = "\x1b[31mred\x1b]0;title\a\r\u202eover\x9b2J"
+HOSTILE = "\x1b[31mred\x1b]0;<b>&'\"title\a\r\u202eover\x9b2J"
 CONTROL = re.compile(r"[^ -~\n\t\u00a0-\u2027\u202f-\uffff]")
 
 
@@ -187,12 +187,13 @@ def test_progress_and_results_do_not_control_the_terminal(
     assert not CONTROL.search(printed), printed
 
 
-def test_pages_and_pictures_show_control_characters() -> None:
+def test_pages_and_pictures_show_control_characters_and_markup_as_text() -> None:
     chart = Chart(HOSTILE, [Series(HOSTILE, {1: 1.0}), Series("b", {1: 2.0})], x_label=HOSTILE)
     sections = [Section(HOSTILE, [Table([[HOSTILE, HOSTILE]], [HOSTILE, HOSTILE]), chart])]
     for text in (page(HOSTILE, sections), draw_charts([chart])):
-        assert "red" in text
+        assert text.count("&lt;b&gt;&amp;&#x27;&quot;title") >= 2
         assert not CONTROL.search(text)
+        assert "<b>&" not in text
 
 
 def test_all_that_is_printed_passes_the_functions_that_show_control_characters() -> None:

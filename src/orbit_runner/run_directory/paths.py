@@ -135,7 +135,8 @@ class RunDirectory:
         if not self.config.is_file():
             there = f"has no {CONFIG}" if self.path.is_dir() else "is not a directory"
             raise RunnerError(
-                f"{self.path} {there}\nspecify a run directory, such as runs/digits/a",
+                f"{self.path} {there}\nspecify a run, such as runs/digits/a or one of a sweep; "
+                "`runner runs DIR` lists those in a directory",
                 path="RUN",
                 code="not-a-run",
             )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # The shell may have redirected it to a regular file, which has other contents, too.
 _OPEN_FILE = re.compile(r"/dev/(?:stdout|fd/(\d+))")
-
 _LINES_AT_A_TIME = 1000
 
 # The directories of runs in progress, which `create_directory` does not create again.

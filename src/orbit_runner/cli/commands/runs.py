@@ -45,9 +45,8 @@ def main(flags: argparse.Namespace) -> int:
         csv.writer(text, lineterminator="\n").writerows([names, *values])
         print_result(text.getvalue(), is_data=True)
     elif chosen or flags.json:
-        cells = [[columns.text(run, name) for name in names] for run in chosen]
-        rows = [names, *cells]
-        lines = markup_lines(rows, flags.table) if flags.table else _format_table(cells, names)
+        table = [names, *([columns.text(run, name) for name in names] for run in chosen)]
+        lines = markup_lines(table, flags.table) if flags.table else _format_table(table)
         emit(flags, [_as_dict(run, columns, names) for run in chosen], lines)
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
@@ -141,9 +140,9 @@ def _sort_key(value: object, sign: float) -> tuple[bool, float, str]:
     return True, 0.0, str(value)
 
 
-def _format_table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns the lines of a table. On a terminal, the last column is cut to fit."""
-    lines = table_lines([names, *rows])
+    lines = table_lines(rows)
     width = terminal_width()
     if width is None:
         return lines
