@@ -40,7 +40,7 @@ def _requests(
     return StopRequests(workers, signals, list, lambda text: None, limits=limits)
 
 
-@pytest.mark.parametrize(("chief", "others"), [(True, [0] * 7), (False, [31, *[0] * 6])])
+@pytest.mark.parametrize(("chief", "others"), [(True, [0] * 6), (False, [31, *[0] * 5])])
 def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> None:
     own = 31 if chief else 12
 
@@ -63,7 +63,7 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
     done: list[str] = []
     requests = _requests(
         chief=False,
-        others=[0, 0, 0, 0, *others],
+        others=[0, 0, 0, *others],
         received=received,
         acknowledge=lambda: done.append("acknowledged"),
     )
@@ -76,7 +76,7 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
 
 
 def test_callback_on_one_worker_stops_all_workers() -> None:
-    requests = _requests(chief=False, others=[31, 1, *[0] * 5])
+    requests = _requests(chief=False, others=[31, 1, *[0] * 4])
     with pytest.raises(StopTraining):
         requests.next_loop_length(5, 7, pytest.fail)
     assert requests.reason == OTHER
@@ -108,7 +108,7 @@ class Clock:
 def test_only_the_clock_of_the_chief_ends_training(chief: bool) -> None:
     clock = Clock()
     limits = TimeLimits(60.0, started=950.0, clock=clock)
-    requests = _requests(chief=chief, others=[0] * 7, limits=limits)
+    requests = _requests(chief=chief, others=[0] * 6, limits=limits)
     assert requests.next_loop_length(5, 7, pytest.fail) == (5 if chief else 0)
     assert not requests.is_time_over
     clock.now += 10.0
@@ -125,7 +125,7 @@ def test_only_the_clock_of_the_chief_ends_training(chief: bool) -> None:
     ("call", "others"),
     [
         (lambda requests: requests.agree_on_stop(), [0, 1]),
-        (lambda requests: requests.exit_if_requested(7, pytest.fail), [0, 0, 1, 0, 0, 0, 0]),
+        (lambda requests: requests.exit_if_requested(7, pytest.fail), [0, 0, 1, 0, 0, 0]),
     ],
 )
 def test_worker_learns_from_the_chief_that_the_time_is_over(
@@ -137,31 +137,11 @@ def test_worker_learns_from_the_chief_that_the_time_is_over(
 
 
 def test_start_whose_time_is_over_at_once_still_trains_one_loop() -> None:
-    requests = _requests(chief=True, others=[0] * 7, limits=TimeLimits(1e-9))
+    requests = _requests(chief=True, others=[0] * 6, limits=TimeLimits(1e-9))
     assert requests.next_loop_length(5, 7, pytest.fail) == 5
     assert requests.is_time_over
     with pytest.raises(StopTraining):
         requests.next_loop_length(5, 12, pytest.fail)
-
-
-@pytest.mark.parametrize("chief", [True, False])
-def test_checkpoint_is_saved_when_the_clock_of_the_chief_says_so(chief: bool) -> None:
-    clock, saved = Clock(), list[float]()
-    limits = TimeLimits(save_interval=60.0, clock=clock)
-    requests = _requests(chief=chief, others=[0] * 7, limits=limits)
-    for step, seconds in enumerate([59.0, 1.0, 59.0, 1.0, 30.0], start=1):
-        clock.now += seconds
-        requests.next_loop_length(5, step, pytest.fail, lambda: saved.append(clock.now))
-        if step == 4:
-            limits.restart_save_interval()
-    assert saved == ([1060.0, 1120.0] if chief else [])
-
-
-def test_worker_saves_with_the_chief() -> None:
-    saved = list[int]()
-    requests = _requests(chief=False, others=[31, 0, 0, 1, 0, 0, 0])
-    assert requests.next_loop_length(5, 7, pytest.fail, lambda: saved.append(7)) == 31
-    assert saved == [7]
 
 
 def test_loop_ends_at_a_pause_that_is_ahead() -> None:

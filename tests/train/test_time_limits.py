@@ -1,4 +1,4 @@
-"""`trainer.max_time` ends a start in good order, and checkpoints are saved by time."""
+"""`trainer.max_time` ends a start in good order."""
 
 import json
 from pathlib import Path
@@ -103,21 +103,6 @@ def test_time_counts_from_the_given_start(tmp_path: Path) -> None:
     run(toy_config(trainer__max_time="1h"), tmp_path / "parts", started=-3600.0)
     assert CheckpointFolder(tmp_path / "whole" / "checkpoints").steps()[-1] == 20
     assert CheckpointFolder(tmp_path / "parts" / "checkpoints").steps()[-1] == 1
-
-
-@pytest.mark.slow
-def test_checkpoints_are_saved_by_time_in_addition(tmp_path: Path) -> None:
-    changes = {"trainer__checkpoint_interval": 10, "trainer__steps_per_loop": 2}
-    often = {"trainer__checkpoint_time_interval": "0.000001s", "trainer__max_to_keep": None}
-    whole, _ = run(toy_config(**changes), tmp_path / "whole")
-    saved, _ = run(toy_config(**changes, **often), tmp_path / "often")
-    rarely = {**often, "trainer__checkpoint_time_interval": "1h"}
-    run(toy_config(**changes, **rarely), tmp_path / "rarely")
-    # At the end of each loop; the next one begins at an evaluation or a record of step 5.
-    steps = CheckpointFolder(tmp_path / "often" / "checkpoints").steps()
-    assert {2, 4, 5, 10, 12, 20} <= set(steps)
-    assert CheckpointFolder(tmp_path / "rarely" / "checkpoints").steps() == [10, 20]
-    assert weights_fingerprint(saved) == weights_fingerprint(whole)
 
 
 @pytest.mark.slow

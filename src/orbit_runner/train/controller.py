@@ -110,7 +110,7 @@ def _build_loop_length(run: Run) -> Callable[[int], int]:
     def next_loop_length(step: int) -> int:
         # Before a loop, not after one as an action would do it: the record of the last loop is then
         # already written, and an evaluation that is due at its last step is not skipped.
-        return run.stops.next_loop_length(length(step), run.step, run.save, run.checkpoints.save)
+        return run.stops.next_loop_length(length(step), run.step, run.save)
 
     return next_loop_length
 

@@ -115,7 +115,6 @@ def _train_to_next_stop(
     # stopping, and so the last step, would depend on the time.
     if stops.reason or stops.is_time_over or plan.should_save(run.step):
         run.checkpoints.save()
-        stops.limits.restart_save_interval()
     run.exit_if_requested()
     return logs
 

@@ -97,7 +97,7 @@ class SignalGuard:
 
 
 class TimeLimits:
-    """The times of `trainer.max_time` and `trainer.checkpoint_time_interval`.
+    """The time of `trainer.max_time`.
 
     Each worker has its own clock, so only the chief's may decide.
     """
@@ -105,37 +105,21 @@ class TimeLimits:
     def __init__(
         self,
         max_time: float = math.inf,  # in seconds
-        save_interval: float = math.inf,  # in seconds
         started: float | None = None,  # when the run started, by `clock`; None: now
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._save_interval = save_interval
-        self._saved = clock()
-        self._end = (self._saved if started is None else started) + max_time
+        self._end = (clock() if started is None else started) + max_time
 
     def is_over(self) -> bool:
         """Returns whether training is to end."""
         return self._clock() >= self._end
 
-    def is_save_due(self) -> bool:
-        """Returns whether the last checkpoint is old enough for another."""
-        return self._clock() - self._saved >= self._save_interval
-
-    def restart_save_interval(self) -> None:
-        """Records that a checkpoint is saved now."""
-        self._saved = self._clock()
-
 
 def build_time_limits(trainer: TrainerConfig, started: float | None = None) -> TimeLimits:
     """Returns the limits that a trainer section sets; `started` is by `time.monotonic()`."""
-    return TimeLimits(
-        _seconds(trainer.max_time), _seconds(trainer.checkpoint_time_interval), started
-    )
-
-
-def _seconds(value: str | float | None) -> float:
-    return math.inf if value is None else duration_seconds(value)
+    max_time = trainer.max_time
+    return TimeLimits(math.inf if max_time is None else duration_seconds(max_time), started)
 
 
 _OTHER_WORKER = "a callback on another worker requested a stop"
@@ -193,24 +177,19 @@ class StopRequests:
         steps: int,
         step: int,
         save: Callable[[], object],
-        save_and_continue: Callable[[], object] = lambda: None,
     ) -> int:
         """Returns the length of the next loop; all workers must call it together.
 
         `steps` is this worker's choice. The chief's is returned, because it depends on time
         measurements, which differ. Saves and raises Interrupted if any worker got a signal. Raises
         StopTraining if a callback of any worker asked to stop, or if the time of the run is over.
-        Calls `save_and_continue` if a checkpoint is due by time.
         """
-        chosen, is_save_due = self._exit_or_agree(steps, step, save)
+        chosen = self._exit_or_agree(steps, step, save)
         if self._first_step is None:
             self._first_step = step
         # Each start trains at least once, so that starts that are too short make progress.
         if self.reason or (self.is_time_over and step > self._first_step):
             raise StopTraining
-        if is_save_due:
-            save_and_continue()
-            self.limits.restart_save_interval()
         return chosen
 
     def agree_on_stop(self) -> str:
@@ -238,16 +217,14 @@ class StopRequests:
         """
         self._exit_or_agree(0, step, save)
 
-    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], object]) -> tuple[int, bool]:
-        """Returns the steps of the chief, and whether it finds that a checkpoint is due by time."""
+    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], object]) -> int:
+        """Returns the steps of the chief."""
         own = self.signals.received or self._server_signal()
-        is_chief = self._workers.is_chief
-        chosen, stops, over, due, *counts = self._workers.all_reduce_sum(
+        chosen, stops, over, *counts = self._workers.all_reduce_sum(
             [
-                steps if is_chief else 0,
+                steps if self._workers.is_chief else 0,
                 bool(self.reason),
                 self._chief_is_out_of_time(),
-                is_chief and self.limits.is_save_due(),
                 *(own == number for number in SIGNALS),
             ]
         )
@@ -261,7 +238,7 @@ class StopRequests:
             save()
             self._workers.acknowledge()
             raise StoppedAtStep(step)
-        return chosen, bool(due)
+        return chosen
 
     def next_piece_length(self, steps: int) -> int:
         """Returns how many steps all workers run next, or 0 if training is to end before that.

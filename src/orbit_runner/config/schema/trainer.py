@@ -227,16 +227,6 @@ class TrainerConfig(Config):
         help="steps between checkpoints; 0: only at the end, -1: steps_per_loop (if auto: "
         "summary_interval)",
     )
-    # A run that may roll back saves no such checkpoints.
-    checkpoint_time_interval: float | str | None = field(
-        None,
-        gt=0.0,
-        le=_LONGEST_SECONDS,
-        duration=True,
-        weights=NEVER,
-        help="time after which a checkpoint is saved at the end of a loop, in addition to "
-        "checkpoint_interval, such as 30m; null: none",
-    )
     max_to_keep: int | None = field(
         5, ge=1, weights=NEVER, help="maximum number of checkpoints to keep; null: all"
     )
@@ -277,18 +267,6 @@ class TrainerConfig(Config):
         weights=NEVER,
         help="subdirectory of the run directory for the model exported after training; if empty: "
         "none",
-    )
-    export_checkpoint: str | None = field(
-        None,
-        allowed=(None, "newest", "best"),
-        weights=NEVER,
-        help="checkpoint to export; by default the best if there is one, otherwise the newest",
-    )
-    export_weights: str | None = field(
-        None,
-        allowed=(None, "average", "plain"),
-        weights=NEVER,
-        help="export averaged or plain weights; by default the weights that evaluation uses",
     )
     export_formats: list[str] = field(
         (),
@@ -448,25 +426,14 @@ class TrainerConfig(Config):
                 f"nearest: {nearest_multiples(kept, steps)}",
                 code="not-divisible",
             )
-        if self.checkpoint_time_interval is not None and self.rolls_back:
-            yield Problem(
-                "checkpoint_time_interval",
-                f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
-                f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
-                "weights, would depend on the time\n"
-                "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
-                code="conflict",
-            )
 
     def _export_problems(self) -> Iterator[Problem]:
         best = self.best_checkpoint_export_subdir
-        ema = self.optimizer_config.ema
         if not self.export_subdir:
-            for name in ("export_checkpoint", "export_weights", "export_formats"):
-                if getattr(self, name):
-                    yield Problem(
-                        "export_subdir", f"must be set, because {name} is set", code="not-set"
-                    )
+            if self.export_formats:
+                yield Problem(
+                    "export_subdir", "must be set, because export_formats is set", code="not-set"
+                )
             return
         if best and f"{os.path.normpath(self.export_subdir)}/".startswith(
             f"{os.path.normpath(best)}/"
@@ -483,21 +450,3 @@ class TrainerConfig(Config):
                     unknown_name_message("format", name, FORMAT_NAMES),
                     code="not-allowed",
                 )
-        if self.export_checkpoint == "best" and not best:
-            yield Problem(
-                "export_checkpoint",
-                "got 'best', but best_checkpoint_export_subdir is not set",
-                code="not-set",
-            )
-        if self.export_weights == "average" and ema is None:
-            yield Problem(
-                "export_weights",
-                "got 'average', but optimizer_config.ema is not set",
-                code="not-set",
-            )
-        if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
-            yield Problem(
-                "export_weights",
-                "got 'plain', but the best checkpoint contains averaged weights",
-                code="conflict",
-            )
