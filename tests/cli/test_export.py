@@ -200,21 +200,6 @@ def test_contradictory_export_settings_are_rejected(flags: list[str], code: str,
 
 
 @pytest.mark.slow
-def test_run_exports_its_model_at_the_end(
-    tmp_path: Path, exported: Exported, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    assert main([*RUN, "--trainer.export_subdir=served", f"--model_dir={run}", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert f"exported step 20 to {run / 'served/20'}" in err
-    record = json.loads((run / "served/20/assets.extra/export.json").read_text())
-    assert (record["weights"], json.loads(out)["step"]) == ("average", 20)
-    later = exported(run)
-    assert later.pop("path") == str(run / "export/20")
-    assert later == record
-
-
-@pytest.mark.slow
 def test_run_whose_export_fails_is_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,16 +90,6 @@ def test_starts_with_other_changes_have_their_own_patches(repository: Path) -> N
     assert sorted(path.name for path in run.iterdir()) == ["code-2.patch", "code.patch"]
 
 
-def test_run_directory_has_at_most_20_patches(repository: Path) -> None:
-    run = repository / "runs/a"
-    for depth in range(2, 23):
-        (repository / "pkg/model.py").write_text(f"depth = {depth}\n")
-        entry = keep_patch(read_code_version(run), run)
-
-    assert len([*run.iterdir()]) == 20
-    assert (entry["patch"], entry["notes"]) == (None, [])
-
-
 def test_patch_that_cannot_be_written_is_a_note(repository: Path) -> None:
     edit(repository)
     (repository / "runs").touch()

@@ -98,14 +98,6 @@ def test_stopped_run_is_not_evaluated(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_time_counts_from_the_given_start(tmp_path: Path) -> None:
-    run(toy_config(trainer__max_time="1h"), tmp_path / "whole", started=None)
-    run(toy_config(trainer__max_time="1h"), tmp_path / "parts", started=-3600.0)
-    assert CheckpointFolder(tmp_path / "whole" / "checkpoints").steps()[-1] == 20
-    assert CheckpointFolder(tmp_path / "parts" / "checkpoints").steps()[-1] == 1
-
-
-@pytest.mark.slow
 def test_command_ends_with_success_and_says_how_to_continue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

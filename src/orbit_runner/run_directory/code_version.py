@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
+import itertools
 import os
 import re
 import subprocess
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 _MAX_PATCH = 2**20
-_MAX_PATCHES = 20  # in a run directory
 _MAX_SECONDS = 10.0
 _GIT = (
     # Do not write the index, so that git commands of the user do not meet its lock.
@@ -168,16 +168,16 @@ def keep_patch(code: CodeVersion, run: Path) -> JsonObject:
     return entry
 
 
-def _patch_file(patch: bytes, run: Path) -> str | None:
-    """Returns the name of the file with a patch, which is written; None if there are too many."""
-    for number in range(1, _MAX_PATCHES + 1):
-        path = RunDirectory(run).code_patch(number)
-        if not os.path.lexists(path):
-            write_atomically(path, patch)
-            return path.name
-        if path.is_file() and path.read_bytes() == patch:
-            return path.name
-    return None
+def _patch_file(patch: bytes, run: Path) -> str:
+    """Returns the name of the file with a patch, which is written unless it is there."""
+    path = next(
+        path
+        for path in map(RunDirectory(run).code_patch, itertools.count(1))
+        if not os.path.lexists(path) or (path.is_file() and path.read_bytes() == patch)
+    )
+    if not os.path.lexists(path):
+        write_atomically(path, patch)
+    return path.name
 
 
 def code_differences(
