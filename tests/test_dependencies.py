@@ -127,7 +127,9 @@ def test_all_declared_packages_are_imported() -> None:
     used = set().union(*(distributions_of(found.module) for found in third_party()))
 
     # `pyproject.toml` says what needs it.
-    assert required() - used == {"setuptools"}
+    # The others are bounds for pip on Python 3.10.
+    bounds = {"setuptools", "google-api-core", "googleapis-common-protos", "proto-plus"}
+    assert required() - used == bounds
 
 
 def locked(python: str) -> dict[str, str]:

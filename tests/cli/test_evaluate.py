@@ -149,7 +149,6 @@ def test_report_lists_evaluations_apart(trained: Path, evaluate: Evaluate) -> No
     ("arguments", "code", "path"),
     [
         (["--split=tset"], "unknown-name", "task.validation_data.split"),
-        (["--checkpoint=7"], "unknown-step", "--checkpoint"),
         (["--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
     ],
 )

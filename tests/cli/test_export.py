@@ -186,18 +186,10 @@ def test_invalid_arguments_are_rejected_before_importing_tensorflow(
 @pytest.mark.parametrize(
     ("flags", "code", "path"),
     [
-        (["export_weights=plain"], "not-set", "export_subdir"),
         (["export_formats=[litert]"], "not-set", "export_subdir"),
         (["export_subdir=e", "export_formats=[kera]"], "not-allowed", "export_formats"),
-        (["export_checkpoint=best"], "not-set", "export_subdir"),
-        (["export_subdir=e", "export_checkpoint=best"], "not-set", "export_checkpoint"),
-        (["export_subdir=e", "export_weights=average"], "not-set", "export_weights"),
-        (["export_subdir=checkpoints"], "conflict", "export_subdir"),
         (["export_subdir=b", "best_checkpoint_export_subdir=b", "best_checkpoint_eval_metric=m"],
          "conflict", "export_subdir"),
-        (["export_subdir=e", "export_checkpoint=best", "export_weights=plain",
-          "best_checkpoint_export_subdir=b", "best_checkpoint_eval_metric=m",
-          "optimizer_config.ema.average_decay=0.9"], "conflict", "export_weights"),
     ],
 )  # fmt: skip
 def test_contradictory_export_settings_are_rejected(flags: list[str], code: str, path: str) -> None:
@@ -205,22 +197,6 @@ def test_contradictory_export_settings_are_rejected(flags: list[str], code: str,
     settings = tuple((f"--trainer.{name}", f"trainer.{name}", value) for name, value in pairs)
     with raises(code, f"trainer.{path}"):
         resolve(Request(experiment="digits_mlp", flags=settings))
-
-
-@pytest.mark.slow
-def test_run_exports_its_model_at_the_end(
-    tmp_path: Path, exported: Exported, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    end = ["--trainer.export_subdir=served", "--trainer.export_weights=plain"]
-    assert main([*RUN, *end, f"--model_dir={run}", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert f"exported step 20 to {run / 'served/20'}" in err
-    record = json.loads((run / "served/20/assets.extra/export.json").read_text())
-    assert record["fingerprint"] == json.loads(out)["fingerprint"]
-    later = exported(run, "--weights=plain")
-    assert later.pop("path") == str(run / "export/20")
-    assert later == record
 
 
 @pytest.mark.slow

@@ -210,9 +210,7 @@ def test_task_without_a_predictor_is_rejected(tmp_path: Path) -> None:
         ((".", "x.png"), "not-a-run", "WHERE"),
         (("run", "--top_k=0", "x"), "out-of-range", "--top_k"),
         (("run", "--batch_size=-1", "x"), "out-of-range", "--batch_size"),
-        (("run", "x", "--checkpoint=7"), "unknown-step", "--checkpoint"),
         (("run", "x", "--weights=average"), "not-allowed", "--weights"),
-        (("run", "x", "--checkpoint=best"), "no-checkpoint", "--checkpoint"),
         (("run/export", "x", "--checkpoint=150"), "no-effect", "--checkpoint"),
     ],
 )  # fmt: skip

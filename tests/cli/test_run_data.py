@@ -156,26 +156,6 @@ def test_reproduce_stops_before_training_if_data_changed(
     assert capsys.readouterr().out == ""
 
 
-def test_verify_checks_data_contents_only_with_data_flag(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["verify", "--data", "a"]) == 0
-    assert capsys.readouterr().out.endswith("data: contents are as recorded, 6 files\n")
-    path = folder / "set/test_batch.bin"
-    content = bytearray(path.read_bytes())
-    content[100] ^= 1
-    path.write_bytes(content)
-    assert main(["verify", "a"]) == 0
-    capsys.readouterr()
-    assert main(["verify", "--data", "--json", "a"]) == 4
-    found = json.loads(capsys.readouterr().out)["data"]
-    assert not found["well"]
-    (line,) = found["changes"]
-    assert line.startswith("validation_data: test_batch.bin: different contents, same size")
-    (folder / "a/data.json").unlink()
-    assert main(["verify", "--data", "a"]) == 2
-
-
 def test_note_warns_if_modified_file_has_unknown_contents(tmp_path: Path) -> None:
     DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 1)]}).on_run_begin(
         SimpleNamespace(step=0)

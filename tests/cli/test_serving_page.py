@@ -65,5 +65,3 @@ def test_custom_task_from_the_docs_is_exported(tmp_path: Path) -> None:
     points = np.zeros([3, 2], np.float32)
     (found,) = ask_elsewhere([(tmp_path / "a/export/3", "moons", {"point": points})], tmp_path)
     assert found["moon"].shape == (3,)
-    for setting in ("export_subdir", "export_checkpoint", "export_weights"):
-        assert setting in PAGE

@@ -51,8 +51,6 @@ HARMLESS = {
     "trainer.keep_code_patch": False,
     "trainer.report_interval": 7.0,
     "trainer.export_subdir": "other",
-    "trainer.export_checkpoint": "newest",
-    "trainer.export_weights": "plain",
     "trainer.export_formats": ("keras",),
     "trainer.best_checkpoint_export_subdir": "other",
     "trainer.best_checkpoint_eval_metric": "validation_loss",

@@ -10,9 +10,13 @@ from orbit_runner.data import synthetic
 from orbit_runner.data.array_pipeline import PipelineOptions, eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.order.epochs import ShuffledOrder
-from orbit_runner.data.order.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
-from tests.support.batches import assert_equal_batches, global_batches, make_source
+from tests.support.batches import (
+    assert_equal_batches,
+    evaluation_batches,
+    global_batches,
+    make_source,
+)
 from tests.support.problems import raises
 
 _SEED = 11
@@ -102,24 +106,13 @@ def test_synthetic_data_can_be_batched_and_augmented(kind, augmentation):
         assert (batch["image"][:, 2:4, 2:4] == 7).all()
 
 
-def _evaluate(source, batch, replicas, pipelines, **settings):
-    steps = eval_steps(source.size, batch, settings.get("drop_remainder", False))
-
-    def make(context):
-        dataset = eval_dataset(source, global_batch_size=batch, input_context=context, **settings)
-        assert dataset.cardinality() == steps * replicas // pipelines
-        return dataset
-
-    return global_batches(make, replicas, pipelines, steps)
-
-
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("size", "batch"), [(10, 4), (12, 4), (3, 8), (1, 4), (5001, 24), (100, 100)]
 )
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 4)])
 def test_evaluation_counts_each_example_once_in_order(size, batch, replicas, pipelines):
-    pairs = _evaluate(make_source(size), batch, replicas, pipelines)
+    pairs = evaluation_batches(eval_dataset, make_source(size), batch, replicas, pipelines)
     labels = np.concatenate([examples["label"] for examples, _ in pairs])
     weights = np.concatenate([weight for _, weight in pairs])
     assert weights.dtype == np.float32
@@ -132,7 +125,7 @@ def test_evaluation_counts_each_example_once_in_order(size, batch, replicas, pip
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch", "kept"), [(10, 4, 8), (12, 4, 12), (5001, 8, 5000)])
 def test_drop_remainder_omits_the_last_partial_batch(size, batch, kept):
-    pairs = _evaluate(make_source(size), batch, 2, 1, drop_remainder=True)
+    pairs = evaluation_batches(eval_dataset, make_source(size), batch, 2, 1, drop_remainder=True)
     labels = np.concatenate([examples["label"] for examples, _ in pairs])
     np.testing.assert_array_equal(labels, np.arange(kept))
     assert all((weight == 1).all() for _, weight in pairs)

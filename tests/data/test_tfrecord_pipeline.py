@@ -10,13 +10,13 @@ from orbit_runner.data.images.pipeline import decode_at_once
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.records import BlockOrder
-from orbit_runner.data.order.sharding import ReplicaSlices, eval_steps, replica_slices
+from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import select_own_positions
 from orbit_runner.data.tfrecord.source import RecordSource, load
-from tests.support.batches import assert_equal_batches, global_batches
+from tests.support.batches import assert_equal_batches, evaluation_batches, global_batches
 from tests.support.tfrecords import (
     SHAPE,
     SIZES,
@@ -197,17 +197,6 @@ def _array(size):
     return ArraySource("made", {"image": image, "label": np.arange(size, dtype=np.int32)})
 
 
-def _evaluate(make, source, batch, replicas, pipelines, **settings):
-    steps = eval_steps(source.size, batch, settings.get("drop_remainder", False))
-
-    def rows(context):
-        dataset = make(source, global_batch_size=batch, input_context=context, **settings)
-        assert dataset.cardinality() == steps * replicas // pipelines
-        return dataset
-
-    return global_batches(rows, replicas, pipelines, steps)
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("sizes", "batch", "chunk", "drop_remainder"),
@@ -227,6 +216,8 @@ def test_record_batches_match_array_batches(
 ):
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     settings = {"drop_remainder": drop_remainder}
-    got = _evaluate(eval_records, made(*sizes), batch, replicas, pipelines, **settings)
-    expected = _evaluate(eval_dataset, _array(sum(sizes)), batch, replicas, pipelines, **settings)
+    got, expected = (
+        evaluation_batches(make, source, batch, replicas, pipelines, **settings)
+        for make, source in ((eval_records, made(*sizes)), (eval_dataset, _array(sum(sizes))))
+    )
     assert_equal_batches(got, expected)

@@ -93,12 +93,6 @@ def test_lock_is_released_when_its_process_ends(
     assert record(tmp_path)["process"] != first.pid
 
 
-def test_suspended_process_still_holds_the_lock(holder: Holder, tmp_path: Path) -> None:
-    first = holder(tmp_path)
-    first.send_signal(signal.SIGSTOP)
-    assert attempt(tmp_path).returncode == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",

@@ -189,11 +189,10 @@ def test_export_of_the_best_checkpoint_uses_the_average(tmp_path: Path) -> None:
     [
         {},
         {"runtime__run_eagerly": True},
-        {"trainer__export_checkpoint": "best", **BEST},
-        {"trainer__export_weights": "plain", **EMA},
+        BEST,
     ],
-    ids=["newest", "eager", "best", "plain"],
-)  # fmt: skip
+    ids=["newest", "eager", "best"],
+)
 def test_run_exports_its_model_at_the_end(changes: dict[str, Any], tmp_path: Path) -> None:
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=30, **changes)
     notes = Notes()

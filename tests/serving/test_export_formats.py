@@ -178,8 +178,6 @@ def _check(before: float, after: float, relative: float = 0.05) -> ExportCheck:
         relative=relative,
         model_metrics={"m": before},
         metrics={"m": after},
-        model_ms=1.0,
-        ms=1.0,
     )
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.order.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.serving.loader import make_task
 
@@ -39,6 +40,18 @@ def global_batches(make, replicas: int, pipelines: int, steps: int) -> list:
         )
         for _ in range(steps)
     ]
+
+
+def evaluation_batches(make, source, batch, replicas, pipelines, **settings):
+    """Returns the batches of an evaluation that `make` makes the datasets of."""
+    steps = eval_steps(source.size, batch, settings.get("drop_remainder", False))
+
+    def rows(context):
+        dataset = make(source, global_batch_size=batch, input_context=context, **settings)
+        assert dataset.cardinality() == steps * replicas // pipelines
+        return dataset
+
+    return global_batches(rows, replicas, pipelines, steps)
 
 
 def assert_equal_batches(got, expected):

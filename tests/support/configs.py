@@ -8,6 +8,19 @@ from typing import Any
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
+# The settings that the runs of several tasks share.
+SHORT_RUN: Mapping[str, Any] = {
+    "trainer.train_steps": 24,
+    "trainer.validation_interval": 12,
+    "trainer.checkpoint_interval": 8,
+    "trainer.summary_interval": 12,
+    "trainer.optimizer_config.optimizer.type": "adam",
+    "trainer.optimizer_config.learning_rate.type": "constant",
+    "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.01,
+    "runtime.distribution_strategy": "one_device",
+    "runtime.seed": 17,
+}
+
 
 def config_of(base: Mapping[str, Any], **changes: Any) -> ExperimentConfig:
     """Returns a config; `__` in a name stands for a dot, None for `null`."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.toy import config_of
+from tests.support.configs import SHORT_RUN, config_of
 
 _BASE = {
     "task.name": "image_classification",
@@ -13,15 +13,12 @@ _BASE = {
     "task.train_data.global_batch_size": 64,
     "task.validation_data.source": "digits",
     "task.validation_data.global_batch_size": 128,
+    **SHORT_RUN,
     "trainer.train_steps": 60,
     "trainer.validation_interval": 30,
     "trainer.checkpoint_interval": 20,
     "trainer.summary_interval": 15,
-    "trainer.optimizer_config.optimizer.type": "adam",
-    "trainer.optimizer_config.learning_rate.type": "constant",
     "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.003,
-    "runtime.distribution_strategy": "one_device",
-    "runtime.seed": 17,
 }
 
 

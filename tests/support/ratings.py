@@ -5,7 +5,7 @@ from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.ratings import synthetic
-from tests.support.configs import config_of
+from tests.support.configs import SHORT_RUN, config_of
 
 _BASE = {
     "task.name": "recommendation",
@@ -22,15 +22,7 @@ _BASE = {
     "task.validation_data.global_batch_size": 16,
     "task.validation_data.num_eval_negatives": 20,
     "task.top_k": 5,
-    "trainer.train_steps": 24,
-    "trainer.validation_interval": 12,
-    "trainer.checkpoint_interval": 8,
-    "trainer.summary_interval": 12,
-    "trainer.optimizer_config.optimizer.type": "adam",
-    "trainer.optimizer_config.learning_rate.type": "constant",
-    "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.01,
-    "runtime.distribution_strategy": "one_device",
-    "runtime.seed": 17,
+    **SHORT_RUN,
 }
 
 

@@ -12,7 +12,7 @@ import pyarrow
 from pyarrow import parquet
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.configs import config_of
+from tests.support.configs import SHORT_RUN, config_of
 from tests.support.hugging_face import write_arrow
 
 _BASE: dict[str, Any] = {
@@ -27,15 +27,7 @@ _BASE: dict[str, Any] = {
     "task.train_data.global_batch_size": 8,
     "task.validation_data.source": "csv",
     "task.validation_data.global_batch_size": 16,
-    "trainer.train_steps": 24,
-    "trainer.validation_interval": 12,
-    "trainer.checkpoint_interval": 8,
-    "trainer.summary_interval": 12,
-    "trainer.optimizer_config.optimizer.type": "adam",
-    "trainer.optimizer_config.learning_rate.type": "constant",
-    "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.01,
-    "runtime.distribution_strategy": "one_device",
-    "runtime.seed": 17,
+    **SHORT_RUN,
 }
 Rows = Sequence[Mapping[str, Any]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.configs import config_of
+from tests.support.configs import SHORT_RUN, config_of
 from tests.support.translations import sentences, write_pairs
 
 _BASE: dict[str, Any] = {
@@ -21,15 +21,8 @@ _BASE: dict[str, Any] = {
     "task.validation_data.source": "text_files",
     "task.validation_data.files": {"english": "val.en", "german": "val.de"},
     "task.validation_data.global_batch_size": 16,
-    "trainer.train_steps": 24,
-    "trainer.validation_interval": 12,
-    "trainer.checkpoint_interval": 8,
-    "trainer.summary_interval": 12,
-    "trainer.optimizer_config.optimizer.type": "adam",
-    "trainer.optimizer_config.learning_rate.type": "constant",
+    **SHORT_RUN,
     "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.05,
-    "runtime.distribution_strategy": "one_device",
-    "runtime.seed": 17,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.configs import config_of
+from tests.support.configs import SHORT_RUN, config_of
 
 WORDS = dict(
     zip(
@@ -78,13 +78,10 @@ _BASE: dict[str, Any] = {
     "task.model.beam_size": 2,
     "task.train_data.batch_tokens": 256,
     "task.validation_data.global_batch_size": 8,
+    **SHORT_RUN,
     "trainer.train_steps": 4,
     "trainer.validation_interval": 4,
     "trainer.checkpoint_interval": 2,
     "trainer.summary_interval": 4,
-    "trainer.optimizer_config.optimizer.type": "adam",
-    "trainer.optimizer_config.learning_rate.type": "constant",
     "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.003,
-    "runtime.distribution_strategy": "one_device",
-    "runtime.seed": 17,
 }

@@ -100,12 +100,10 @@ def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
     """Returns a config without exports, traces, trackers and limits of time.
 
     They do not affect the weights, but a repeated run must not continue the tracked run of the
-    original, and with limits of time, it would stop and save at other steps.
+    original, and with a limit of time, it would stop at another step.
     """
     trainer = config.trainer.replace(
         export_subdir="",
-        export_checkpoint=None,
-        export_weights=None,
         export_formats=(),
         profile_steps=(),
         max_time=None,

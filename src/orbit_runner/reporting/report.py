@@ -364,7 +364,7 @@ def export_table(records: Sequence[JsonObject]) -> Table:
     """
     checks = [record.get("check") or {} for record in records]
     names = tuple(dict.fromkeys(name for check in checks for name in check.get("metrics", ())))
-    head = ("step", "format", "bytes", "difference", "relative", *names, "ms per example")
+    head = ("step", "format", "bytes", "difference", "relative", *names)
     rows: list[tuple[str, ...]] = []
     step = None
     for record, check in zip(records, checks, strict=True):
@@ -375,7 +375,6 @@ def export_table(records: Sequence[JsonObject]) -> Table:
                 (
                     *(f"{step:,}", "the model itself", number_or_dash(record.get("model_bytes"))),
                     *("-", "-", *(number_or_dash(before.get(name)) for name in names)),
-                    number_or_dash(check.get("model_ms")),
                 )
             )
         after = check.get("metrics", {})
@@ -385,7 +384,6 @@ def export_table(records: Sequence[JsonObject]) -> Table:
                 number_or_dash(record.get("bytes")),
                 *(number_or_dash(check.get(name)) for name in ("difference", "relative")),
                 *(number_or_dash(after.get(name)) for name in names),
-                number_or_dash(check.get("ms")),
             )
         )
     return Table(rows, head, right=[column for column in range(len(head)) if column != 1])

@@ -1,10 +1,10 @@
-"""Checks whether the checkpoints of a run, and the files that it has read, are unchanged."""
+"""Checks whether the checkpoints of a run are unchanged."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orbit_runner.checkpoint.latest_checkpoint import (
@@ -13,16 +13,11 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     current_damage,
     find_checkpoints,
 )
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.data.fingerprint import DataDifference, DataFile, compare, compute_digest
-from orbit_runner.data.text.lines import compute_text_digest
-from orbit_runner.data.tfrecord.framing import scan
-from orbit_runner.errors import DataError, RunnerError, first_line, format_count
+from orbit_runner.errors import first_line, format_count
 from orbit_runner.run_directory.config import is_made_with
-from orbit_runner.run_directory.data_record import NAME, fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.storage.staging import localize
 from orbit_runner.utils.log import phase
 
 # Takes a record's config fingerprint; returns whether it is that of the run's config.
@@ -160,81 +155,3 @@ def _describe_differences(pairs: Sequence[tuple[str, str, str]]) -> str:
         if on_disk != recorded
     ]
     return "; ".join(words)
-
-
-@dataclasses.dataclass(frozen=True)
-class DataVerification:
-    """The result of verifying the data of a run."""
-
-    files: int  # The number of files that were read.
-    difference: DataDifference  # From the record; damaged files count as changes.
-    read: bool  # Whether the contents of all files could be compared.
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether the data is unchanged."""
-        return not self.difference.changes
-
-
-def verify_data(run: Path) -> DataVerification:
-    """Reads all files of a run's data and compares them with its record.
-
-    Raises `RunnerError` if the run has no readable record of its data, or its config does not load.
-    """
-    try:
-        before, _ = read_record(run)
-    except FileNotFoundError:
-        raise RunnerError(
-            f"{run} has no {NAME}, so there is nothing to compare its data with\n"
-            "a run writes this file when it starts",
-            path="--data",
-            code="missing-file",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise RunnerError(
-            f"{run / NAME}: cannot be read ({error})", path="--data", code="unreadable-file"
-        ) from None
-    config = localize(resolve(Request(experiment=str(RunDirectory(run).config))).config)
-    problems = [
-        f"{problem.path}: {problem.message}" for problem in map(Problem.of, config.data.problems())
-    ]
-    if problems:
-        return DataVerification(0, DataDifference(tuple(problems)), read=False)
-    now = {}
-    damages = list[str]()
-    count = 0
-    for section, rows in fingerprint_of(config.task).items():
-        phase(f"reading the files of {section}")
-        now[section] = [_recompute_digest(row) for row in rows]
-        damages += [f"{section}: {line}" for row in rows for line in _find_damage(row)]
-        count += sum(row.files for row in rows)
-    data_difference = compare(before, now)
-    read = all(row.digest for rows in now.values() for row in rows)
-    difference = DataDifference((*data_difference.changes, *damages), data_difference.notes)
-    return DataVerification(count, difference, read)
-
-
-def _recompute_digest(row: DataFile) -> DataFile:
-    """Computes the digest of a file from its contents, ignoring any cache."""
-    kind = row.digest.partition(":")[0]
-    if kind == "sha256":
-        return dataclasses.replace(row, digest=compute_digest(Path(row.path)))
-    if kind == "text":
-        return dataclasses.replace(row, digest=compute_text_digest(Path(row.path)))
-    if kind == "records":
-        return dataclasses.replace(row, digest=f"records:{scan(Path(row.path)).digest}")
-    return row
-
-
-def _find_damage(row: DataFile) -> Iterator[str]:
-    """Yields the damage in a record file: the digest covers only the checksums of the records."""
-    if not row.digest.startswith("records:"):
-        return
-    from orbit_runner.data.tfrecord.bad_record import find_damaged_record
-
-    try:
-        damage = find_damaged_record(Path(row.path))
-    except DataError as error:
-        damage = str(error)
-    if damage:
-        yield damage

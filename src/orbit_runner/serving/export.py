@@ -224,9 +224,8 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
     old = temporary_path(place.with_name(f"old-{place.name}"))
     try:
         create_directory(place.parent)
-        _remove_leftovers(place.parent)
-        aside.mkdir()
-        with _directory_lock_scope(aside):
+        with _alone_scope(place.parent):
+            aside.mkdir()
             yield aside
             if replaces and any(place.rglob(RECORD)):
                 place.rename(old)
@@ -244,24 +243,16 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
             shutil.rmtree(path_aside, ignore_errors=True)
 
 
-def _remove_leftovers(directory: Path) -> None:
-    """Removes unfinished exports in a directory that no process writes any more."""
-    for leftover in filter(Path.is_dir, directory.glob(TEMPORARY)):
-        with contextlib.suppress(OSError), _directory_lock_scope(leftover) as is_locked:
-            if is_locked:
-                shutil.rmtree(leftover)
-
-
 @contextlib.contextmanager
-def _directory_lock_scope(directory: Path) -> Iterator[bool]:
-    """Locks a directory. Yields False if it cannot be locked, as if another process has done so."""
+def _alone_scope(directory: Path) -> Iterator[None]:
+    """Waits for other exports to a directory, and removes what killed ones have left."""
     descriptor = os.open(directory, os.O_RDONLY)
-    is_locked = False
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_locked = True
-        yield is_locked
+        with contextlib.suppress(OSError):  # Not every file system has locks.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            for leftover in filter(Path.is_dir, directory.glob(TEMPORARY)):
+                shutil.rmtree(leftover)
+        yield
     finally:
         os.close(descriptor)
 

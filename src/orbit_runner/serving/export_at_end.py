@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.latest_checkpoint import (
-    NEWEST,
-    PLAIN,
-    choose_checkpoint,
-    choose_weights,
-)
+from orbit_runner.checkpoint.latest_checkpoint import choose_checkpoint, choose_weights
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import SAVED_MODEL
@@ -73,12 +68,10 @@ def export_at_end(run: Run, logs: Logs) -> None:
 def _export(run: Run) -> None:
     trainer = run.config.trainer
     directory = run.model_dir
-    # The best checkpoint of a run that averages its weights has no plain ones.
-    asked = trainer.export_checkpoint or (NEWEST if trainer.export_weights == PLAIN else None)
     best = trainer.best_checkpoint_export_subdir
-    choice = choose_checkpoint(directory, asked, best, note)
+    choice = choose_checkpoint(directory, None, best, note)
     averages = run.config.averages_weights
-    weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
+    weights = choose_weights(None, averages=averages, choice=choice)
     export_dir = directory / trainer.export_subdir
     # On the CPU, because an accelerator may not have the memory for a second model.
     formats = _formats(run.config)

@@ -1,10 +1,8 @@
-"""Compares an exported network with its model on validation examples, and measures both."""
+"""Compares an exported network with its model on validation examples."""
 
 from __future__ import annotations
 
 import dataclasses
-import statistics
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 _DEFAULT_METRIC = "accuracy"
-_WARM_UP = 3
-_MOST_CALLS = 50
-_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +45,6 @@ class ExportCheck:
         relative: The same in units of the largest output of the model.
         model_metrics: The metrics of the model by name.
         metrics: Those of the export.
-        model_ms: The milliseconds of the model for one example, the median of some calls.
-        ms: Those of the export.
     """
 
     examples: int
@@ -59,8 +52,6 @@ class ExportCheck:
     relative: float
     model_metrics: Mapping[str, float]
     metrics: Mapping[str, float]
-    model_ms: float
-    ms: float
 
     def degradation_of(self, metric: Metric) -> float:
         """Returns by how much the export is worse, in units of the metric if that is above 1."""
@@ -87,8 +78,6 @@ class Examples:
         self.metrics, self.count = self._evaluate(_RecordingModel(model, calls))
         features, outputs = calls[0]
         self.network = describe_network(model, features, outputs)
-        self._single = [value[:1].numpy() for value in tf.nest.flatten(features)]
-        self.ms = _measure_milliseconds(self.network.numpy_function(), self._single)
 
     def check(self, run: NumpyFunction) -> ExportCheck:
         """Returns how an export differs from the model. `run` is the function of the export."""
@@ -100,8 +89,6 @@ class Examples:
             relative=answers.difference / max(answers.largest, 1e-30),
             model_metrics=self.metrics,
             metrics=metrics,
-            model_ms=self.ms,
-            ms=_measure_milliseconds(run, self._single),
         )
 
     def metric_of(self, trainer: TrainerConfig) -> Metric | None:
@@ -207,14 +194,3 @@ def require_close(
             else f"{kind.name}: an output is not a number",
             code="export-mismatch",
         )
-
-
-def _measure_milliseconds(run: NumpyFunction, values: list[np.ndarray]) -> float:
-    for _ in range(_WARM_UP):
-        run(values)
-    times: list[float] = []
-    while len(times) < _MOST_CALLS and sum(times) < _SECONDS:
-        start = time.perf_counter()
-        run(values)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
@@ -12,13 +12,11 @@ from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.errors import format_count, format_list
+from orbit_runner.errors import format_count
 from orbit_runner.run_directory.verification import (
-    DataVerification,
     Verdict,
     Verification,
     verify,
-    verify_data,
 )
 from orbit_runner.utils.text_table import table_lines
 
@@ -32,17 +30,14 @@ is 4 if anything differs or is not finite."""
 def main(flags: argparse.Namespace) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
     with messages_scope(flags):
-        verification, data = _verify(Path(flags.run), flags)
+        verification = _verify(Path(flags.run), flags)
     lines = [
         *format_verdicts(verification.verdicts),
         *filter(None, [verification.config_problem]),
         _summary_line(verification, flags.run),
-        *_data_lines(data),
     ]
-    emit(flags, _as_dict(verification, flags.run) | _data_as_dict(data), lines)
-    return (
-        0 if verification.is_intact and (data is None or data.is_intact) else exit_codes.DIFFERENT
-    )
+    emit(flags, _as_dict(verification, flags.run), lines)
+    return 0 if verification.is_intact else exit_codes.DIFFERENT
 
 
 def _add_flags(parser: Parser) -> None:
@@ -51,43 +46,17 @@ def _add_flags(parser: Parser) -> None:
         type=RUN,
         help="run directory, directory of checkpoints, or one checkpoint without its suffix",
     )
-    parser.add_argument(
-        "--data",
-        action="store_true",
-        help="also read all data files of the run, and compare them with its data.json",
-    )
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _verify(run: Path, flags: argparse.Namespace) -> tuple[Verification, DataVerification | None]:
+def _verify(run: Path, flags: argparse.Namespace) -> Verification:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     prepare_environment(RuntimeConfig())
     progress = progress_of(flags, "verify", flags.run)
     with progress.shown_scope():
-        data = verify_data(run) if flags.data else None
-        return verify(run), data
-
-
-def _data_as_dict(data: DataVerification | None) -> dict[str, object]:
-    if data is None:
-        return {}
-    differences = dataclasses.asdict(data.difference)
-    return {"data": {"well": data.is_intact, "files": data.files, "read": data.read, **differences}}
-
-
-def _data_lines(data: DataVerification | None) -> Iterator[str]:
-    if data is None:
-        return
-    if data.difference.changes:
-        yield f"data: changed since the run last started\n{format_list(data.difference.changes)}"
-    elif data.difference.notes:
-        notes = format_list(data.difference.notes)
-        yield f"data: sizes are the same, contents are unknown\n{notes}"
-    else:
-        what = "contents are" if data.read else "sizes and times are"
-        yield f"data: {what} as recorded, {data.files:,} files"
+        return verify(run)
 
 
 def _as_dict(verification: Verification, run: str) -> dict[str, object]:
@@ -149,4 +118,4 @@ def _summary_line(verification: Verification, run: str) -> str:
     return f"{run}: {', '.join(parts)}"
 
 
-COMMAND = Command("verify", _DESCRIPTION, _add_flags, ["runs/a --data"], main)
+COMMAND = Command("verify", _DESCRIPTION, _add_flags, ["runs/a"], main)

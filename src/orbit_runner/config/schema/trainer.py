@@ -273,18 +273,6 @@ class TrainerConfig(Config):
         help="subdirectory of the run directory for the model exported after training; if empty: "
         "none",
     )
-    export_checkpoint: str | None = field(
-        None,
-        allowed=(None, "newest", "best"),
-        weights=NEVER,
-        help="checkpoint to export; by default the best if there is one, otherwise the newest",
-    )
-    export_weights: str | None = field(
-        None,
-        allowed=(None, "average", "plain"),
-        weights=NEVER,
-        help="export averaged or plain weights; by default the weights that evaluation uses",
-    )
     export_formats: list[str] = field(
         (),
         weights=NEVER,
@@ -454,13 +442,11 @@ class TrainerConfig(Config):
 
     def _export_problems(self) -> Iterator[Problem]:
         best = self.best_checkpoint_export_subdir
-        ema = self.optimizer_config.ema
         if not self.export_subdir:
-            for name in ("export_checkpoint", "export_weights", "export_formats"):
-                if getattr(self, name):
-                    yield Problem(
-                        "export_subdir", f"must be set, because {name} is set", code="not-set"
-                    )
+            if self.export_formats:
+                yield Problem(
+                    "export_subdir", "must be set, because export_formats is set", code="not-set"
+                )
             return
         if best and f"{os.path.normpath(self.export_subdir)}/".startswith(
             f"{os.path.normpath(best)}/"
@@ -477,21 +463,3 @@ class TrainerConfig(Config):
                     unknown_name_message("format", name, FORMAT_NAMES),
                     code="not-allowed",
                 )
-        if self.export_checkpoint == "best" and not best:
-            yield Problem(
-                "export_checkpoint",
-                "got 'best', but best_checkpoint_export_subdir is not set",
-                code="not-set",
-            )
-        if self.export_weights == "average" and ema is None:
-            yield Problem(
-                "export_weights",
-                "got 'average', but optimizer_config.ema is not set",
-                code="not-set",
-            )
-        if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
-            yield Problem(
-                "export_weights",
-                "got 'plain', but the best checkpoint contains averaged weights",
-                code="conflict",
-            )

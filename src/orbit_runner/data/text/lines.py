@@ -108,11 +108,6 @@ def lines_digest(path: Path) -> str:
     return f"text:{_scan(path)[1]}"
 
 
-def compute_text_digest(path: Path) -> str:
-    """Returns the same digest as `lines_digest`, but always computes it from the file."""
-    return f"text:{_count_bytes(path)[1]}"
-
-
 def _scan(path: Path) -> tuple[int, str]:
     return _scan_file(file_status(path, "input_path"))
 
@@ -131,10 +126,6 @@ def _read_whole(path: Path) -> Values:
             pass
         raise
     return {"lines": count, "digest": digest}
-
-
-def _count_bytes(path: Path) -> tuple[int, str]:
-    return _count_blocks(path, lambda block, final: "")
 
 
 def _count_blocks(path: Path, decode: Callable[[bytes, bool], str]) -> tuple[int, str]:
