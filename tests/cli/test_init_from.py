@@ -197,6 +197,23 @@ def _write_named_arrays() -> str:
     return "a.npz"
 
 
+def _write_texts() -> str:
+    for name in ("good", "bad"):
+        Path("texts").mkdir(exist_ok=True)
+        lines = (f"{_text(number)} {name} {number}\n" for number in range(COUNT))
+        Path(f"texts/{name}.txt").write_text("".join(lines))
+    return "texts"
+
+
+def _write_text_directories() -> str:
+    for name in ("good", "bad"):
+        for part in range(2):
+            Path(f"texts/{name}").mkdir(parents=True, exist_ok=True)
+            lines = (f"{_text(number)} {name} {number} {part}\n" for number in range(COUNT // 2))
+            Path(f"texts/{name}/{part}.txt").write_text("".join(lines))
+    return "texts"
+
+
 def _write_images(directory: str, count: int, sizes: Sequence[tuple[int, int]]) -> None:
     for name in ("cat", "dog"):
         path = Path(directory, name)
@@ -221,6 +238,8 @@ _DATA = {
     "reviews": (_write_reviews, "tabular", "jsonl"),
     "parquet": (_write_parquet, "tabular", "parquet"),
     "named arrays": (_write_named_arrays, "tabular", "npz"),
+    "texts": (_write_texts, "text_classification", "text_files"),
+    "text directories": (_write_text_directories, "text_classification", "text_files"),
     "photos": (_write_photos, "image_classification", "image_folder"),
     "split photos": (_write_split_photos, "image_classification", "image_folder"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -40,8 +40,8 @@ _FEW_IMAGES = 1_000  # Fewer images get smaller batches.
 _LISTS = {"numeric": NUMBER, "categorical": CATEGORY, "date": DATE, "text": TEXT}
 _FRACTIONS = {"train": 0.7, "validation": 0.15, "test": 0.15}
 _ALLOWED = (
-    "allowed: a .csv, .tsv, .jsonl, .parquet or .npz file, or a directory with one directory of "
-    "images per class"
+    "allowed: a .csv, .tsv, .jsonl, .parquet or .npz file, a directory with one directory of "
+    "images per class, or a directory with one text file per class"
 )
 
 _EXPERIMENT = """\
@@ -91,6 +91,23 @@ $split  # Beside $other_metrics.
   # Paths are relative to the directory in which the command runs.
   train_data:
 $section"""
+_TEXT = """\
+  name: text_classification
+  # The mean of the embeddings of all words.
+  model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}
+  # One class per file or pattern; each line of a file is one text.
+  text: {max_length: 200}
+  # A hash of the text decides, so that equal texts are in the same part.
+$test  split: {fractions: $fractions}
+  metrics: [{class_name: F1Score, config: {average: macro}}]
+  # Paths are relative to the directory in which the command runs.
+  train_data:
+$section
+    global_batch_size: 64
+  validation_data:
+$section
+    global_batch_size: 512
+"""
 _IMAGES = """\
   name: image_classification
   # $count classes: $classes
@@ -138,7 +155,7 @@ def write_experiment(
 
     Args:
         directory: The directory to write to; it is created if it does not exist.
-        data: A CSV, JSON lines, Parquet or `.npz` file, or a directory of images.
+        data: A CSV, JSON lines, Parquet or `.npz` file, or a directory of images or of text files.
         label: The column to predict; by default, it is chosen by its name and its values.
         name: The name of the experiment; by default that of the directory.
 
@@ -304,7 +321,7 @@ def _comment(lines: Sequence[str]) -> str:
 
 def _draft_of_directory(path: Path) -> _Draft:
     try:
-        names = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+        names = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror})", code="unreadable-file"
@@ -314,10 +331,35 @@ def _draft_of_directory(path: Path) -> _Draft:
     below = (file for file in path.rglob("*") if file.parent != path)
     if any(file.name.lower().endswith(IMAGE_SUFFIXES) for file in below):
         return _draft_of_images(path)
+    texts = [file for file in names if _is_text_file(file)]
+    classes = {file.name.removesuffix(".gz").removesuffix(".txt"): file.name for file in texts}
+    for folder in (entry for entry in names if entry.is_dir()):
+        if any(map(_is_text_file, folder.iterdir())):
+            classes[folder.name] = f"{folder.name}/*.txt*"
+    if len(classes) > 1:
+        return _draft_of_texts(path, classes)
     raise DataError(
         f"{path}: contains nothing that is known; of a table, name the file\n{_ALLOWED}",
         code="not-supported",
     )
+
+
+def _is_text_file(path: Path) -> bool:
+    return path.name.lower().endswith((".txt", ".txt.gz")) and path.is_file()
+
+
+def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
+    files = [f"\n      {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()]
+    task = _fill(
+        _TEXT,
+        test=_TEST,
+        fractions=inline_yaml(_FRACTIONS),
+        section=f"    source: text_files\n    data_dir: {inline_yaml(str(path))}\n    files:"
+        + "".join(files),
+    )
+    trainer = _fill(_TRAINER, least=150, rate="0.003")
+    about = f"the class of the texts in {path.name}"
+    return _Draft(about, task, trainer)
 
 
 def _draft_of_images(path: Path) -> _Draft:

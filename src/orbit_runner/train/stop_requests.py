@@ -230,7 +230,9 @@ class StopRequests:
         """
         requested = bool(self.signals.received or self._leaving_members())
         requested = requested or self._chief_is_out_of_time()
-        chosen, count = self._workers.all_reduce_sum([steps if self._workers.is_chief else 0, requested])
+        chosen, count = self._workers.all_reduce_sum(
+            [steps if self._workers.is_chief else 0, requested]
+        )
         return 0 if count else chosen
 
     def _server_signal(self) -> int | None:
