@@ -25,7 +25,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         inexact=[],
         argv=["runner", "--experiment=digits"],
     )
-    write_best(path, 200, accuracy=0.8)
+    write_best(path, 200, accuracy=0.8, training_loss=0.25)
     record = json.loads((path / "run.json").read_text())
     record["attempts"][0]["seconds"] = {"importing": 3.0, "training": 5.5, "saving": None}
     before = {"started": "2026-11-20T09:00:00+0000", "outcome": "Error: <x>"}
@@ -46,7 +46,8 @@ def test_report_is_one_file_with_all_sections(
         "Weights", "Environment",
     ]  # fmt: skip
     assert page.charts == ["loss", "accuracy", "speed, steps/s"]
-    assert re.search(r"accuracy\s+0\.8\s+best, at step 200", page.text)
+    for best in (r"accuracy\s+0\.8", r"training loss\s+0\.25"):
+        assert re.search(rf"{best}\s+best, at step 200", page.text)
     assert "ab" * 32 in page.text
     assert "The config reproduces these weights bit for bit." in page.text
     assert "Error: <x>" in page.text  # As text, not as an element.

@@ -116,7 +116,7 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
     source = open_images(tmp_path / "fruit")
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         evaluate(source)
-    assert "data-00001-of-00002.arrow, row 2: cannot be decoded; set max_bad" in str(caught.value)
+    assert "data-00001-of-00002.arrow, row 2: cannot be decoded; set task." in str(caught.value)
     (batch,) = evaluate(source, most=1)
     assert batch["weight"].tolist() == [1, 1, 1, 1, 0, 1, 0, 0]
 

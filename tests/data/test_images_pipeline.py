@@ -215,7 +215,9 @@ def test_exceeding_max_bad_images_fails_with_the_image_name(
         list(_evaluate(source, bad=bad, global_batch_size=4))
     assert f"{names[limit]}: cannot be decoded" in str(caught.value)
     if limit:
-        assert "bad image 2 of train_data, more than max_bad_images=1" in str(caught.value)
+        assert "bad image 2 of train_data, more than task.train_data.max_bad_images=1" in str(
+            caught.value
+        )
         assert bad.count == 2
 
 

@@ -216,13 +216,6 @@ def test_validation_images_are_converted_to_the_channels_of_training(
     assert all(f"note: validation_data: {note.format(first)}" in line for line in told)
 
 
-def test_usual_images_get_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind in ("color", "gray", "jpeg", "rgba"):
-        settings = _folder(tmp_path / kind, _files(kind, kind, kind))
-        assert [*task_data(_task(settings, settings)).problems()] == []
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.parametrize("kind", [*_KINDS])
 def test_header_tells_the_size_and_the_channels(kind: str) -> None:
     content = _KINDS[kind](1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.latest_checkpoint import (
     AVERAGE,
+    NEWEST,
     PLAIN,
     Choice,
     choose_checkpoint,
@@ -79,13 +80,16 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     imports = tuple(flags.imports or ())
     written = resolve(Request(experiment=str(config), imports=imports))
     trainer = written.config.trainer
+    averages = written.config.averages_weights
+    requested = flags.checkpoint
+    if requested is None and flags.weights == PLAIN and averages:
+        requested = NEWEST  # The best checkpoint has only the averages.
     best = trainer.best_checkpoint_export_subdir
-    choice = choose_checkpoint(run, flags.checkpoint, best, print_message)
+    choice = choose_checkpoint(run, requested, best, print_message)
     if flags.checkpoint is None and choice.is_best:
         print_message(
             f"note: this is the best checkpoint, {choice.place.name}; see --checkpoint=newest"
         )
-    averages = written.config.averages_weights
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):

@@ -217,9 +217,10 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
             progress(f"{len(class_images):,} directories")
     if skipped:
         more = f" and {len(skipped) - 3:,} more" if skipped[3:] else ""
+        count = format_count(len(skipped), "file")
         note_once(
-            f"note: image_folder: skipped {len(skipped):,} of the files in class directories, "
-            f"which are no {', '.join(SUFFIXES)} files: {', '.join(sorted(skipped)[:3])}{more}"
+            f"note: image_folder: {count} in class directories left out, because they are no "
+            f"{', '.join(SUFFIXES)} files: {', '.join(sorted(skipped)[:3])}{more}"
         )
     paths = tuple(path for *_, part in class_images for path in part)
     label = np.repeat(
