@@ -23,6 +23,7 @@ from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fie
 from orbit_runner.data.images.headers import ImageSurvey, image_shape
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
 from orbit_runner.data.tables.dataset import (
     Block,
@@ -90,9 +91,9 @@ class HuggingFaceTable(ArrowTypedFiles):
                 schema = self.tables[paths[0]].schema
                 self.features = _import_datasets().Features.from_arrow_schema(schema)
         kinds = dict(self.read_kinds())
-        # Categories are compared without spaces at both ends.
+        # As categories are compared.
         self.classes = {
-            name: tuple(text.strip() for text in feature.names)
+            name: tuple(normal_text(text.strip()) for text in feature.names)
             for name, feature in self.features.items()
             if type(feature).__name__ == "ClassLabel" and kinds.get(name) == NUMBER
         }

@@ -52,7 +52,7 @@ class Results:
 
 
 def worse_than_constant(
-    metrics: Mapping[str, float], baselines: Mapping[str, tuple[str, float]]
+    metrics: Mapping[str, float | None], baselines: Mapping[str, tuple[str, float]]
 ) -> str:
     """Returns the metrics that are not better than those of a constant; "" if there are none."""
     worse = []

@@ -58,7 +58,7 @@ def test_labels_that_are_no_classes_have_no_weights(labels: np.ndarray) -> None:
 
 
 def test_weights_of_numbers_of_shares_and_of_examples() -> None:
-    by_class = {"a": 1.0, "b": 4.0}
+    by_class = class_weights({False: 1, "b": 4}, Classes(np.array([0, 1]), ["false", "b"]))
     numbers, shares = tf.constant([0, 1, 1]), tf.constant([[1, 0], [0, 1], [0.5, 0.5]])
     np.testing.assert_allclose(training_labels(numbers, None, by_class).weights, [1, 4, 4])
     np.testing.assert_allclose(training_labels(shares, None, by_class).weights, [1, 4, 2.5])

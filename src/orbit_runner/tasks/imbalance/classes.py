@@ -14,7 +14,12 @@ from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_mixture
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.imbalance.config import BALANCED, MixedDataConfig, class_problems
+from orbit_runner.tasks.imbalance.config import (
+    BALANCED,
+    MixedDataConfig,
+    class_problems,
+    weights_by_class,
+)
 
 if TYPE_CHECKING:
     from orbit_runner.data.arrays import RepeatedArray
@@ -86,8 +91,8 @@ def class_weights(
     """
     if setting != BALANCED:
         assert isinstance(setting, Mapping)
-        given = {str(name): float(weight) for name, weight in setting.items()}
-        return {name: given[name] for name in classes.names}
+        given = weights_by_class(setting, classes.names)
+        return {name: float(given[name]) for name in classes.names}
     counts = classes.counts(excluded)
     present = int((counts > 0).sum())
     total = int(counts.sum())
@@ -129,8 +134,7 @@ def training_mixture(
         raise DataError(problem.message, field="class_sampling", code=problem.code)
     shares = [float(count > 0) for count in example_classes.counts(excluded)]
     if isinstance(data.class_sampling, Mapping):
-        given = {str(name): float(weight) for name, weight in data.class_sampling.items()}
-        shares = [given[name] for name in example_classes.names]
+        shares = [*class_weights(data.class_sampling, example_classes).values()]
     return _make_mixture(
         "class_sampling", example_classes.numbers, shares, example_classes.names, excluded
     )

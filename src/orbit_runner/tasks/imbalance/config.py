@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import FLOAT_MAX, Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 if TYPE_CHECKING:
@@ -125,6 +126,14 @@ def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[Prob
         yield Problem(name, "all weights are 0", code="out-of-range")
 
 
+def weights_by_class(weights: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+    """Returns weights by the names of their classes; `True` of YAML is the class `true`."""
+    return {
+        name if name in classes else normal_text(name): weight
+        for name, weight in zip(map(str, weights), weights.values(), strict=True)
+    }
+
+
 def class_problems(
     name: str, weights: str | Mapping[str, object], classes: Sequence[str]
 ) -> Iterator[Problem]:
@@ -134,7 +143,7 @@ def class_problems(
     """
     if isinstance(weights, str):
         return
-    keys = [str(key) for key in weights]
+    keys = [*weights_by_class(weights, classes)]
     known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
     for key in keys:
         if key not in classes:

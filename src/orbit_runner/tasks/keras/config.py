@@ -285,7 +285,7 @@ class KerasConfig(TaskConfig):
                 "validation_data.source is set, too; remove one",
                 code="conflict",
             )
-        elif self.validation_split and not self.validation_data.global_batch_size:
+        elif self._validates_on_part and not self.validation_data.global_batch_size:
             yield Problem(
                 "validation_data.global_batch_size",
                 "got 0, allowed: at least 1",

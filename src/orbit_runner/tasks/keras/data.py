@@ -202,7 +202,7 @@ class KerasData(TaskData):
             labels_by_name(section_source(self.config, section)) for section in SECTIONS
         )
         results: Baselines = {}
-        for name in train.keys() & validation.keys():
+        for name in (name for name in train if name in validation):
             prefix = f"{name}_" if name else ""
             results |= constant_label(train[name], validation[name], excluded, prefix)
         return results

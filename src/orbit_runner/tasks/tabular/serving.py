@@ -264,16 +264,11 @@ class RowPredictor(TablePredictor):
             for (name, _, _), value in zip(self._columns, values, strict=True)
             if name in self._texts and value not in self._texts[name] and value
         }
+        warning = ""
         if new:
             data["new_categories"] = new
-        warning = ", ".join(f"{name} {text!r}" for name, text in new.items())
-        return Prediction(
-            f"{row.where}: {'  '.join(texts)}",
-            data,
-            row.cells,
-            columns,
-            f"new: {warning}" if new else "",
-        )
+            warning = "new: " + ", ".join(f"{name} {text!r}" for name, text in new.items())
+        return Prediction(f"{row.where}: {'  '.join(texts)}", data, row.cells, columns, warning)
 
 
 def _number_of(name: str, text: str) -> float:
