@@ -112,8 +112,8 @@ _IMAGES = """\
   name: image_classification
   # $count classes: $classes
   model:
-    # A small network. For photographs, replace `name` to `dense_units` by a network that was
-    # trained on ImageNet, and `input_size` by its size; `augment` is below:
+    # A small network. For photographs, use one that was trained on ImageNet: replace the lines
+    # `name` to `dense_units`, and `input_size`, with these, and see `augment` below:
     # name: application
     # application: MobileNetV2
     # weights: imagenet
