@@ -17,9 +17,9 @@ from orbit_runner.utils.text_table import table_lines
 _DESCRIPTION = """\
 Write an experiment for a dataset, or a project with a task of your own.
 
-With --from, DIR gets an experiment.yaml that trains on a table (CSV, JSON lines, Parquet, .npz), or
-on a directory with one directory of images per class. Its comments say what was found in the data
-and what was decided; change what is wrong.
+With --from, DIR gets an experiment.yaml that trains on a table (CSV, JSON lines, Parquet, .npz), on
+a directory with one directory of images per class, or on one with a text file per class. Its
+comments say what was found in the data and what was decided; change what is wrong.
 
 Without --from, DIR gets a Python package, an experiment, a small CSV file to train on, and a test.
 It trains as it is; its README.md says what to change."""
