@@ -184,7 +184,6 @@ def _unknown_message(word: str, parser: Parser) -> str:
     known = [option for action in parser.arguments for option in action.option_strings]
     if name.startswith("-"):
         if parser.settings:
-            # Not at the top, because completion needs no settings.
             from orbit_runner.config.schema.experiment import ExperimentConfig
             from orbit_runner.config.serialize import flat_settings
 

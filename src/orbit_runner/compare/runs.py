@@ -166,9 +166,9 @@ def setting_labels(
 ) -> list[str]:
     """Returns names that are numbers, such as those of trials, with the settings that differ."""
     differing = differing_values(settings, ignored=(*_IGNORED_SETTINGS, *ignored))
-    if len(differing) > _MOST_IN_LABEL or not all(map(_TRIAL.fullmatch, names)):
-        return [*names]
     labels = [*names]
+    if len(differing) > _MOST_IN_LABEL or not all(map(_TRIAL.fullmatch, names)):
+        return labels
     for path, short in short_setting_names(differing).items():
         values = map(format_value, differing[path])
         labels = [

@@ -93,8 +93,7 @@ def _header(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> str:
     description = str(run.settings.get("description") or "")
     attempts = run.history.attempts
     warnings = [*((attempts[-1].get("warnings") if attempts else None) or ())]
-    shown = {**summary.metrics, **summary.best}  # as in the tiles
-    warnings += filter(None, [worse_than_constant(shown, baselines)])
+    warnings += filter(None, [worse_than_constant({**summary.metrics, **summary.best}, baselines)])
     lines = [
         f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
         f"<p class=soft>{escape(description)}</p>"

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from orbit_runner.compare.runs import RunComparison, compare, setting_labels, sh
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.reporting.comparison import comparison_section, paired_sections
-from orbit_runner.reporting.document import Section, Table
+from orbit_runner.reporting.document import Table
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
@@ -66,7 +66,11 @@ def main(flags: argparse.Namespace) -> int:
     if flags.html:
         write_flag_output("--html", flags.html, page(title, sections))
     if flags.table:
-        print_result("\n".join(_document_lines(sections, flags.table)))
+        for section in sections:
+            for table in (part for part in section.parts if isinstance(part, Table) and part.rows):
+                first, *head = table.head or [""]
+                lines = markup_lines([[first or section.title, *head], *table.rows], flags.table)
+                print_result("\n".join([*lines, "", ""]))  # A blank line ends a table.
     elif flags.json or not flags.html:
         width = shutil.get_terminal_size((120, 24)).columns
         emit(flags, to_jsonable(values), section_lines(sections, width))
@@ -98,16 +102,6 @@ def _add_flags(parser: Parser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--table", choices=TABLE_KINDS, help="print the tables for a document")
     output.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _document_lines(sections: Sequence[Section], kind: str) -> Iterator[str]:
-    """Yields the tables of sections; the first cell of each is the title of its section."""
-    for section in sections:
-        for table in section.parts:
-            if isinstance(table, Table) and table.rows:
-                first, *head = table.head or [""]
-                yield from markup_lines([[first or section.title, *head], *table.rows], kind)
-                yield ""
 
 
 def _find_run_paths(name: str) -> list[Path]:
