@@ -10,7 +10,6 @@ import numbers
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,7 +32,7 @@ from orbit_runner.reporting.html import table_html
 from orbit_runner.reporting.numbers import format_number, number_or_dash
 from orbit_runner.reporting.report import metric_charts
 from orbit_runner.reporting.report_writer import write_report
-from orbit_runner.reporting.svg import draw_charts
+from orbit_runner.reporting.svg import draw_charts, escape
 from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result, read_metrics
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import (

@@ -18,8 +18,6 @@ from orbit_runner.cli.flags.values import (
     check_counts,
     resolve_paths,
 )
-from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat_settings
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
 from orbit_runner.utils.streams import print_result
@@ -186,6 +184,9 @@ def _unknown_message(word: str, parser: Parser) -> str:
     known = [option for action in parser.arguments for option in action.option_strings]
     if name.startswith("-"):
         if parser.settings:
+            from orbit_runner.config.schema.experiment import ExperimentConfig
+            from orbit_runner.config.serialize import flat_settings
+
             known += [f"--{path}" for path in flat_settings(ExperimentConfig())]
         return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
     hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""

@@ -69,8 +69,7 @@ def print_predictions(
         if is_shown:
             progress(f"{count} items")
     if not count:
-        files = [name for name in arguments if name != "-"]
-        where = ", ".join(files) if files else "standard input"
+        where = ", ".join(name for name in arguments if name != "-") or "standard input"
         raise RunnerError(f"{where}: there are no items to predict", path="ITEM", code="empty-data")
     if to is not None:
         write_output(to, _table_of(answered))
@@ -88,13 +87,12 @@ def _table_of(answers: Sequence[Prediction]) -> str:
     may be wrong in `prediction_warning`.
     """
     own = [*dict.fromkeys(name for answer in answers for name in answer.cells or ())]
-    added = [*dict.fromkeys(name for answer in answers for name in answer.columns)]
     notes = [
         {_ERROR_COLUMN: answer.data.get(ERROR), _WARNING_COLUMN: answer.warning}
         for answer in answers
     ]
     shown = [name for name in (_ERROR_COLUMN, _WARNING_COLUMN) if any(row[name] for row in notes)]
-    added += shown
+    added = [*dict.fromkeys(name for answer in answers for name in answer.columns), *shown]
     if twice := [name for name in added if name in own]:
         raise RunnerError(
             f"the rows have a column {twice[0]!r} themselves; rename it",

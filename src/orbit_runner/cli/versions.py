@@ -8,14 +8,17 @@ from collections.abc import Iterator, Mapping
 from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.reporting.run_record import describe_devices, describe_software
-from orbit_runner.utils.streams import print_message
+from orbit_runner.utils.streams import print_message, print_result
 
 
 def main(flags: argparse.Namespace) -> int:
     """Prints versions, the git revision and devices. Returns 0."""
+    software = {**describe_software(), **_describe_code()}
+    if not flags.json:
+        print_result("\n".join(_lines(software)))  # At once: TensorFlow takes seconds, or fails.
     print_message("importing tensorflow, to list devices")
-    values = {**describe_software(), **_describe_code(), **_describe_devices()}
-    emit(flags, values, _lines(values))
+    devices = _describe_devices()
+    emit(flags, {**software, **devices}, _lines(devices))
     return 0
 
 

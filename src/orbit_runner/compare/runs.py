@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from orbit_runner.run_directory.run_summary import MOST_POINTS, NON_METRICS, Run
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
 _MOST_IN_LABEL = 3
+_TRIAL = re.compile(r"\d+([/-]seed-\d+)?")
 # Settings that say on what a run is evaluated.
 _EVALUATED = (
     "task.name",
@@ -164,12 +166,15 @@ def setting_labels(
 ) -> list[str]:
     """Returns names that are numbers, such as those of trials, with the settings that differ."""
     differing = differing_values(settings, ignored=(*_IGNORED_SETTINGS, *ignored))
-    if len(differing) > _MOST_IN_LABEL or not all(map(str.isdigit, names)):
-        return [*names]
     labels = [*names]
+    if len(differing) > _MOST_IN_LABEL or not all(map(_TRIAL.fullmatch, names)):
+        return labels
     for path, short in short_setting_names(differing).items():
         values = map(format_value, differing[path])
-        labels = [f"{label} {short}={value}" for label, value in zip(labels, values, strict=True)]
+        labels = [
+            label if f"{short}-{value}" in label else f"{label} {short}={value}"
+            for label, value in zip(labels, values, strict=True)
+        ]
     return labels
 
 

@@ -162,8 +162,7 @@ def total_table(layers: Sequence[LayerRow], step_flops: float | None) -> Table:
 
 def tensor_table(tensors: Sequence[TensorSummary]) -> Table:
     """Returns the table of the tensors of a batch; with values that are not finite, if any are."""
-    counts = {"NaN": [tensor.nan for tensor in tensors]}
-    counts["infinite"] = [tensor.infinite for tensor in tensors]
+    counts = {"NaN": [row.nan for row in tensors], "infinite": [row.infinite for row in tensors]}
     counts = {name: numbers for name, numbers in counts.items() if any(numbers)}
     return Table(
         [

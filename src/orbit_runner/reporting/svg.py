@@ -323,7 +323,7 @@ def _draw(chart: Chart) -> tuple[str, str, float] | None:
     x_axis = Axis(low, high, margin, 100 - margin, log=chart.is_x_log)
     if chart.places:
         room = (x_axis.position(1) - x_axis.position(0)) / 100 * NARROW
-        stride = math.ceil(max(map(len, chart.places)) * LETTER / room)
+        stride = math.ceil(max(1, *map(len, chart.places)) * LETTER / room)
         labels = [
             _x_label(x_axis.position(step), chart.places[step])
             for step in range(0, len(chart.places), stride)

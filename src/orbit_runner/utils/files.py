@@ -250,10 +250,14 @@ def to_jsonable(value: object) -> Any:
         return {name: to_jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_jsonable(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
     # Not at the top, because commands that only read small files would start later.
     import numpy as np
 
-    if isinstance(value, (np.floating, float)):
+    if isinstance(value, np.floating):
         # The shortest text that reads back as the same float32, not its float64 expansion.
         return float(str(value)) if math.isfinite(value) else None
     return value.item() if isinstance(value, np.generic) else value

@@ -14,7 +14,7 @@ from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.reporting.numbers import bytes_text
 from orbit_runner.run_directory.run_summary import read_summaries
-from orbit_runner.utils.streams import print_message
+from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
@@ -32,8 +32,8 @@ def main(flags: argparse.Namespace) -> int:
     every_plan = [make_plan(run, rules) for run in read_summaries(roots)]
     plans = [plan for plan in every_plan if plan.items]
     untouched = {plan.run.path: plan.untouched_reason for plan in every_plan}
-    if not flags.json:
-        print("".join(f"{line}\n" for line in _table(plans)), end="", flush=True)
+    if plans and not flags.json:
+        print_result("\n".join(_table(plans)))
     if flags.yes:
         untouched |= {plan.run.path: delete_items(plan, rules) for plan in plans}
     untouched = {path: reason for path, reason in untouched.items() if reason}
@@ -84,7 +84,7 @@ def _table(plans: Sequence[Plan]) -> list[str]:
         for plan in plans
         for item in plan.items
     ]
-    return table_lines([("run", "status", "to delete", "size"), *rows], right=[-1]) if rows else []
+    return table_lines([("run", "status", "to delete", "size"), *rows], right=[-1])
 
 
 def _summary(plans: Sequence[Plan], deleted: Sequence[Plan], advice: str) -> str:

@@ -66,9 +66,11 @@ def main(flags: argparse.Namespace) -> int:
     if flags.html:
         write_flag_output("--html", flags.html, page(title, sections))
     if flags.table:
-        for table in (part for section in sections for part in section.parts):
-            if isinstance(table, Table) and table.rows:
-                print_result("\n".join(markup_lines([table.head, *table.rows], flags.table)))
+        for section in sections:
+            for table in (part for part in section.parts if isinstance(part, Table) and part.rows):
+                first, *head = table.head or [""]
+                lines = markup_lines([[first or section.title, *head], *table.rows], flags.table)
+                print_result("\n".join([*lines, "", ""]))  # A blank line ends a table.
     elif flags.json or not flags.html:
         width = shutil.get_terminal_size((120, 24)).columns
         emit(flags, to_jsonable(values), section_lines(sections, width))
@@ -97,8 +99,9 @@ def _add_flags(parser: Parser) -> None:
         "mean, confidence interval, and paired t-test of each metric",
     )
     add("--html", type=OUTPUT_FILE, help="write an HTML page with charts instead")
-    add("--table", choices=TABLE_KINDS, help="print the tables for a document")
-    add("--json", action="store_true", help="print JSON")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--table", choices=TABLE_KINDS, help="print the tables for a document")
+    output.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _find_run_paths(name: str) -> list[Path]:

@@ -10,7 +10,6 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
@@ -51,9 +50,6 @@ from orbit_runner.run_directory.run_lock import RunLock, refused_start_scope
 from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
-
-if TYPE_CHECKING:
-    pass
 
 _DESCRIPTION = """\
 Train, evaluate, or both.

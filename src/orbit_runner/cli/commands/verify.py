@@ -29,8 +29,11 @@ is 4 if anything differs or is not finite."""
 
 def main(flags: argparse.Namespace) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
-    with messages_scope(flags):
-        verification = _verify(Path(flags.run), flags)
+    from orbit_runner.distribute.tf_environment import prepare_environment
+
+    prepare_environment(RuntimeConfig())
+    with messages_scope(flags), progress_of(flags, "verify", flags.run).shown_scope():
+        verification = verify(Path(flags.run))
     lines = [
         *format_verdicts(verification.verdicts),
         *filter(None, [verification.config_problem]),
@@ -48,15 +51,6 @@ def _add_flags(parser: Parser) -> None:
     )
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
-def _verify(run: Path, flags: argparse.Namespace) -> Verification:
-    from orbit_runner.distribute.tf_environment import prepare_environment
-
-    prepare_environment(RuntimeConfig())
-    progress = progress_of(flags, "verify", flags.run)
-    with progress.shown_scope():
-        return verify(run)
 
 
 def _as_dict(verification: Verification, run: str) -> dict[str, object]:

@@ -79,14 +79,13 @@ class PlainProgress(History):
     def on_train_begin(self, run: RunView) -> None:
         """Prints the start step and the target step."""
         super().on_train_begin(run)
-        self._phase = TRAINING
+        self.phase(TRAINING, minor=True)
         self._line(f"training from step {run.step} to {run.train_steps} …")
 
     def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Prints step, metrics and speed, if a line is due and at the target step."""
         super().on_loop_end(run, logs)
-        self._phase = TRAINING
-        self._since = time.monotonic()
+        self.phase(TRAINING, minor=True)
         if not self._brief and (self._is_due() or self.last_step >= self.target):
             self.read_metrics(logs)
             self._line(loop_line(self))

@@ -157,13 +157,12 @@ def _phase_texts(view: View, width: int, now: float) -> Iterator[Text]:
     history = view.history
     yield _phase_text(view, now)
     fraction = view.fraction
-    detail = view.detail
-    if not detail and history.started is not None and history.target:
+    if not view.detail and history.started is not None and history.target:
         fraction = history.last_step / history.target
     if fraction is not None:
         yield _bar(fraction, max(_LEAST_BAR, width // 4))
-    if detail:
-        yield Text(detail)
+    if view.detail:
+        yield Text(view.detail)
     elif history.started is not None:
         yield Text(step_text(history))
         yield Text("" if fraction is None else f"{fraction:.0%}")
