@@ -227,7 +227,8 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
         with _alone_scope(place.parent):
             aside.mkdir()
             yield aside
-            if replaces and any(place.rglob(RECORD)):
+            records = (place / RECORD, place / saved_model.EXTRA / RECORD)
+            if replaces and any(record.is_file() for record in records):
                 place.rename(old)
             try:
                 aside.rename(place)
