@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import numbers
 import os
 import sys
@@ -30,11 +31,7 @@ from orbit_runner.errors import (
     shorten,
 )
 from orbit_runner.jobs.gin_bindings import restored_gin_scope
-from orbit_runner.jobs.preflight import (
-    check_before_start,
-    check_same_config,
-    setting_error_scope,
-)
+from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
 from orbit_runner.jobs.train_job import (
     CONTINUED_CODES,
     Job,
@@ -388,7 +385,12 @@ def _run(
     display = make_progress(
         progress, title=f"{resolved.config.name} · {mode}", place=str(directory)
     )
-    with refused_start_scope(directory), RunLock(directory), display.shown_scope():
+    with (
+        refused_start_scope(directory),
+        RunLock(directory),
+        _warnings_only_scope(),
+        display.shown_scope(),
+    ):
         _note_inexact_parts(resolved.config, callbacks)
         # Check the data first: other arrays also change their digest in the config.
         job = dataclasses.replace(job, data=compare_data(job))
@@ -444,6 +446,21 @@ def _model_advice_scope() -> Iterator[None]:
             "model at each start, call keras.utils.set_random_seed(1) first",
             code=error.code,
         ) from None
+
+
+@contextlib.contextmanager
+def _warnings_only_scope() -> Iterator[None]:
+    logger = logging.getLogger("tensorflow")
+    logger.addFilter(_is_shown)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_shown)
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    # In a notebook, unlike elsewhere, TensorFlow prints its INFO messages.
+    return record.levelno >= logging.WARNING or not hasattr(sys, "ps1")
 
 
 def _continuation(directory: Path) -> str:

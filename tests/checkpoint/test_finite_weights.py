@@ -15,14 +15,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.errors import Diverged
 from tests.support.problems import raises
 from tests.support.run_directories import saved_steps
-from tests.support.toy import (
-    Notes,
-    make_strategy,
-    records,
-    run,
-    toy_config,
-    trained,
-)
+from tests.support.toy import Notes, make_strategy, records, run, toy_config, trained
 
 # A NaN feature in front of a ReLU: the loss stays finite, the gradient does not.
 HIDDEN = {"task__relu": True, "trainer__steps_per_loop": 1}

@@ -12,11 +12,12 @@ import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.cli.main import main
+from orbit_runner.run_directory.run_lock import refusal, refused_start_scope
 from orbit_runner.serving.export import new_directory_scope
 from orbit_runner.serving.formats.saved_model import load_signatures
 from orbit_runner.tasks.initial_weights import load_weights
 from orbit_runner.utils.files import temporary_path
-from tests.support.problems import fails
+from tests.support.problems import fails, raises
 from tests.support.toy import run, toy_config
 
 FREEZE = "trainer.fine_tuning.freeze"
@@ -120,3 +121,11 @@ def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(
     capsys.readouterr()
     main(command)
     assert f"{place} was started before, but has no checkpoint" in capsys.readouterr().err
+
+
+def test_refused_start_leaves_the_directory_of_another_process(tmp_path: Path) -> None:
+    with raises("run-locked", "--model_dir"), refused_start_scope(tmp_path / "run"):
+        (tmp_path / "run").mkdir()  # As the process that has the lock does.
+        raise refusal("run", {})
+
+    assert (tmp_path / "run").is_dir()

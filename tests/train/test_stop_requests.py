@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.train.stop_requests import (
-    LeftAtOnce,
-    SignalGuard,
-    StopRequests,
-    StopTraining,
-)
+from orbit_runner.train.stop_requests import LeftAtOnce, SignalGuard, StopRequests, StopTraining
 from tests.support.problems import raises
 
 OTHER = "a callback on another worker requested a stop"

@@ -179,23 +179,24 @@ def choose_checkpoint(
     """Returns a checkpoint of a run after checking that its files are intact.
 
     `requested` is a step, `newest`, `best` or a path; None for the best checkpoint if the run keeps
-    one, and the newest intact one otherwise. The argument `best` is the subdirectory of the run's
-    best checkpoint, or "" if the run keeps none. `note` is called with a warning for each damaged
-    checkpoint that is ignored. Raises `RunnerError` if there is no such checkpoint, or if it is
-    damaged.
+    an intact one, and the newest intact one otherwise. The argument `best` is the subdirectory of
+    the run's best checkpoint, or "" if the run keeps none. `note` is called with a warning for each
+    damaged checkpoint that is ignored. Raises `RunnerError` if there is no such checkpoint, or if
+    it is damaged.
     """
     checkpoints = checkpoints_of(run)
     name = best or BEST
     directory = CheckpointFolder(run / name, name=BEST)
-    if requested is None:
-        requested = BEST if best and directory.committed_steps() else NEWEST
-    if requested == NEWEST:
+    places = [
+        CheckpointLocation(directory, step, f"{name}/{BEST}-{step}")
+        for step in steps_by_rank(directory)
+    ]
+    if requested is None and best:
+        with contextlib.suppress(RunnerError):
+            return Choice(_select_newest(places, directory.path, note), is_best=True)
+    if requested in (None, NEWEST):
         return Choice(_select_newest(list_checkpoints(checkpoints), checkpoints.path, note))
     if requested == BEST:
-        places = [
-            CheckpointLocation(directory, step, f"{name}/{BEST}-{step}")
-            for step in steps_by_rank(directory)
-        ]
         if not places:
             raise RunnerError(
                 f"there is no best checkpoint in {run / name}\n"

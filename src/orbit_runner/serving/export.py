@@ -23,12 +23,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.errors import RunnerError, SettingError, first_line
 from orbit_runner.serving.examples import training_features, validation_batches
 from orbit_runner.serving.export_check import Examples, ExportCheck, require_close, tolerance_of
-from orbit_runner.serving.export_directory import (
-    CONFIG,
-    LABELS,
-    RECORD,
-    export_name,
-)
+from orbit_runner.serving.export_directory import CONFIG, LABELS, RECORD, export_name
 from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import NetworkFormat, network_formats
 from orbit_runner.serving.loader import LoadedModel
@@ -227,7 +222,8 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
         with _alone_scope(place.parent):
             aside.mkdir()
             yield aside
-            if replaces and any(place.rglob(RECORD)):
+            records = (place / RECORD, place / saved_model.EXTRA / RECORD)
+            if replaces and any(record.is_file() for record in records):
                 place.rename(old)
             try:
                 aside.rename(place)

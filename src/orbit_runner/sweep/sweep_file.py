@@ -11,21 +11,10 @@ from orbit_runner.config.errors import ConfigError, Origin, Problem, no_effect, 
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.conversion import Mismatch
 from orbit_runner.config.parsing.search_path import read_text
-from orbit_runner.config.parsing.tree import (
-    Leaf,
-    Section,
-    assignment,
-    leaves,
-    merge,
-)
+from orbit_runner.config.parsing.tree import Leaf, Section, assignment, leaves, merge
 from orbit_runner.config.parsing.tree import plain_value as tree_value
 from orbit_runner.config.parsing.yaml_files import load_text
-from orbit_runner.config.schema.base import (
-    Config,
-    config_class,
-    field,
-    is_finite_number,
-)
+from orbit_runner.config.schema.base import Config, config_class, field, is_finite_number
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.sweep.search import (
     MAX_GRID,

@@ -59,11 +59,7 @@ from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
 from orbit_runner.train.step_profiler import StepProfiler
-from orbit_runner.train.stop_requests import (
-    SignalGuard,
-    StopRequests,
-    time_limit,
-)
+from orbit_runner.train.stop_requests import SignalGuard, StopRequests, time_limit
 from orbit_runner.train.trainer import LoopParts, Trainer
 from orbit_runner.utils.log import note, phase
 

@@ -13,11 +13,7 @@ from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_sco
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_count
-from orbit_runner.run_directory.verification import (
-    Verdict,
-    Verification,
-    verify,
-)
+from orbit_runner.run_directory.verification import Verdict, Verification, verify
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\

@@ -95,9 +95,8 @@ def field(
             is allowed.
         weights: When the setting can change the weights: `NEVER`, or `when(condition)`; see
             `schema/weights.py`. For a section, it applies to all settings in it. By default always.
-        path: Whether the value is a path: `file`, `dir`, `patterns` of files, `checkpoint`, or
-            `local`, a directory that cannot be a URL. The others may be URLs, from which a run
-            copies what it needs.
+        path: Whether the value is a path: `file`, `dir`, `patterns` of files, or `checkpoint`. It
+            may be a URL, from which a run copies what it needs.
 
     Returns:
         A dataclass field.
