@@ -45,22 +45,23 @@ def run_blocks(page: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_first_run(tmp_path: Path) -> None:
-    output = run_blocks("first_run.md", tmp_path)
-
-    assert "weights              sha256" in output
-    assert re.search(r"^\s*dropout_rate: 0\.2 +# dropout\.yaml:3$", output, re.M)
-    assert re.search(r"^task\.model\.dropout_rate +0\.4 +0\.2$", output, re.M)
-    assert re.search(r"^equal: ", output, re.M)
-
-
-@pytest.mark.slow
-def test_the_commands_about_debugging(tmp_path: Path) -> None:
-    output = run_blocks("debugging_configs.md", ROOT)
-
-    assert "experiments/digits.yaml: ok" in output
-    assert re.search(r"seed: 5 +# --seed$", output, re.M)
-    assert re.search(r"^task\.model\.name +cnn +mlp$", output, re.M)
+@pytest.mark.parametrize(
+    ("page", "in_checkout", "shown"),
+    [
+        ("first_run.md", False,
+         ["weights              sha256", r"^\s*dropout_rate: 0\.2 +# dropout\.yaml:3$",
+          r"^task\.model\.dropout_rate +0\.4 +0\.2$", "^equal: "]),
+        ("debugging_configs.md", True,
+         [r"experiments/digits\.yaml: ok", "seed: 5 +# --seed$",
+          r"^task\.model\.name +cnn +mlp$"]),
+    ],
+)  # fmt: skip
+def test_the_commands_of_a_page(
+    page: str, in_checkout: bool, shown: list[str], tmp_path: Path
+) -> None:
+    output = run_blocks(page, ROOT if in_checkout else tmp_path)
+    for pattern in shown:
+        assert re.search(pattern, output, re.M), pattern
 
 
 @pytest.mark.slow

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,17 +20,6 @@ def test_every_public_name_exists_and_has_a_docstring(name: str) -> None:
 def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'run_experimnt'"):
         _ = orbit_runner.run_experimnt
-
-
-def test_importing_the_package_and_loading_a_config_imports_no_tensorflow() -> None:
-    code = (
-        "import json, sys, orbit_runner\n"
-        "from orbit_runner import TaskConfig, field, load_config, register_task\n"
-        "load_config('digits')\n"
-        "print(json.dumps(sorted({'tensorflow', 'official', 'orbit'} & set(sys.modules))))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == []
 
 
 def test_load_config_merges_files_then_overrides(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ import tf_keras
 
 from orbit_runner.cli.main import main
 from tests.support.processes import runner
+from tests.support.run_directories import last_attempt
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
@@ -278,13 +278,8 @@ def test_the_cell_for_colab_trains(page: Page) -> None:
     assert Path("runs/colab/config.yaml").is_file()
 
 
-def _records(run: str) -> dict[str, Any]:
-    records: dict[str, Any] = json.loads(Path("runs", run, "run.json").read_text())
-    return records
-
-
 def _last_step(run: str) -> int:
-    return int(_records(run)["attempts"][-1]["step"])
+    return int(last_attempt(Path("runs", run))["step"])
 
 
 def _weights(run: str, step: int) -> str:

@@ -159,14 +159,6 @@ def test_weights_do_not_depend_on_input_pipeline_tuning(
     assert _fingerprint(other, tmp_path / "other") == expected
 
 
-@pytest.mark.slow
-def test_the_weights_depend_on_the_seed(tmp_path: Path) -> None:
-    one = _fingerprint(cnn_config(trainer__train_steps=3), tmp_path / "a")
-    assert one == _fingerprint(cnn_config(trainer__train_steps=3), tmp_path / "b")
-    other = cnn_config(trainer__train_steps=3, runtime__seed=18)
-    assert one != _fingerprint(other, tmp_path / "c")
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_mirrored_replicas_give_the_weights_of_one_device(pieces: int, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_finge
 from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
 from orbit_runner.cli.main import main
 from orbit_runner.errors import Diverged
+from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.run_directories import saved_steps
 from tests.support.toy import Notes, make_strategy, records, run, toy_config, trained
@@ -145,9 +146,7 @@ def test_verify_reports_non_finite_checkpoints(
 @pytest.mark.slow
 def test_the_best_checkpoint_stays_finite(tmp_path: Path) -> None:
     best = {
-        "trainer__best_checkpoint_export_subdir": "best",
-        "trainer__best_checkpoint_eval_metric": "validation_loss",
-        "trainer__best_checkpoint_metric_comp": "higher",  # NaN weights score best.
+        **keep_best("validation_loss", "higher"),  # NaN weights score best.
         "trainer__checkpoint_interval": 20,
     }
     with pytest.raises(Diverged):

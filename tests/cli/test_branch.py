@@ -17,6 +17,7 @@ from orbit_runner.run_directory.metric_records import read_records
 from orbit_runner.run_directory.run_summary import read_summary
 from tests.support import warm_runner
 from tests.support.processes import runner
+from tests.support.run_directories import last_attempt
 
 STEPS = 60
 RATE = "trainer.optimizer_config.learning_rate"
@@ -58,12 +59,8 @@ def branched(parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     return make
 
 
-def _attempt(run: Path) -> dict[str, Any]:
-    return dict(json.loads((run / "run.json").read_text())["attempts"][-1])
-
-
 def _weights(run: Path) -> str:
-    return str(_attempt(run)["weights"])
+    return str(last_attempt(run)["weights"])
 
 
 @pytest.mark.slow
@@ -75,7 +72,7 @@ def test_branch_without_a_change_has_the_weights_of_its_parent(
     branch = branched(f"--at={step}")
     assert not (parent / f"checkpoints/ckpt-{step}.index").exists()
     assert _weights(branch) == _weights(parent)
-    assert _attempt(branch)["inexact"] == []
+    assert last_attempt(branch)["inexact"] == []
     mine, theirs = (read_history(run).fingerprints for run in (branch, parent))
     assert {saved: prints for saved, prints in mine.items() if saved != step} == theirs
     assert {path: path.stat().st_mtime_ns for path in parent.rglob("*")} == before

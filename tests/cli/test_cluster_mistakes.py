@@ -45,21 +45,7 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
             [MIRRORED, "--task.validation_data.global_batch_size=129"],
             "not-divisible", "task.train_data.global_batch_size",
         ),
-        ({}, [SERVED], "bad-cluster", "runtime.distribution_strategy"),
-        (_tf_config(index=2, worker=["a:1", "b:1"]), [MIRRORED], "bad-cluster", "TF_CONFIG"),
         (_tf_config(), [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        (
-            _tf_config(worker=["a:1", "b:1"]), ["--distribution_strategy=mirrored"],
-            "bad-cluster", "TF_CONFIG",
-        ),
-        (
-            _tf_config(worker=["a:1", "b:1"], ps=["c:1"]), [MIRRORED],
-            "bad-cluster", "TF_CONFIG",
-        ),
-        (
-            _tf_config(worker=["a:1", "b:1"]), [MIRRORED, "--runtime.num_workers=3"],
-            "bad-cluster", "TF_CONFIG",
-        ),
         ({}, [MIRRORED, "--runtime.worker_hosts=a:1,b:1"], "bad-cluster", "runtime.task_index"),
         (
             {}, [MIRRORED, "--runtime.worker_hosts=a:1,b", "--runtime.task_index=0"],

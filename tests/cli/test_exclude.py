@@ -76,12 +76,6 @@ def test_resume_with_the_same_ids_in_another_form(folder: Path, capsys: Capture)
 
 
 @pytest.mark.slow
-def test_resume_with_other_ids_is_refused(folder: Path) -> None:
-    fails(["run", *_RUN, "--train_steps=3", f"{EXCLUDE}=[17, 5]"], "other-config")
-    fails(["run", *_RUN, "--train_steps=3"], "other-config")
-
-
-@pytest.mark.slow
 def test_changed_file_is_refused_and_a_comment_is_not(folder: Path, capsys: Capture) -> None:
     (folder / "ids.txt").write_text("# checked\n17\n4\n")
     printed(capsys, "run", *_RUN, "--train_steps=3", f"{EXCLUDE}=ids.txt")

@@ -30,13 +30,7 @@ def plan_of(*arguments: str) -> LaunchPlan:
     return launch.make_plan(launch._parse(launch.COMMAND.parser(), arguments))
 
 
-@pytest.fixture
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.usefixtures("in_folder")
+@pytest.mark.usefixtures("here")
 def test_multi_worker_launch_starts_workers_and_evaluator() -> None:
     specs = member_specs(plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS))
     assert [spec.name for spec in specs] == ["worker 0", "worker 1", "evaluator 0"]
@@ -53,7 +47,7 @@ def test_multi_worker_launch_starts_workers_and_evaluator() -> None:
     assert any(flag.startswith("--model_dir=runs/digits_mlp/") for flag in command[6:])
 
 
-@pytest.mark.usefixtures("in_folder")
+@pytest.mark.usefixtures("here")
 def test_parameter_server_launch_starts_chief_workers_and_servers() -> None:
     specs = member_specs(plan_of("--workers=2", "--ps=2", "--", MLP, SERVERS, "--model_dir=a"))
     names = [spec.name for spec in specs]
@@ -61,7 +55,7 @@ def test_parameter_server_launch_starts_chief_workers_and_servers() -> None:
     assert [spec.results for spec in specs] == [True, False, False, False, False]
 
 
-@pytest.mark.usefixtures("in_folder")
+@pytest.mark.usefixtures("here")
 def test_member_counts_come_from_config_and_flags_override() -> None:
     config = (MLP, SERVERS, "--runtime.num_workers=2", "--runtime.num_parameter_servers=2",
               "--runtime.num_evaluators=1", "--model_dir=a")  # fmt: skip
@@ -83,7 +77,7 @@ def test_member_counts_come_from_config_and_flags_override() -> None:
 def test_workers_on_one_machine_get_separate_gpus(
     inherited: str | None,
     expected: list[str],
-    in_folder: Path,
+    here: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -95,7 +89,7 @@ def test_workers_on_one_machine_get_separate_gpus(
     assert {spec.environ["TF_FORCE_GPU_ALLOW_GROWTH"] for spec in specs} == {"true"}
 
 
-def test_unreachable_external_data_service_is_rejected(in_folder: Path) -> None:
+def test_unreachable_external_data_service_is_rejected(here: Path) -> None:
     plan = plan_of("--workers=1", "--", MLP, WORKERS, "--tf_data_service=grpc://127.0.0.1:9")
     with raises("unreachable", "runtime.tf_data_service"):
         launch_job.launch(plan, Output(io.BytesIO(), io.BytesIO()))

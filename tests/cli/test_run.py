@@ -68,15 +68,6 @@ def test_stdout_is_exactly_one_json_object(twins: tuple[Path, list[dict[str, Any
     assert found["model_dir"] == "a"
 
 
-def test_the_same_config_gives_the_same_weights(
-    twins: tuple[Path, list[dict[str, Any]]],
-) -> None:
-    _, (one, two) = twins
-    assert re.fullmatch("[0-9a-f]{64}", one["fingerprint"])
-    assert one["fingerprint"] == two["fingerprint"]
-    assert one["metrics"]["accuracy"] == two["metrics"]["accuracy"]
-
-
 def test_run_directory_contains_all_expected_files(
     twins: tuple[Path, list[dict[str, Any]]],
 ) -> None:
@@ -231,26 +222,6 @@ def test_divergence_exits_with_code_3(cli: Cli, tmp_path: Path) -> None:
     assert "\x1b" not in again.stderr + again.stdout
     assert "training from step 0 to 20" in again.stderr
     assert "evaluation at step 20: loss" in again.stderr
-
-
-@pytest.mark.slow
-def test_continuous_eval_follows_training_in_another_process(tmp_path: Path) -> None:
-    arguments = [*MLP, "--train_steps=2000", "--trainer.checkpoint_interval=100", "--model_dir=a"]
-    pair = [
-        warm_runner.start(*arguments, f"--mode={mode}", "--json", cwd=tmp_path)
-        for mode in ("train", "continuous_eval")
-    ]
-    results = []
-    for process in pair:
-        out, err = process.communicate(timeout=600)
-        assert process.returncode == 0, err
-        results.append(json.loads(out))
-    train, evaluation = results
-    assert evaluation["step"] == 2000
-    assert evaluation["fingerprint"] == train["fingerprint"]
-    assert evaluation["metrics"]["accuracy"] > 0.9
-    attempts = json.loads((tmp_path / "a" / "run.continuous_eval.json").read_text())["attempts"]
-    assert attempts[0]["outcome"] == "done"
 
 
 @pytest.mark.slow

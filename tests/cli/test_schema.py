@@ -21,11 +21,7 @@ register_task("schema_task", config=SchemaTaskConfig, task="schema_task:Task")
 """
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_flags_change_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +39,7 @@ def test_imported_tasks_are_described(
     from orbit_runner.registry import TASKS
 
     monkeypatch.setattr(TASKS, "_entries", {**TASKS._entries})
+    monkeypatch.syspath_prepend(str(here))
     (here / "schema_task.py").write_text(TASK)
 
     assert main(["show", "--schema", "--import=schema_task"]) == 0

@@ -21,12 +21,7 @@ _WITHOUT_TASK = (
 BAD = "task: {name: image_classification, model: {name: cnn}, train_dat: {}}\nruntime: {sed: 1}\n"
 
 
-@pytest.fixture(autouse=True)
-def in_temporary_directory(
-    no_tensorflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs commands in a directory of their own, without tensorflow."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("no_tensorflow", "here")
 
 
 @pytest.fixture

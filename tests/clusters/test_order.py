@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.datasets.scikit_learn import load_digits
 from tests.clusters.image_ids import image_id
-from tests.clusters.members import EXPERIMENT, ONE_DEVICE, alone, mirrored, run_workers
+from tests.clusters.members import EXPERIMENT, ONE_DEVICE, alone, run_workers
 from tests.support import warm_runner
 
 _STEPS = 60
@@ -20,14 +20,12 @@ _FLAGS = (
 _ROOT = Path(__file__).parents[2]
 
 
-def _batches(folder: Path, pipelines: int, replicas: int) -> list[list[str]]:
-    """Joins the parts of each global batch, in the order of replicas."""
+def _batches(folder: Path, workers: int) -> list[list[str]]:
+    """Joins the parts of each global batch, in the order of workers."""
     parts = []
-    for number in range(pipelines):
+    for number in range(workers):
         lines = (folder / "run" / f"ids-{number}.txt").read_text().splitlines()
-        rows = [line.split() for line in lines]
-        local = replicas // pipelines
-        parts.append([[*chain(*rows[s * local : (s + 1) * local])] for s in range(_STEPS)])
+        parts.append([line.split() for line in lines[:_STEPS]])
     return [[*chain(*step)] for step in zip(*parts, strict=True)]
 
 
@@ -37,14 +35,11 @@ def _importable() -> None:
     patch.setenv("PYTHONPATH", str(_ROOT), prepend=":")
 
 
-def _of_one_process(folder: Path, replicas: int) -> list[list[str]]:
-    alone(folder, *_FLAGS, *(mirrored(replicas) if replicas > 1 else (ONE_DEVICE,)))
-    return _batches(folder, 1, replicas)
-
-
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    return _of_one_process(tmp_path_factory.mktemp("one"), 1)
+    folder = tmp_path_factory.mktemp("one")
+    alone(folder, *_FLAGS, ONE_DEVICE)
+    return _batches(folder, 1)
 
 
 @pytest.mark.slow
@@ -59,20 +54,13 @@ def test_two_epochs_use_each_example_exactly_twice(
 
 
 @pytest.mark.slow
-def test_two_replicas_get_the_batches_of_one_replica(
-    expected: list[list[str]], tmp_path: Path
-) -> None:
-    assert _of_one_process(tmp_path, 2) == expected
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_get_the_batches_of_one_process(
     expected: list[list[str]], tmp_path: Path, workers: int
 ) -> None:
     run_workers(tmp_path, *_FLAGS, count=workers)
 
-    assert _batches(tmp_path, workers, workers) == expected
+    assert _batches(tmp_path, workers) == expected
     for worker in range(workers):
         lines = (tmp_path / "run" / f"ids-{worker}.txt").read_text().splitlines()
         assert _computed(tmp_path / "run", worker) == [line.split() for line in lines[:_STEPS]]

@@ -47,13 +47,6 @@ def test_devices_identify_a_run_only_without_logical_replicas(
     assert config_fingerprint(changed) == config_fingerprint(cut) != config_fingerprint(plain)
 
 
-def test_number_of_logical_replicas_identifies_a_run(over_digits: Callable[..., Any]) -> None:
-    four = over_digits(params_overrides=(_FOUR,))
-    eight = over_digits(params_overrides=("runtime.logical_replicas=8",))
-
-    assert config_fingerprint(four) != config_fingerprint(eight)
-
-
 def _resolved(*said: str) -> Any:
     return resolve(Request(experiment="digits", params_overrides=said))
 

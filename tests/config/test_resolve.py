@@ -138,23 +138,18 @@ def test_null_removes_an_optional_section(
     assert ema is None or ema.start_step == 0
 
 
-def test_new_model_name_discards_settings_of_the_previous_model(
-    over_digits: Callable[..., Any],
+@pytest.mark.parametrize(
+    ("settings", "later", "units", "rate"),
+    [("", (), (128, 64), 0.0),
+     (",task.model.hidden_units=[3]", ("task.model.dropout_rate = 0.25",), (3,), 0.25)],
+)  # fmt: skip
+def test_new_model_name_discards_the_settings_that_were_set_before(
+    over_digits: Callable[..., Any], settings: str, later: tuple[str, ...], units: Any, rate: float
 ) -> None:
-    model = over_digits(params_overrides=("task.model.name=mlp",)).task.model
+    named = f"task.model.name=mlp{settings}"
+    model = over_digits(params_overrides=(named,), gin_params=later).task.model
 
-    assert (model.name, model.hidden_units, model.dropout_rate) == ("mlp", (128, 64), 0.0)
-
-
-def test_settings_set_with_or_after_new_model_name_are_kept(
-    over_digits: Callable[..., Any],
-) -> None:
-    model = over_digits(
-        params_overrides=("task.model.name=mlp,task.model.hidden_units=[3]",),
-        gin_params=("task.model.dropout_rate = 0.25",),
-    ).task.model
-
-    assert (model.hidden_units, model.dropout_rate) == ((3,), 0.25)
+    assert (model.name, model.hidden_units, model.dropout_rate) == ("mlp", units, rate)
 
 
 def test_repeated_model_name_discards_nothing(over_digits: Callable[..., Any]) -> None:

@@ -21,11 +21,6 @@ def _runtime(strategy: str, **settings: Any) -> RuntimeConfig:
     return RuntimeConfig(distribution_strategy=strategy, **given | settings)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_strategy_without_other_settings_is_valid(strategy: str) -> None:
-    assert [*_runtime(strategy).problems()] == []
-
-
 # The strategy, the other settings, the blamed field, and a part of the message.
 CASES = [
     ("one_device", {"num_gpus": 2}, "num_gpus", "got 2 under `one_device`, which uses one device"),

@@ -78,9 +78,8 @@ def test_synthetic_data_fits_every_experiment_without_any_file(
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_the_smoke_fragment_makes_every_experiment_short(experiment: str) -> None:
-    config: Any = resolve(
-        Request(experiment=experiment, config_files=("configs/trainer/smoke.yaml",))
-    ).config
+    smoke = ("configs/trainer/smoke.yaml",)
+    config: Any = resolve(Request(experiment=experiment, config_files=smoke)).config
 
     assert config.trainer.train_steps == config.trainer.validation_interval == 3
     assert config.trainer.train_epochs in (None, 0)

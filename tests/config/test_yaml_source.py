@@ -233,24 +233,18 @@ def test_all_duplicate_keys_are_reported_at_once() -> None:
         ("a: *nowhere\n", 1),
         ("a: 1\n---\nb: 2\n", 2),
         ("a: b: c\n", 1),
+        ("a: \x07\n", 1),
+        # The root is no mapping.
+        *((text, 1) for text in ("- 1\n- 2\n", "just text", "5", "[a, b]")),
     ],
 )
 def test_yaml_syntax_error_is_reported_with_its_line(text: str, line: int) -> None:
     assert refused(text) == [("", line)]
 
 
-def test_forbidden_character_is_rejected() -> None:
-    assert refused("a: \x07\n") == [("", 1)]
-
-
 @pytest.mark.parametrize("text", ["a: &x {b: *x}", "a: &x [1, *x]", "a: &x {b: [{c: *x}]}"])
 def test_self_referencing_alias_is_rejected(text: str) -> None:
     assert refused(text)
-
-
-@pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text", "5", "[a, b]"])
-def test_yaml_root_that_is_not_a_mapping_is_rejected(text: str) -> None:
-    assert refused(text) == [("", 1)]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n"])

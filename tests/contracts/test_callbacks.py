@@ -13,6 +13,7 @@ import pytest
 
 from orbit_runner.train import callbacks as package
 from orbit_runner.train.callbacks.base import Callback
+from tests.support.configs import keep_best
 from tests.support.toy import make_strategy, toy_config, trained
 
 _EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
@@ -47,9 +48,7 @@ def test_callback_overrides_events_with_their_arguments(cls: type[Callback]) -> 
 def _stopping() -> Any:
     return toy_config(
         trainer__early_stopping={"metric": "validation_loss", "patience": 50},
-        trainer__best_checkpoint_export_subdir="best",
-        trainer__best_checkpoint_eval_metric="validation_loss",
-        trainer__best_checkpoint_metric_comp="lower",
+        **keep_best("validation_loss"),
     )
 
 

@@ -330,7 +330,7 @@ for number, member in enumerate(members()):
     config.data.files()
     examples = config.data.training_examples(config.task.train_data, None)
     examples.describe(examples.order.rows(0), np.arange(4))
-    assert not {"tensorflow", "tf_keras"} & set(sys.modules), member.name
+    assert not {"tensorflow", "tf_keras", "sklearn"} & set(sys.modules), member.name
 """
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

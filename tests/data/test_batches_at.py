@@ -1,4 +1,4 @@
-"""Batches by step number, as asynchronous workers compute them, are equal to the pipeline's."""
+"""Pipelines whose first step is a tensor begin with the batch of that step."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import train_chunks, train_dataset
-from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.source import load
 from tests.support.tfrecords import train_records, write_set
@@ -19,26 +18,6 @@ SIZE, BATCH, SEED = 37, 8, 5
 def source() -> ArraySource:
     images = np.random.default_rng(0).integers(0, 255, [SIZE, 6, 6, 1], np.uint8)
     return ArraySource("images", {"image": images, "label": np.arange(SIZE, dtype=np.int32)})
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("augmentation", [None, CropFlip(padding=1)])
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_batch_at_a_step_matches_the_pipeline(shuffle: bool, augmentation: CropFlip | None) -> None:
-    settings: dict[str, Any] = {
-        "global_batch_size": BATCH,
-        "seed": SEED,
-        "shuffle": shuffle,
-        "augmentation": augmentation,
-        "element": lambda batch: (batch["image"], batch["label"]),
-    }
-    batch_at = tf.function(train_chunks(source(), **settings).batch_at)
-    pipeline = train_dataset(source(), start_step=3, **settings)
-    for step, (images, labels) in zip(range(3, 15), pipeline, strict=False):
-        found = batch_at(tf.constant(step, tf.int64))
-        assert found[0].shape == (BATCH, 6, 6, 1)
-        np.testing.assert_array_equal(found[0], images)
-        np.testing.assert_array_equal(found[1], labels)
 
 
 @pytest.mark.slow

@@ -99,19 +99,6 @@ def test_steps_of_ratings_keep_the_negatives_of_other_examples() -> None:
     np.testing.assert_array_equal(rows(steps, excluded=excluded), kept[: steps * batch])
 
 
-def test_sentences_in_batches_of_equal_size_move_up() -> None:
-    pairs, excluded = token_pairs(53), some_indices(53, 7)
-
-    batches = train_pairs(
-        pairs, global_batch_size=6, max_length=60, seed=SEED, excluded=excluded
-    ).take(15)
-
-    found = np.concatenate([batch["inputs"][:, 0] - 3 for batch in batches.as_numpy_iterator()])
-    np.testing.assert_array_equal(
-        found, filtered(ShuffledOrder(53, SEED), excluded, 2)[: len(found)]
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool) -> None:

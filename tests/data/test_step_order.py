@@ -128,20 +128,22 @@ def test_steps_of_records(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tokens", "shuffle", "shards", "first"),
+    ("tokens", "shuffle", "shards", "first", "count"),
     [
-        (256, True, (2, 2), 7_777),
-        (0, True, (2, 2), 0),
-        (1000, True, (4, 2), 0),
-        (256, True, (1, 1), 0),
-        (256, False, (1, 1), 0),
+        (256, True, (2, 2), 7_777, 0),
+        (0, True, (2, 2), 0, 0),
+        (0, True, (1, 1), 0, 7),
+        (1000, True, (4, 2), 0, 0),
+        (256, True, (1, 1), 0, 0),
+        (256, False, (1, 1), 0, 0),
     ],
 )
 def test_steps_of_sentence_pairs(
-    tokens: int, shuffle: bool, shards: tuple[int, int], first: int
+    tokens: int, shuffle: bool, shards: tuple[int, int], first: int, count: int
 ) -> None:
     pairs = token_pairs(201, longest=60)
-    sequence = ShuffledOrder(pairs.size, SEED, shuffle)
+    excluded = some_indices(pairs.size, count)
+    sequence = exclude_examples(ShuffledOrder(pairs.size, SEED, shuffle), excluded)
     batching: dict[str, Any] = {"batch_tokens": tokens or None, "rows_multiple": 4}
     order: StepOrder = RowOrder(sequence, 12)
     if tokens:
@@ -154,7 +156,8 @@ def test_steps_of_sentence_pairs(
         # The first token of a pair is 3 plus its index, and 0 in a row of padding.
         return train_pairs(
             pairs, max_length=60, seed=SEED, start_step=first, shuffle=shuffle,
-            input_context=context, element=lambda batch: batch["inputs"][:, :, 0], **batching,
+            excluded=excluded, input_context=context,
+            element=lambda batch: batch["inputs"][:, :, 0], **batching,
         ).map(lambda token: tf.maximum(tf.cast(token, tf.int64) - 3, -1))  # fmt: skip
 
     _assert_equal_steps(order, make, shards, first)

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -48,14 +45,3 @@ def test_settings_that_do_not_apply_are_rejected(settings, field, code):
     with raises(code) as caught:
         load_digits(**settings)
     assert caught.value.field == field
-
-
-def test_sources_import_neither_tensorflow_nor_scikit_learn():
-    code = (
-        "import sys; from orbit_runner.data import synthetic;"
-        "from orbit_runner.datasets import cifar10, mnist;"
-        "from orbit_runner.datasets.scikit_learn import load_digits;"
-        "synthetic.load(features={'x': {'shape': [2]}}, num_examples=3);"
-        "load_digits(split='all'); assert not {'tensorflow', 'sklearn'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,6 +16,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
 from orbit_runner.jobs.rerun import RerunResult, rerun
 from orbit_runner.run_directory.history import read_history
+from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.toy import run, toy_config
 
@@ -23,9 +24,7 @@ from tests.support.toy import run, toy_config
 def _config(**changes: Any) -> ExperimentConfig:
     """Returns a config whose evaluations change the state: best result and early stopping."""
     watched = {
-        "trainer__best_checkpoint_export_subdir": "best",
-        "trainer__best_checkpoint_eval_metric": "validation_loss",
-        "trainer__best_checkpoint_metric_comp": "lower",
+        **keep_best("validation_loss"),
         "trainer__early_stopping__patience": 50,
         "trainer__checkpoint_interval": 4,
     }
@@ -95,6 +94,7 @@ _RECOVERED = {
         pytest.param({}, 7, [4, 7], id="interrupted alone", marks=_SLOW),
         pytest.param({}, 8, [4, 8], id="interrupted after a checkpoint", marks=_SLOW),
         pytest.param({}, 10, [4, 8, 10], id="interrupted after an evaluation", marks=_SLOW),
+        pytest.param({}, 7, [4, 8, 12, 16, 20], id="interrupted and resumed", marks=_SLOW),
         pytest.param(_AVERAGED, 7, [4, 7], id="averaged", marks=_SLOW),
         pytest.param(_RECOVERED, 0, [0, 4, 8, 12, 16, 17], id="recovered", marks=_SLOW),
     ],
@@ -105,23 +105,14 @@ def test_run_is_reproduced_exactly(
     config = _config(**changes)
     if interrupted:
         _interrupt(config, tmp_path / "a", interrupted)
-    else:
+        assert interrupted in read_history(tmp_path / "a").fingerprints
+    if steps[-1] > interrupted:
         run(config, tmp_path / "a")
         _attempt(tmp_path / "a", step=steps[-1])
     assert read_history(tmp_path / "a").checkpoints.steps()[-1] == steps[-1]
     _equal(config, tmp_path, steps)
     assert read_history(tmp_path / "b").attempts[0]["outcome"] in ("done", "left")
     assert (tmp_path / "b" / "config.yaml").exists()
-
-
-@pytest.mark.slow
-def test_interrupted_and_resumed_run_is_reproduced_exactly(tmp_path: Path) -> None:
-    config = _config()
-    _interrupt(config, tmp_path / "a", 7)
-    run(config, tmp_path / "a")
-    _attempt(tmp_path / "a", step=20)
-    assert 7 in read_history(tmp_path / "a").fingerprints
-    _equal(config, tmp_path, [4, 8, 12, 16, 20])
 
 
 @pytest.mark.slow

@@ -90,12 +90,6 @@ def test_run_record_keeps_every_attempt(tmp_path: Path) -> None:
     assert attempts[1]["replicas"] == 2
 
 
-def test_run_record_that_is_not_json_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{half")
-    RunRecord(tmp_path / "run.json", ["x"], "train", 0).finish("done")
-    assert len(json.loads((tmp_path / "run.json").read_text())["attempts"]) == 1
-
-
 def test_run_record_with_nan_is_valid_json(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     RunRecord(path, ["x"], "train", 0).finish("done", metrics={"loss": float("nan")})

@@ -11,14 +11,11 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.cli.main import main
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.utils.files import repair_records
+from tests.support.configs import keep_best
 from tests.support.damage import DATA, flip, truncate
 from tests.support.toy import Notes, records, run, toy_config
 
-BEST = {
-    "trainer__best_checkpoint_export_subdir": "best",
-    "trainer__best_checkpoint_eval_metric": "error",
-    "trainer__best_checkpoint_metric_comp": "lower",
-}
+BEST = keep_best("error")
 
 
 @pytest.fixture(scope="module")

@@ -18,18 +18,11 @@ from orbit_runner.serving.network import describe_spec, parse_spec
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.serving import ArrayPredictor
 from orbit_runner.tasks.keras.task import KerasTask
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import ADDER, keras_config
 from tests.support.problems import raises
 from tests.support.toy import run
 
 _HERE = "tests.support.keras_models"
-_ADDER = {
-    "task__model": f"{_HERE}:adder",
-    "task__train_data__function": f"{_HERE}:two_inputs",
-    "task__validation_data__function": f"{_HERE}:two_inputs",
-    "task__validation_data__arguments": "{}",
-    "task__loss": "mse",
-}
 ROWS = {
     "classifier": ["[0.5, -1, 2, 0]", "[NaN, 0, 0, 0]", "[1, 1, 1, 2]"],
     "adder": ['{"left": [1, 2], "right": [3, 5]}', '{"right": [0, 7], "left": [1, 0]}'],
@@ -44,7 +37,7 @@ def _predictions(signatures: Any, rows: list[str]) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ROWS)
 def test_network_in_a_file_answers_like_the_run(model: str, tmp_path: Path) -> None:
-    config = keras_config(trainer__train_steps=5, **(_ADDER if model == "adder" else {}))
+    config = keras_config(trainer__train_steps=5, **(ADDER if model == "adder" else {}))
     run(config, tmp_path / "run", "train")
     task = KerasTask(config.task)
     choice = choose_checkpoint(tmp_path / "run", None, "", pytest.fail)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.state.ema import _parts
+from tests.support.configs import keep_best
 from tests.support.toy import descent, make_strategy, run, state_of, toy_config, toy_task, trained
 
 STEPS = 20
@@ -59,9 +60,7 @@ def test_average_of_the_weights_matches_the_formula(
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_evaluation_and_the_best_checkpoint_use_the_average(name: str, tmp_path: Path) -> None:
     config = _config(
-        trainer__best_checkpoint_export_subdir="best",
-        trainer__best_checkpoint_eval_metric="validation_loss",
-        trainer__best_checkpoint_metric_comp="lower",
+        **keep_best("validation_loss"),
         trainer__validation_interval=STEPS,
     )
     _, logs = run(config, tmp_path, strategy=name)

@@ -1,4 +1,4 @@
-"""The examples of steps if some are left out are those that the pipelines of the tasks read."""
+"""Examples that are left out: unknown ones are errors, and epochs are shorter."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.adapter import adapt
-from tests.support.batches import batches_of
 from tests.support.digits import digits_config
 from tests.support.problems import raises
-
-_WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime__num_workers": 2}
-
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -27,24 +23,6 @@ def excluding(config: ExperimentConfig, ids: Sequence[str | int] | str) -> Exper
     """Returns the config without some training examples."""
     data = config.task.train_data.replace(exclude=ids)
     return config.replace(task=config.task.replace(train_data=data))
-
-
-def examples_of(config: ExperimentConfig, first: int, steps: int) -> list[list[dict[str, Any]]]:
-    """Returns the rows of steps, by the order that is computed."""
-    order = TrainingOrder(config, None)
-    return [order.step(step).chosen for step in range(first, first + steps)]
-
-
-def test_digits() -> None:
-    config = excluding(digits_config(**_WORKERS), [*range(300, 1100), "7", "7", 1437])
-
-    steps = examples_of(config, 9, 4)
-
-    seen = {row["example"] for rows in steps for row in rows}
-    assert not seen & {7, 1437, *range(300, 1100)}
-    for rows, (_, labels) in zip(steps, batches_of(config, 9, 4), strict=True):
-        assert [row["label"] for row in rows] == labels.tolist()
-    assert make_task(config, None).num_examples(config.task.train_data) == 1438 - 802
 
 
 @pytest.mark.parametrize(

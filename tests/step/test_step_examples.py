@@ -16,7 +16,7 @@ from orbit_runner.step.examples import TrainingOrder
 from tests.support.array_records import write_array_file
 from tests.support.batches import batches_of
 from tests.support.digits import digits_config
-from tests.support.images import write_folder, write_records
+from tests.support.images import write_records
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.translations import translation_config, write_set
@@ -34,12 +34,6 @@ def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str,
         2 * row["row"] // found.rows for row in found.chosen
     ]
     return found.chosen
-
-
-def test_arrays() -> None:
-    config = digits_config(task__train_data__augment="crop", **_WORKERS)
-    for step, (_, labels) in enumerate(batches_of(config, 50, 30), 50):
-        assert [row["label"] for row in _rows(config, step)] == labels.tolist()
 
 
 @pytest.mark.slow
@@ -78,29 +72,6 @@ def test_records_of_images(source: str, tmp_path: Path) -> None:
     assert examples.find(f"{paths[1]}:4") == 74
     with raises("unknown-example", "--example"):
         examples.find("train-00003-of-00004:64")
-
-
-def _folder_config(folder: Path, **changes: Any) -> ExperimentConfig:
-    return digits_config(
-        task__train_data__source="image_folder",
-        task__train_data__data_dir=str(folder),
-        task__train_data__global_batch_size=8,
-        task__model__input_size=[16, 16, 3],
-        **_WORKERS,
-        **changes,
-    )
-
-
-@pytest.mark.slow
-def test_files_of_images(tmp_path: Path) -> None:
-    write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
-    config = _folder_config(tmp_path / "set", task__train_data__augment="inception")
-    for step, (_, labels) in enumerate(batches_of(config, 3, 10), 3):
-        rows = _rows(config, step)
-        assert [row["label"] for row in rows] == labels.tolist()
-        for row in rows:
-            assert row["class"] == ("cat", "dog")[row["label"]]
-            assert f"/{row['class']}/" in row["file"]
 
 
 @pytest.mark.slow

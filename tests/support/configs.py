@@ -22,6 +22,15 @@ SHORT_RUN: Mapping[str, Any] = {
 }
 
 
+def keep_best(metric: str, comparison: str = "lower") -> dict[str, str]:
+    """Returns the settings that keep the checkpoint with the best value of a metric."""
+    return {
+        "trainer__best_checkpoint_export_subdir": "best",
+        "trainer__best_checkpoint_eval_metric": metric,
+        "trainer__best_checkpoint_metric_comp": comparison,
+    }
+
+
 def config_of(base: Mapping[str, Any], **changes: Any) -> ExperimentConfig:
     """Returns a config; `__` in a name stands for a dot, None for `null`."""
     settings = {**base, **{key.replace("__", "."): value for key, value in changes.items()}}

@@ -31,6 +31,20 @@ BASE = {
     "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.01,
     "runtime.distribution_strategy": "one_device",
 }
+NO_VALIDATION = {
+    "task__validation_data__source": "''",
+    "task__validation_data__function": "''",
+    "task__validation_data__arguments": "{}",
+}
+NO_ARRAYS = {"task__train_data__function": "''", **NO_VALIDATION}
+# A model of two inputs, and its data.
+ADDER = {
+    "task__model": f"{_HERE}:adder",
+    "task__train_data__function": f"{_HERE}:two_inputs",
+    "task__validation_data__function": f"{_HERE}:two_inputs",
+    "task__validation_data__arguments": "{}",
+    "task__loss": "mse",
+}
 _DECAY = "{class_name: CosineDecay, config: {initial_learning_rate: 0.01, decay_steps: 30}}"
 _ADAMW = {"task__optimizer": f"{{class_name: AdamW, config: {{learning_rate: {_DECAY}}}}}"}
 # Optimizers of Keras in a config, and settings of a run beside them.

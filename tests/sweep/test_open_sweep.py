@@ -83,10 +83,17 @@ def test_directory_with_other_files_is_refused(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "5", "other: 1", 'sweep: !!int ""', "sweep: !!bool x"])
-def test_unreadable_file_of_a_sweep_is_named(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("base.yaml", text) for text in ("", "not: [a, config")),
+        *(("sweep.yaml", text) for text in ("", "{", "5", "other: 1")),
+        *(("sweep.yaml", text) for text in ('sweep: !!int ""', "sweep: !!bool x")),
+    ],
+)
+def test_unreadable_file_of_a_sweep_is_named(name: str, text: str, tmp_path: Path) -> None:
     opened(tmp_path)
-    (tmp_path / "sweep" / "sweep.yaml").write_text(text)
+    (tmp_path / "sweep" / name).write_text(text)
 
     with raises("unreadable-file"):
         opened(tmp_path)
@@ -132,13 +139,3 @@ def test_changed_experiment_is_refused(tmp_path: Path) -> None:
 
     with raises("other-config", "--model_dir"):
         opened(tmp_path, text)
-
-
-@pytest.mark.parametrize("content", ["", "not: [a, config"])
-def test_unusable_base_config_is_named(tmp_path: Path, content: str) -> None:
-    opened(tmp_path)
-    base = tmp_path / "sweep" / "base.yaml"
-    base.write_text(content)
-
-    with raises("unreadable-file"):
-        opened(tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
+from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
@@ -83,20 +83,6 @@ def test_metrics_ignore_examples_with_zero_weight() -> None:
         np.testing.assert_allclose(metric.result().numpy(), expected, rtol=1e-6)
 
 
-def test_validation_step_counts_examples_with_weight() -> None:
-    task = _task()
-    model = task.build_model()
-    images = tf.cast(RNG.integers(0, 17, size=(6, 8, 8, 1)), tf.uint8)
-    weights = np.array([1, 0, 1, 1, 0, 0], np.float32)
-    logs = task.validation_step((images, LABELS, tf.constant(weights)), model)
-    losses = task.example_losses(LABELS, model(images, training=False)).numpy()
-    assert float(logs["examples"]) == 3
-    np.testing.assert_allclose(float(logs["loss"]), losses[weights > 0].mean(), rtol=1e-5)
-    plain = task.validation_step((images, LABELS), model)
-    assert float(plain["examples"]) == 6
-    np.testing.assert_allclose(float(plain["loss"]), losses.mean(), rtol=1e-5)
-
-
 def test_accuracy_and_running_mean_work_without_weights() -> None:
     accuracy, mean = SparseAccuracy("a"), RunningMean("m")
     accuracy.update_state(LABELS, tf.constant(LOGITS))
@@ -152,21 +138,6 @@ def test_training_inputs_reflect_every_setting() -> None:
     assert len(seen) == len(cases)
     later, _ = _train(start_step=9)
     np.testing.assert_array_equal(later, expected(seed=0, start_step=9)[0])
-
-
-@pytest.mark.parametrize(("drop", "sizes"), [(False, [128, 128, 103]), (True, [128, 128])])
-def test_validation_batches_mark_padding_with_zero_weights(drop: bool, sizes: list[int]) -> None:
-    config = digits_config(task__validation_data__drop_remainder=drop)
-    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
-    data = config.task.validation_data
-    batches = list(task.build_inputs(data))
-    assert [int(weights.numpy().sum()) for _, _, weights in batches] == sizes
-    assert all(image.shape == [128, 8, 8, 1] for image, _, _ in batches)
-    labels = np.concatenate([label[weights > 0] for _, label, weights in batches])
-    stored = load_source(data).arrays["label"]
-    np.testing.assert_array_equal(labels, stored[: sum(sizes)])
-    (again,) = eval_dataset(load_source(data), global_batch_size=128).take(1)
-    np.testing.assert_array_equal(batches[0][0], again[0]["image"])
 
 
 def test_tf_data_settings_reach_the_pipeline() -> None:

@@ -10,15 +10,12 @@ import tf_keras
 
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.initial_weights import load_weights, unused_note
+from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.toy import Notes, run, weights
 from tests.support.tuned import TunedConfig, TunedTask, tuned_config
 
-_BEST = {
-    "trainer__best_checkpoint_export_subdir": "best",
-    "trainer__best_checkpoint_eval_metric": "validation_loss",
-    "trainer__best_checkpoint_metric_comp": "lower",
-}
+_BEST = keep_best("validation_loss")
 
 
 def _model(**settings: Any) -> tf_keras.Model:

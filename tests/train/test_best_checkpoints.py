@@ -11,13 +11,12 @@ import tensorflow as tf
 from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.best_checkpoint import _STATE, Comparison
+from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.toy import Notes, run, toy_config
 
 BEST = {
-    "trainer__best_checkpoint_export_subdir": "best",
-    "trainer__best_checkpoint_eval_metric": "score",
-    "trainer__best_checkpoint_metric_comp": "higher",
+    **keep_best("score", "higher"),
     "trainer__best_checkpoints_to_keep": 3,
     "trainer__train_steps": 16,
     "trainer__validation_interval": 2,

@@ -13,6 +13,7 @@ from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint, Comparison
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
+from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.toy import (
     Notes,
@@ -24,11 +25,7 @@ from tests.support.toy import (
     trained,
 )
 
-BEST = {
-    "trainer__best_checkpoint_export_subdir": "best",
-    "trainer__best_checkpoint_eval_metric": "error",
-    "trainer__best_checkpoint_metric_comp": "lower",
-}
+BEST = keep_best("error")
 
 
 @pytest.mark.sample(2)

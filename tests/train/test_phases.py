@@ -8,6 +8,7 @@ import pytest
 from orbit_runner.reporting.progress.history import History
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.utils.log import PlainMessages, log_scope
+from tests.support.configs import keep_best
 from tests.support.toy import run, toy_config
 
 
@@ -60,11 +61,7 @@ def test_phases_of_a_new_and_a_resumed_run(tmp_path: Path) -> None:
 
 def test_history_of_a_run_has_its_speed_loss_and_best_evaluation(tmp_path: Path) -> None:
     history = History()
-    best = {
-        "trainer__best_checkpoint_export_subdir": "best",
-        "trainer__best_checkpoint_eval_metric": "error",
-        "trainer__best_checkpoint_metric_comp": "lower",
-    }
+    best = keep_best("error")
     config = toy_config(trainer__train_steps=4, trainer__summary_interval=1, **best)
     run(config, tmp_path, callbacks=[history])
 

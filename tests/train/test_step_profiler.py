@@ -140,33 +140,31 @@ def test_trace_ends_with_its_last_step_or_with_the_steps_of_the_run(
     tf.profiler.experimental.stop(save=False)
 
 
-def test_training_continues_with_a_warning_if_the_profiler_is_in_use(tmp_path: Path) -> None:
+def _warning_of_a_run(folder: Path) -> str:
+    """Returns what a run of 20 steps says about `profile_steps`."""
     notes = Notes()
+    run(toy_config(trainer__profile_steps="[6, 8]"), folder, "train", notes=notes)
+    assert records(folder, "train")[-1]["step"] == 20
+    (warning,) = [text for text in notes.notes if "profile_steps" in text]
+    return warning
+
+
+def test_training_continues_with_a_warning_if_the_profiler_is_in_use(tmp_path: Path) -> None:
     tf.profiler.experimental.start(str(tmp_path / "other"))
     try:
-        run(toy_config(trainer__profile_steps="[6, 8]"), tmp_path / "run", "train", notes=notes)
+        warning = _warning_of_a_run(tmp_path / "run")
     finally:
         tf.profiler.experimental.stop(save=False)
 
-    warnings = [text for text in notes.notes if "profile_steps" in text]
-    assert len(warnings) == 1
-    assert warnings[0].startswith(
+    assert warning.startswith(
         "warning: trainer.profile_steps: the profiler failed: Another profiler"
     )
-    assert records(tmp_path / "run", "train")[-1]["step"] == 20
 
 
 def test_training_continues_with_a_warning_if_the_trace_cannot_be_written(tmp_path: Path) -> None:
-    notes = Notes()
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "plugins").write_text("no directory")
-
-    run(toy_config(trainer__profile_steps="[6, 8]"), tmp_path, "train", notes=notes)
-
-    warnings = [text for text in notes.notes if "profile_steps" in text]
-    assert len(warnings) == 1
-    assert "the trace failed: " in warnings[0]
-    assert records(tmp_path, "train")[-1]["step"] == 20
+    assert "the trace failed: " in _warning_of_a_run(tmp_path)
 
 
 @pytest.mark.parametrize(

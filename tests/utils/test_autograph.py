@@ -94,21 +94,17 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("way", _WAYS)
-def test_user_tasks_may_branch_over_tensors(way: str, tmp_path: Path) -> None:
-    config = digits_config(task__name="branching", trainer__train_steps=30, **_WAYS[way])
+@pytest.mark.parametrize(
+    ("name", "way"),
+    # In the last one, a step is traced before a restore.
+    [*(("branching", way) for way in _WAYS), ("late", "in memory")],
+)
+def test_user_tasks_may_branch_over_tensors(name: str, way: str, tmp_path: Path) -> None:
+    config = digits_config(task__name=name, trainer__train_steps=30, **_WAYS[way])
     _, logs = run(config, tmp_path)
     assert logs["validation_loss"] > 64  # The iterations of the loop were added.
     _, plain = run(digits_config(trainer__train_steps=30, **_WAYS[way]), tmp_path / "plain")
     assert plain["validation_loss"] < 5
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("registered")
-def test_user_tasks_may_branch_if_a_step_is_traced_before_restoring(tmp_path: Path) -> None:
-    config = digits_config(task__name="late", trainer__train_steps=30)
-    _, logs = run(config, tmp_path)
-    assert logs["validation_loss"] > 64
 
 
 @pytest.mark.slow

@@ -72,12 +72,6 @@ def test_leave_one_out_matches_a_loop_on_random_data(scale):
     assert _trained(source) == expected
 
 
-def test_item_chosen_twice_counts_once_with_its_latest_time():
-    source = _split([(1, 5, 9), (1, 6, 3), (1, 6, 10), (1, 7, 4)])
-    assert source.item_ids[source.held_out].tolist() == [6]
-    assert _trained(source) == [(1, 5), (1, 7)]
-
-
 def test_users_with_few_choices_are_left_out():
     rows = [(1, item, item) for item in range(3)] + [(2, item, item) for item in range(5)]
     assert _split(rows, 3).user_ids.tolist() == [1, 2]

@@ -17,7 +17,7 @@ from orbit_runner.tasks.keras.sources import (
     specs_of,
 )
 from orbit_runner.tasks.keras.user_arrays import arrays_of
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import NO_VALIDATION, keras_config
 from tests.support.problems import pairs, raises
 
 X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
@@ -69,6 +69,10 @@ def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any])
         ((X, Y, np.zeros(3)), "got w of zeros, by which no example counts"),
         ((np.ma.masked_less(X, 1), Y), "got x with a mask, which would be ignored"),
         ((X, [np.ma.masked_equal(Y, 1), Y]), "got y.0 with a mask"),
+        ((X, np.ma.masked_equal(Y, 1)), "got y with a mask"),
+        (({"a": np.ma.masked_less(X, 1)}, Y), "got x.a with a mask"),
+        (([np.ma.masked_less(X, 1), X], Y), "got x.0 with a mask"),
+        ((X, Y, np.ma.masked_less(Y, 1)), "got w with a mask"),
     ],
 )
 def test_unusable_data_is_an_error(found: Any, message: str) -> None:
@@ -80,9 +84,7 @@ def test_unusable_data_is_an_error(found: Any, message: str) -> None:
 def test_split_that_leaves_nothing_is_an_error() -> None:
     config = keras_config(
         task__train_data__arguments="{count: 3}",
-        task__validation_data__source="''",
-        task__validation_data__function="''",
-        task__validation_data__arguments="{}",
+        **NO_VALIDATION,
         task__validation_split=0.0001,
     ).task
     with raises("empty-data"):

@@ -17,18 +17,12 @@ from orbit_runner.tasks.keras.sources import section_source, specs_of
 from orbit_runner.tasks.keras.stream import StreamSource
 from tests.support import keras_models
 from tests.support.images import write_folder
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import NO_ARRAYS, keras_config
 from tests.support.problems import pairs, raises
 from tests.support.toy import run, run_and_resume
 
 _HERE = "tests.tasks.keras.test_datasets"
 # The base config has arrays in both sections.
-_NO_ARRAYS = {
-    "task__train_data__function": "''",
-    "task__validation_data__source": "''",
-    "task__validation_data__function": "''",
-    "task__validation_data__arguments": "{}",
-}
 
 
 class Points:
@@ -122,7 +116,7 @@ def test_objects_are_read_by_index() -> None:
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_run_on_objects_is_resumed_exactly(tmp_path: Path, strategy: str) -> None:
     config = keras_config(
-        **_NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
+        **NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
         task__model=f"{_HERE}:with_texts",
         task__validation_split=0.2,
     )
@@ -132,7 +126,7 @@ def test_run_on_objects_is_resumed_exactly(tmp_path: Path, strategy: str) -> Non
 
 def test_object_whose_examples_differ_ends_the_run_with_its_index(tmp_path: Path) -> None:
     config = keras_config(
-        **_NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
+        **NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
         task__train_data__arguments="{odd: 11}",
         task__model=f"{_HERE}:with_texts",
         task__validation_split=0.2,
@@ -182,7 +176,7 @@ def test_batches_of_a_tf_data_dataset_have_each_example_once() -> None:
     ("changes", "setting"),
     [
         ({"task__train_data__exclude": "[1]"}, "train_data.exclude"),
-        ({"task__validation_split": 0.2, **_NO_ARRAYS,
+        ({"task__validation_split": 0.2, **NO_ARRAYS,
           "task__train_data__function": f"{_HERE}:shuffled"}, "train_data.function"),
     ],
 )  # fmt: skip
@@ -198,7 +192,7 @@ def test_what_needs_an_index_is_refused_for_a_tf_data_dataset(
 def test_batch_shows_file_and_class_of_an_image(tmp_path: Path) -> None:
     write_folder(tmp_path / "images" / "train", {"cat": 9, "dog": 8})
     config = keras_config(
-        **_NO_ARRAYS,
+        **NO_ARRAYS,
         task__train_data__source="image_folder",
         task__train_data__data_dir=str(tmp_path / "images"),
         task__train_data__augment="inception",

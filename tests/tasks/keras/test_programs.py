@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.images import write_folder
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import NO_VALIDATION, keras_config
 from tests.support.programs import check_kills, check_two_workers
 
 _HERE = "tests.support.keras_programs"
@@ -40,12 +40,7 @@ _PROGRAMS: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {
 
 def _config(name: str, folder: Path, **changes: Any) -> Any:
     model, data, loss, settings = _PROGRAMS[name]
-    source: dict[str, Any] = {
-        "task__validation_data__source": "''",
-        "task__validation_data__function": "''",
-        "task__validation_data__arguments": "{}",
-        "task__validation_split": 0.25,
-    }
+    source: dict[str, Any] = {**NO_VALIDATION, "task__validation_split": 0.25}
     if data:
         source["task__train_data__function"] = f"{_HERE}:{data}"
     else:

@@ -14,7 +14,7 @@ import yaml
 
 import orbit_runner
 from orbit_runner.data.arrays import leaves
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.keras.stream import passed_stream
 from orbit_runner.tasks.keras.user_arrays import arrays_of
 from orbit_runner.tf_internals import set_eager_generator
@@ -305,20 +305,3 @@ def test_data_of_another_form_names_its_argument(tmp_path: Path, data: Any, argu
     with pytest.raises(RunnerError) as caught:
         _run(**{"model_dir": tmp_path, argument: data})
     assert (caught.value.code, caught.value.path) == ("bad-data", argument)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        (np.ma.masked_less(_A, 1), _Y),
-        (_A, np.ma.masked_equal(_Y, 1)),
-        ({"a": np.ma.masked_less(_A, 1)}, _Y),
-        ([np.ma.masked_less(_A, 1), _B], _Y),
-        (_A, _Y, np.ma.masked_less(_Y, 1)),
-        (_A, _Y, np.zeros(4)),
-    ],
-    ids=lambda data: str(len(data)),
-)
-def test_masked_arrays_and_weights_of_zero_are_refused(data: Any) -> None:
-    with raises("bad-data", kind=DataError):
-        arrays_of(data, "data")

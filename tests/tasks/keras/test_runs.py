@@ -10,7 +10,7 @@ import pytest
 import tf_keras
 
 from orbit_runner.errors import SettingError
-from tests.support.keras_models import OPTIMIZERS, keras_config
+from tests.support.keras_models import NO_VALIDATION, OPTIMIZERS, keras_config
 from tests.support.toy import run, run_and_resume
 
 _HERE = "tests.support.keras_models"
@@ -65,9 +65,7 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
         ({"task__optimizer": "adamm"}, "task.optimizer", "did you mean 'Adam'?"),
         ({"task__metrics": "[mae, mae]"}, "task.metrics", "mae"),
         ({"task__metrics": f"['{_HERE}:EachClass']"}, "task.metrics", "set average: macro"),
-        ({"task__validation_data__source": "''", "task__validation_data__function": "''",
-          "task__validation_data__arguments": "{}"}, "task.validation_data.source",
-         "train without evaluations: --mode=train"),
+        (NO_VALIDATION, "task.validation_data.source", "train without evaluations: --mode=train"),
     ],
 )  # fmt: skip
 def test_model_that_does_not_fit_is_an_error_before_training(
@@ -83,11 +81,7 @@ def test_model_that_does_not_fit_is_an_error_before_training(
 
 @pytest.mark.slow
 def test_model_trains_without_validation_data(tmp_path: Path) -> None:
-    config = keras_config(
-        task__validation_data__source="''",
-        task__validation_data__function="''",
-        task__validation_data__arguments="{}",
-    )
+    config = keras_config(**NO_VALIDATION)
     model, logs = run(config, tmp_path, mode="train")
 
     assert isinstance(model, tf_keras.Model)

@@ -16,17 +16,10 @@ from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import ArrayPredictor, ArrayRow, make_serving
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import ADDER, keras_config
 from tests.support.problems import raises
 
 _HERE = "tests.support.keras_models"
-_ADDER = {
-    "task__model": f"{_HERE}:adder",
-    "task__train_data__function": f"{_HERE}:two_inputs",
-    "task__validation_data__function": f"{_HERE}:two_inputs",
-    "task__validation_data__arguments": "{}",
-    "task__loss": "mse",
-}
 
 
 def _signatures(task: KerasTask, model: Any, folder: Path, where: str) -> Any:
@@ -121,7 +114,7 @@ def test_unusable_file_is_an_error(
 
 @pytest.mark.parametrize("where", ["memory", "export"])
 def test_several_inputs_keep_their_names(tmp_path: Path, where: str) -> None:
-    task = KerasTask(keras_config(**_ADDER).task)
+    task = KerasTask(keras_config(**ADDER).task)
     model = task.build_model()
     predictor = task.predictor(_signatures(task, model, tmp_path, where))
     (found,) = _predicted(predictor, '{"right": [1, 2], "left": [3, 4]}')

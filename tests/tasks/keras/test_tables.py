@@ -19,15 +19,8 @@ from orbit_runner.tasks.keras.sources import section_source, specs_of, trained_a
 from orbit_runner.tasks.tabular.config import FeaturesConfig, TabularConfig, TargetConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import NO_ARRAYS, keras_config
 from tests.support.problems import pairs, raises
-
-_NO_ARRAYS = {
-    "task__train_data__function": "''",
-    "task__validation_data__source": "''",
-    "task__validation_data__function": "''",
-    "task__validation_data__arguments": "{}",
-}
 
 
 def _people(count: int = 90) -> pandas.DataFrame:
@@ -45,7 +38,7 @@ def _people(count: int = 90) -> pandas.DataFrame:
 def _config(path: Path, **changes: Any) -> Any:
     source = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl"}[path.suffix]
     settings = {"task__outputs": "kind", "task__train_data__source": source, **changes}
-    return keras_config(**_NO_ARRAYS | settings, task__train_data__input_path=str(path)).task
+    return keras_config(**NO_ARRAYS | settings, task__train_data__input_path=str(path)).task
 
 
 @pytest.fixture
@@ -121,7 +114,7 @@ def test_names_of_columns_and_of_arrays_may_have_dots(tmp_path: Path) -> None:
     arrays = {"a.b": np.ones([4, 2]), "a": np.ones([4, 1]), "y.kind": np.zeros(4)}
     np.savez(tmp_path / "a.npz", **arrays)
     config = keras_config(
-        **_NO_ARRAYS,
+        **NO_ARRAYS,
         task__train_data__source="npz",
         task__train_data__input_path=str(tmp_path / "a.npz"),
     )

@@ -205,13 +205,6 @@ def test_gradients_and_metrics_are_those_of_the_whole_batch(logical: int, tmp_pa
         assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
-def test_devices_must_divide_the_logical_replicas(tmp_path: Path) -> None:
-    config = toy_config(runtime__logical_replicas=4)
-
-    with raises("not-divisible", "runtime.logical_replicas"):
-        session_of(config, tmp_path, make_strategy("mirrored3"))
-
-
 class _SynchronizedToy(ToyTask):
     def build_model(self) -> tf_keras.Model:
         inputs = tf_keras.Input([3])
@@ -219,11 +212,17 @@ class _SynchronizedToy(ToyTask):
         return tf_keras.Model(inputs, tf_keras.layers.Dense(1)(x))
 
 
-def test_synchronized_batch_norm_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "task", "code"),
+    [("mirrored3", ToyTask, "not-divisible"), ("off", _SynchronizedToy, "not-supported")],
+)
+def test_indivisible_replicas_and_synchronized_batch_norm_are_rejected(
+    strategy: str, task: type[ToyTask], code: str, tmp_path: Path
+) -> None:
     config = toy_config(runtime__logical_replicas=4)
 
-    with raises("not-supported", "runtime.logical_replicas"):
-        session_of(config, tmp_path, make_strategy("off"), task=_SynchronizedToy(config.task))
+    with raises(code, "runtime.logical_replicas"):
+        session_of(config, tmp_path, make_strategy(strategy), task=task(config.task))
 
 
 def test_tasks_that_are_trained_together_are_rejected(tmp_path: Path) -> None:
