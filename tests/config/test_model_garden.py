@@ -33,6 +33,7 @@ CHANGED: dict[str, tuple[Any, Any, str]] = {
     "task.validation_data.drop_remainder": (
         True, False, "an evaluation counts every example, the last part-filled batch too",
     ),
+    "trainer.summary_interval": (1000, "auto", "a curve of a short run has 20 points, too"),
     "trainer.steps_per_loop": (
         1000, "auto", "a loop takes about a second, whatever the model and the machine",
     ),

@@ -14,7 +14,6 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.storage import staging
 from orbit_runner.storage.objects import ObjectStore
-from orbit_runner.storage.paths import path_problems
 from orbit_runner.storage.staging import localize, stage, stage_file
 from tests.support.problems import raises
 
@@ -112,7 +111,6 @@ class _CustomData(DataConfig):
 class _CustomTask(TaskConfig):
     train_data: _CustomData = field(factory=_CustomData, help="data")
     words: str = field("", path="file", help="a file")
-    scratch: str = field("", path="local", help="a directory on this machine")
     address: str = field("", help="not a path")
 
 
@@ -120,15 +118,13 @@ def test_custom_task_gets_local_copies_of_the_paths_that_it_declares(store: Obje
     store.write("words.txt", b"w")
     url = f"{store.url}/words.txt"
     data = _CustomData(data_dir=store.url)
-    task = _CustomTask(train_data=data, words=url, scratch="~/a", address=url)
+    task = _CustomTask(train_data=data, words=url, address=url)
 
     local = localize(ExperimentConfig(task=task)).task
 
     assert Path(local.words).read_bytes() == b"w"
     assert (Path(local.train_data.data_dir) / "words.txt").is_file()
-    assert (local.scratch, local.address) == (str(Path("~/a").expanduser()), url)
-    remote = ExperimentConfig(task=task.replace(scratch=url))
-    assert [path for path, _ in path_problems(remote)] == ["task.scratch"]
+    assert local.address == url
 
 
 def test_images_and_labels_of_a_csv_file_are_downloaded(store: ObjectStore) -> None:

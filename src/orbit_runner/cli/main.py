@@ -10,7 +10,6 @@ import os
 import sys
 
 from orbit_runner.utils import signals
-from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.version import __version__
 
 TYPE_CHECKING = False
@@ -100,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     from orbit_runner.errors import RunnerError, shorten
     from orbit_runner.utils.log import PlainMessages, log_scope
+    from orbit_runner.utils.streams import print_message, print_result
 
     as_json = "--json" in arguments and not _has_launcher()
     try:
@@ -135,6 +135,7 @@ def _has_launcher() -> bool:
 def _print_error(error: RunnerError, as_json: bool = False) -> int:
     """Prints an error and returns its exit code. JSON goes to standard output, for scripts."""
     from orbit_runner.errors import ExportFailed
+    from orbit_runner.utils.streams import print_message, print_result
 
     if error.exit_code:
         print_message(f"runner: {error}")
@@ -147,6 +148,8 @@ def _print_error(error: RunnerError, as_json: bool = False) -> int:
 
 def _print_continuation(error: BaseException) -> None:
     if text := getattr(error, "continuation", ""):
+        from orbit_runner.utils.streams import print_message
+
         print_message(text)
 
 
@@ -157,6 +160,8 @@ def _dispatch(arguments: list[str]) -> int:
             return _dispatch([rest[0], "--help"])
         if any(not word.startswith("-") for word in arguments[1:]):
             return load_command("help").main(arguments[1:])
+        from orbit_runner.utils.streams import print_result
+
         print_result(_HELP.format(commands="\n\n".join(map(_format_group, GROUPS))))
         return 0
     if first.startswith("-") and first not in OWN_WORDS:
@@ -216,6 +221,8 @@ def run_command() -> int:
     except BaseException:
         if not signals.was_interrupted():
             raise
+        from orbit_runner.utils.streams import print_message
+
         # Native code turns Ctrl-C during its import into other errors.
         print_message("runner: interrupted")
         return 130
