@@ -109,12 +109,14 @@ def test_failed_get_lists_urls_and_checksums_on_one_screen(
     assert len(text.splitlines()) <= 24
 
 
-def test_data_command_imports_neither_tensorflow_nor_numpy(
+def test_commands_without_arrays_import_neither_tensorflow_nor_numpy(
     tmp_path: Path, without_tensorflow: dict[str, str]
 ) -> None:
     program = (
         "import sys; from orbit_runner.cli.main import main\n"
-        "assert main(['data', 'list']) == 0\n"
+        "show = ['show', '--experiment=digits']\n"
+        "for words in (['data', 'list'], ['list'], ['runs', '.'], show):\n"
+        "    assert main(words) == 0\n"
         "assert main(['data', 'get', 'mnist', '--dir=x', '--from=http://127.0.0.1:9']) == 1\n"
         "print('numpy' in sys.modules)"
     )

@@ -10,8 +10,8 @@ import tensorflow as tf
 from official.vision.dataloaders import classification_input
 from official.vision.ops import preprocess_ops
 
+from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.decode import decode_for_evaluation, decode_window, inception_window
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.train_image import (
     Erasing,
     Preprocessing,

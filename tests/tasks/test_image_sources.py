@@ -14,8 +14,8 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.arrays import RepeatedArray
 from orbit_runner.data.dataset import class_difference
+from orbit_runner.data.images import NATURAL_MEAN
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.images.headers import NATURAL_MEAN
 from orbit_runner.tasks.base import WeightedLabels
 from orbit_runner.tasks.image_classification.sources import (
     load_source,

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 
 # The value of `task.model.weights` that stands for published weights.
 IMAGENET = "imagenet"

@@ -18,9 +18,6 @@ import numpy as np
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.utils.log import Progress
 
-# Of ImageNet's training images, as in Model Garden; in pixel values of 0 to 255.
-NATURAL_MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
-NATURAL_STD = tuple(255 * value for value in (0.229, 0.224, 0.225))
 # TensorFlow does not decode larger images.
 _MOST_BYTES = 2**29
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP")

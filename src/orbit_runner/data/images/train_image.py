@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.decode import (
     Window,
     central_window,
@@ -20,7 +21,6 @@ from orbit_runner.data.images.decode import (
     resize,
     round_to_uint8,
 )
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.order.keyed_random import (
     ERASING,
     FLIP,

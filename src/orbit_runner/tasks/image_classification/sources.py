@@ -11,6 +11,7 @@ import numpy as np
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import source_registry
 from orbit_runner.data.dataset import Reader, class_difference
+from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
@@ -20,13 +21,7 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import (
-    NATURAL_MEAN,
-    NATURAL_STD,
-    add_survey,
-    survey_note,
-    survey_rows,
-)
+from orbit_runner.data.images.headers import add_survey, survey_note, survey_rows
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
