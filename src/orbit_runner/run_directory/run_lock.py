@@ -28,7 +28,6 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _BROKEN_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _LARGEST_TEXT = 65536
-LOCKED = "run-locked"
 
 
 @dataclasses.dataclass
@@ -198,7 +197,7 @@ def refused_start_scope(model_dir: Path) -> Iterator[None]:
     except RunnerError as error:
         with contextlib.suppress(OSError):
             # Another process may have created it at the same time, and have its lock.
-            is_refused = error.exit_code == exit_codes.WRONG_USAGE and error.code != LOCKED
+            is_refused = error.exit_code == exit_codes.WRONG_USAGE and error.code != "run-locked"
             if created and is_refused:
                 if {*os.listdir(model_dir)} <= _BEFORE_CONFIG:
                     shutil.rmtree(model_dir)
@@ -273,7 +272,7 @@ def refusal(directory: str, holder: Mapping[str, object], owner: str = "") -> Ru
         f"  {who if holder else 'an unknown process'}\n"
         f"wait for it to finish, stop it, or use another --model_dir{more}",
         path="--model_dir",
-        code=LOCKED,
+        code="run-locked",
     )
 
 
