@@ -82,8 +82,8 @@ def test_trials_are_labeled_by_the_settings_that_differ(
     for number, rate in enumerate(("0.01", "0.1")):
         write_run(tmp_path / f"000{number}", flags=[("task.model.dropout_rate", rate)])
     assert main(["compare", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", shown, re.M), shown
+    table = capsys.readouterr().out
+    assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", table, re.M), table
 
 
 def test_json_has_everything(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_result_of_a_run_that_cannot_be_written_is_printed(
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
     monkeypatch.setattr("orbit_runner.run_directory.evaluations.write_atomically", refuse)
-    results = evaluate.__wrapped__()  # type: ignore[attr-defined]
+    results = evaluate.__wrapped__()  # Not the result of an earlier test.
     assert results["file"] is None
     assert results["metrics"]["validation_examples"] > 0
 

@@ -80,8 +80,8 @@ def test_a_long_wait_names_the_phase_and_the_step(
         waits = iter([False, True])
         progress._done = SimpleNamespace(wait=lambda _, waits=waits: next(waits))
         progress._tick()
-    shown = capsys.readouterr().err.splitlines()
-    assert shown[1:] == ["… still training after step 40 (20 s)", "… still saving (20 s)"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == ["… still training after step 40 (20 s)", "… still saving (20 s)"]
 
 
 def _show(progress: Any, run: SimpleNamespace) -> None:

@@ -79,7 +79,7 @@ def test_branch_is_not_created_among_other_files(tmp_path: Path) -> None:
     plan: Any = SimpleNamespace(directory=tmp_path / "b")
     for _ in range(2):
         with raises("already-exists", "--model_dir"):
-            prepare_branch(plan, "train", None)  # type: ignore[arg-type]
+            prepare_branch(plan, "train", None)
     assert [*own.parent.iterdir()] == [own]
 
 

@@ -79,10 +79,10 @@ def test_each_task_knows_what_a_constant_reaches(
     monkeypatch.chdir(tmp_path)
     ROWS.to_csv("a.csv", index=False)
 
-    found = task_data(config()).baselines_of(expected)
+    baselines = task_data(config()).baselines_of(expected)
 
     assert {
-        name: (text, pytest.approx(result)) for name, (text, result) in found.items()
+        name: (text, pytest.approx(result)) for name, (text, result) in baselines.items()
     } == expected
 
 
@@ -99,8 +99,8 @@ def test_each_task_knows_what_a_constant_reaches(
 def test_labels_of_keras_have_classes_in_each_form(
     train: list[Any], validation: list[Any], accuracy: float | None
 ) -> None:
-    found = constant_label(np.array(train), np.array(validation))
-    assert found.get("accuracy", ("", None))[1] == accuracy
+    baselines = constant_label(np.array(train), np.array(validation))
+    assert baselines.get("accuracy", ("", None))[1] == accuracy
 
 
 @pytest.mark.parametrize(

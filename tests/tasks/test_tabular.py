@@ -96,9 +96,9 @@ def test_columns_that_tell_nothing_are_reported(
 ) -> None:
     path = write_csv(tmp_path / "a.csv", rows)
 
-    found = _problems(path, task__features={"numeric": [], "categorical": []})
+    problems = _problems(path, task__features={"numeric": [], "categorical": []})
 
-    assert message in found[field]
+    assert message in problems[field]
 
 
 def test_features_are_all_columns_that_nothing_else_uses(path: Path) -> None:

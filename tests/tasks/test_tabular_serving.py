@@ -32,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", _rows())
     features = {"numeric": ["1 size", "age"], "categorical": ["color"]}
     config = table_config(path, task__targets=TARGETS, task__features=features)
-    task = TabularTask(config.task)  # type: ignore[arg-type]
+    task = TabularTask(config.task)
     model, generator = task.build_model(), np.random.default_rng(2)
     for variable in model.trainable_variables:
         variable.assign(generator.normal(size=variable.shape))
@@ -72,7 +72,7 @@ def test_values_get_the_same_predictions_whatever_format_they_are_written_in(
     config = table_config(
         tmp_path / "a.parquet", task__features=features, task__split__hash_of=["n"], **sources
     )
-    task = TabularTask(config.task)  # type: ignore[arg-type]
+    task = TabularTask(config.task)
     serving = task.serving(task.build_model())
     rows.to_csv(tmp_path / "b.csv", index=False)
     rows.to_json(tmp_path / "b.jsonl", orient="records", lines=True)

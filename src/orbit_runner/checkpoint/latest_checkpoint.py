@@ -21,7 +21,8 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.utils.files import read_file
 
-BEST, NEWEST = "best", "newest"
+BEST = "best"
+NEWEST = "newest"
 _PREFIX = re.compile(r"(.+)-(\d+)")
 _PAUSE_SECONDS = 0.5
 

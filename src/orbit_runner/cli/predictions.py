@@ -18,7 +18,8 @@ from orbit_runner.utils.log import Progress
 from orbit_runner.utils.streams import check_stdout, print_message, print_result
 
 ERROR = "error"
-_ERROR_COLUMN, _WARNING_COLUMN = "prediction_error", "prediction_warning"
+_ERROR_COLUMN = "prediction_error"
+_WARNING_COLUMN = "prediction_warning"
 
 
 def print_predictions(
@@ -91,8 +92,8 @@ def _table_of(answers: Sequence[Prediction]) -> str:
         {_ERROR_COLUMN: answer.data.get(ERROR), _WARNING_COLUMN: answer.warning}
         for answer in answers
     ]
-    shown = [name for name in (_ERROR_COLUMN, _WARNING_COLUMN) if any(row[name] for row in notes)]
-    added = [*dict.fromkeys(name for answer in answers for name in answer.columns), *shown]
+    note_columns = [name for name in notes[0] if any(row[name] for row in notes)]
+    added = [*dict.fromkeys(name for answer in answers for name in answer.columns), *note_columns]
     if twice := [name for name in added if name in own]:
         raise RunnerError(
             f"the rows have a column {twice[0]!r} themselves; rename it",
@@ -103,7 +104,7 @@ def _table_of(answers: Sequence[Prediction]) -> str:
     writer = csv.DictWriter(file, [*own, *added], restval="", lineterminator="\n")
     writer.writeheader()
     for answer, row in zip(answers, notes, strict=True):
-        own_notes = {name: row[name] for name in shown}
+        own_notes = {name: row[name] for name in note_columns}
         writer.writerow({**(answer.cells or {}), **answer.columns, **own_notes})
     return file.getvalue()
 

@@ -93,8 +93,8 @@ def _header(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> str:
     description = str(run.settings.get("description") or "")
     attempts = run.history.attempts
     warnings = [*((attempts[-1].get("warnings") if attempts else None) or ())]
-    shown = {name: summary.metric(name) for name in summary.metrics}
-    warnings += filter(None, [worse_than_constant(shown, baselines)])
+    metrics = {name: summary.metric(name) for name in summary.metrics}
+    warnings += filter(None, [worse_than_constant(metrics, baselines)])
     lines = [
         f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
         f"<p class=soft>{escape(description)}</p>"

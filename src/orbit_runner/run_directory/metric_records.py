@@ -117,8 +117,8 @@ def read_metrics(path: Path, most_points: int | None = None) -> tuple[Curves, fl
                 points.setdefault((record["split"], name), []).append((value, record["step"]))
         speeds.extend(value for value, _ in points.get(("train", SPEED), ()))
         for key, values in points.items():
-            kept = _thin_out(values) if size > 2 else values
-            curves.setdefault(key, {}).update((step, value) for value, step in kept)
+            curve = _thin_out(values) if size > 2 else values
+            curves.setdefault(key, {}).update((step, value) for value, step in curve)
     finite = [speed for speed in speeds[1:] or speeds if math.isfinite(speed)]
     ordered = {key: dict(sorted(values.items())) for key, values in curves.items()}
     return ordered, statistics.median(finite) if finite else None
@@ -209,9 +209,9 @@ def prepare_records(
     for path in (records, directory.fingerprints):
         repair_records(path, note)
     if keep_metrics and records.exists():
-        kept = unused_path(records.with_name(f"{records.name}.before-step-{step}"))
-        shutil.copyfile(records, kept)
-        note(f"the records of later steps are kept in {kept}")
+        backup = unused_path(records.with_name(f"{records.name}.before-step-{step}"))
+        shutil.copyfile(records, backup)
+        note(f"the records of later steps are kept in {backup}")
     for path in (records, directory.fingerprints):
         cut_records(path, after=step)
 

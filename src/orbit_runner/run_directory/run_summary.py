@@ -354,11 +354,11 @@ class RunData:
             return ""
         gpus = [str(name) for name in devices.get("gpus") or () if name]
         threads = devices.get("cpu_cores", "?")
-        shown = ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+        processors = ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
         cluster = _as_mapping(last.get("cluster"))
         jobs = _as_mapping(cluster.get("members")).values()
         members = sum(len(addresses) for addresses in jobs if isinstance(addresses, list))
-        return f"{shown} ({cluster.get('me')} of {members} members)" if members else shown
+        return f"{processors} ({cluster.get('me')} of {members} members)" if members else processors
 
     @property
     def software(self) -> Mapping[str, object]:

@@ -289,7 +289,8 @@ class Evaluator(orbit.StandardEvaluator):
         if aggregated is not None and not _is_empty(aggregated):
             step = self._state.global_step
             results = self._task.reduce_aggregated_logs(aggregated, global_step=step) or {}
-            _check_names(results.keys() - {LOSS, EXAMPLES})  # A task may count by itself.
+            # A task may return its own loss and its own number of examples.
+            _check_names(results.keys() - {LOSS, EXAMPLES})
             logs.update(results)
         return logs
 
