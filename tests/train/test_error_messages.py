@@ -123,11 +123,11 @@ def test_inspect_tells_whether_a_batch_fits(tmp_path: Path) -> None:
     """
 
     def inspect(size: int) -> subprocess.CompletedProcess[str]:
-        limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "48", "TF_ENABLE_ONEDNN_OPTS": "0"}
+        limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "48"}
         return subprocess.run(
             [sys.executable, "-m", "orbit_runner", "inspect", "digits", "--measure",
              f"--{_TRAIN}={size}"],
-            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, **limit},
+            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, **limit, "TF_ENABLE_ONEDNN_OPTS": "0"},
         )  # fmt: skip
 
     failed = inspect(4096)

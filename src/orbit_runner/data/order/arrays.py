@@ -38,7 +38,7 @@ class Arrays:
     take: _Function
     arange: _Function
     sort: _Function
-    argsort: _Function
+    invert_permutation: _Function  # That of TensorFlow.
     cumsum: _Function
     zeros_like: _Function
     # From values in ascending order and others to how many values are at most each of the others.
@@ -117,7 +117,7 @@ NUMPY = Arrays(
     take=np.take,
     arange=lambda count: np.arange(count, dtype=np.int64),
     sort=np.sort,
-    argsort=np.argsort,
+    invert_permutation=lambda values: np.argsort(values, kind="stable"),
     cumsum=np.cumsum,
     zeros_like=np.zeros_like,
     count_at_most=lambda ascending, values: np.searchsorted(ascending, values, side="right"),

@@ -123,6 +123,6 @@ class RecordOrder(EpochOrder):
         xp = self._xp
         blocks, starts = self.blocks(epoch)
         numbers = xp.count_at_most(self._firsts, examples) - 1
-        own_starts = xp.take(xp.take(starts, xp.argsort(blocks)), numbers)
+        own_starts = xp.take(xp.take(starts, xp.invert_permutation(blocks)), numbers)
         index = own_starts + examples - xp.take(self._firsts, numbers)
         return self.windows.invert(index, epoch)

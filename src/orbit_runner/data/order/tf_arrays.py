@@ -76,7 +76,7 @@ TENSORFLOW = Arrays(
     take=tf.gather,
     arange=lambda count: tf.range(count, dtype=tf.int64),
     sort=tf.sort,
-    argsort=tf.argsort,
+    invert_permutation=tf.math.invert_permutation,
     cumsum=tf.cumsum,
     zeros_like=tf.zeros_like,
     count_at_most=lambda ascending, values: tf.searchsorted(
