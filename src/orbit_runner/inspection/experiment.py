@@ -43,9 +43,9 @@ from orbit_runner.step.results import LayerRow, TensorSummary
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
+from orbit_runner.train.engine import EngineBuilder
 from orbit_runner.train.error_messages import TRAIN_DATA, VALIDATION_DATA, error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.utils.log import phase
@@ -227,7 +227,7 @@ class _Replica:
         phase("building the model")
         self.state = build_state(self.config, self.adapter, strategy)
         self.errors_scope: ErrorsScope = functools.partial(error_message_scope, config)
-        self.builder = RunBuilder(self.config, self.adapter, strategy, self.state, "")
+        self.builder = EngineBuilder(self.config, self.adapter, strategy, self.state, "")
 
     def read_batch(self, section: str) -> Tensors | str:
         """Returns the first batch of a section, or why there is none."""

@@ -22,7 +22,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.divergence import warn_of_evaluation
-from orbit_runner.train.run_builder import RunBuilder
+from orbit_runner.train.engine import EngineBuilder
 from orbit_runner.utils.log import phase
 from orbit_runner.utils.metrics import scalars
 
@@ -97,7 +97,7 @@ class CheckpointEvaluation:
     @functools.cached_property
     def evaluator(self) -> Evaluator | MultiEvaluator:
         """The evaluator, as a run builds it."""
-        builder = RunBuilder(self.config, self.adapter, self.strategy, self.state, str(self.run))
+        builder = EngineBuilder(self.config, self.adapter, self.strategy, self.state, str(self.run))
         with self.strategy.scope():
             return builder.build_evaluator(self.validation_steps)
 
