@@ -30,7 +30,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.tf_internals import cluster_of
 from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import phase
-from orbit_runner.utils.signals import Signals, show_cursor, signal_name
+from orbit_runner.utils.signals import SignalGuard, show_cursor, signal_name
 from orbit_runner.utils.streams import print_message, print_result
 
 if TYPE_CHECKING:
@@ -265,8 +265,8 @@ def serve_role(cluster: Cluster, run: RunEnd | None = None) -> int:
     if problem:
         # TensorFlow would report this among many lines of its own, or abort.
         raise RunnerError(f"{name}: {problem}", code="server-failed")
-    signals = Signals()
-    with signals.handler_scope():
+    signals = SignalGuard()
+    with signals.installed_scope():
         print_message(f"{name}: starting at {address} …")
         server = _start_server(cluster)
         print_result(f"{name} serves at {address}")

@@ -351,7 +351,7 @@ def _write_records(
     ConfigWriter(directory, plan.resolved).on_run_begin(None)
     data = DataRecord(directory, plan.fingerprint).clear_comparison()
     data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.step]
-    data.on_run_begin(None)
+    data.write()
     write_branch(directory, branch)
     path = RunDirectory(directory).record(mode)
     path.unlink(missing_ok=True)  # that of the repeated steps

@@ -23,7 +23,7 @@ from orbit_runner.jobs.preflight import check_before_start, check_same_config, s
 from orbit_runner.launch import LAUNCHED
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
-from orbit_runner.utils.signals import Signals
+from orbit_runner.utils.signals import SignalGuard
 
 _HOST = "127.0.0.1"
 # The roles that run until the launcher ends them.
@@ -128,8 +128,8 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
 def launch(plan: LaunchPlan, output: Output) -> int:
     """Runs the cluster until it ends. Returns the exit code."""
     _check_members(plan, next(make_clusters(plan.counts)))
-    signals = Signals()
-    with signals.handler_scope():
+    signals = SignalGuard()
+    with signals.installed_scope():
         return supervise(lambda: member_specs(plan), output, signals, plan.limits)
 
 

@@ -65,7 +65,7 @@ class Job:
     model_dir: Path
     cluster: Cluster | None = None  # the cluster that this process is a member of
     asynchronous: bool = True  # whether checkpoints are saved in the background
-    data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
+    data: DataRecord | None = None  # the data, compared with the previous record
     callbacks: tuple[Callback, ...] = ()  # that a program passed, after those of the config
     command: tuple[str, ...] = ()  # that started the process; () for this command line
     stop_at_step: int | None = None  # the step at which to save and exit, before the last one
@@ -96,7 +96,7 @@ def default_model_dir(name: str) -> Path:
 
 
 def compare_data(job: Job) -> DataRecord:
-    """Returns the callback that records the data, after comparing them with the previous record.
+    """Returns the record of the data, after comparing them with the previous record.
 
     Logs notes about differences. Raises `DataChanged` if the data changed, unless `job.resume` is
     `override`.
@@ -141,29 +141,34 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
     user_code()
     with paused_collection_scope():
         from orbit_runner import train_lib
+        from orbit_runner.train.request import RunRequest
 
         bind_gin(job.resolved)
         strategy, task = train_lib.prepare(
             job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
         )
     record = _start_record(job, strategy, code)
-    report = _make_report_writer(job)
-    kept = _RunHolder()
+    writes = job.mode in TRAINING and job.writes_results
+    report = ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
+    writers = [ConfigWriter(job.model_dir, job.resolved, job.argv), report] if writes else []
+    begin = _RunBegin(record if writes else None)
+    request = RunRequest(
+        config=job.config,
+        task=task,
+        mode=job.mode,
+        model_dir=job.model_dir,
+        strategy=strategy,
+        asynchronous=job.asynchronous,
+        callbacks=[*job.callbacks, progress, *writers, begin],
+        data=job.data,
+        stop_at_step=job.stop_at_step,
+        started=job.started,
+        resume=job.resume,
+    )
     start = time.monotonic()
     export_problem = ""
     try:
-        model, logs = train_lib.run_experiment(
-            strategy,
-            task,
-            job.mode,
-            job.config,
-            str(job.model_dir),
-            enable_async_checkpointing=job.asynchronous,
-            callbacks=[*job.callbacks, *_make_callbacks(job, progress, record, report), kept],
-            stop_at_step=job.stop_at_step,
-            started=job.started,
-            resume=job.resume,
-        )
+        model, logs = train_lib.run_request(request)
     except ExportFailed as error:
         # The run itself is complete.
         model = error.model
@@ -178,13 +183,13 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
             report.write()
         raise
     results = _make_results(job, progress, model, logs, time.monotonic() - start)
-    run = kept.run
+    run = begin.run
     results = dataclasses.replace(results, export_problem=export_problem, data=run.records.data)
     stopped = run.stopped_by_time
     if stopped:
         # `on_train_end`, at which `progress` stores the reasons, is not called.
         results = dataclasses.replace(results, stopped=stopped, inexact=run.inexact_reasons())
-    if job.mode in TRAINING and job.writes_results:
+    if writes:
         _write_gin_config(job.model_dir)
     record.finish(
         f"stopped: {stopped.removeprefix('stopped ').partition(';')[0]}" if stopped else "done",
@@ -222,20 +227,6 @@ def _server_shutdown_scope(job: Job) -> Iterator[None]:
         run_end.tell_servers(getattr(error, "exit_code", 1))
         raise
     run_end.tell_servers(0)
-
-
-def _make_callbacks(
-    job: Job, progress: Callback, record: RunRecord, report: ReportWriter
-) -> list[Callback]:
-    if job.mode in TRAINING and job.writes_results:
-        writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
-        return [progress, job.data, writer, _RunStartRecorder(record), report]
-    return [progress]
-
-
-def _make_report_writer(job: Job) -> ReportWriter:
-    writes = job.mode in TRAINING and job.writes_results
-    return ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
 
 
 def describe_run(
@@ -327,28 +318,23 @@ class ConfigWriter(Callback):
         self._has_written = True
 
 
-class _RunStartRecorder(Callback):
-    """Records what is known once the run begins: its last step, and the table of layers."""
+class _RunBegin(Callback):
+    """Keeps the run, and records what is known once it begins: its last step, its layers."""
 
-    def __init__(self, record: RunRecord) -> None:
-        self._record = record
+    run: Any = None
+
+    def __init__(self, record: RunRecord | None) -> None:
+        self._record = record  # None: records nothing
 
     def on_run_begin(self, run: Any) -> None:
-        """Adds the step, which may follow from `trainer.train_epochs`, and the table."""
+        """Adds the step, which may follow from `trainer.train_epochs`, and the table of layers."""
+        self.run = run
+        if self._record is None:
+            return
         layers = [dataclasses.asdict(group) for group in run.layer_groups]
         optional = {"layers": layers, "warnings": list(run.records.warnings)}
         known = {name: value for name, value in optional.items() if value}
         self._record.update(train_steps=run.train_steps, **known)
-
-
-class _RunHolder(Callback):
-    """Keeps the run, which `run_experiment` does not return."""
-
-    run: Any = None
-
-    def on_run_begin(self, run: Any) -> None:
-        """Keeps the run."""
-        self.run = run
 
 
 def _write_gin_config(model_dir: Path) -> None:

@@ -29,6 +29,7 @@ from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
 from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run_builder import build_run
 
 if TYPE_CHECKING:
@@ -50,15 +51,15 @@ class Side:
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = build_run(
-            self._config,
-            task,
-            built,
-            directory,
-            trains=True,
-            evaluates=False,
-            asynchronous=False,
-            save_summary=False,
-            resume="override",
+            RunRequest(
+                config=self._config,
+                task=task,
+                mode="train",
+                model_dir=directory,
+                strategy=built,
+                save_summary=False,
+                resume="override",
+            )
         )
         self.run.restore_or_initialize()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import orbit
-import orbit.controller
 
 from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved, RunLock
@@ -23,43 +22,32 @@ if TYPE_CHECKING:
     from orbit_runner.train.callbacks.base import Logs
 
 
-Action = Callable[[Any], None]
-
-
-def build_controller(
-    run: Run,
-    controller_cls: type[orbit.Controller] = orbit.Controller,
-    *,
-    train_actions: Sequence[Action] = (),
-    eval_actions: Sequence[Action] = (),
-    save_summary: bool = True,
-    summary_manager: orbit.utils.SummaryManagerInterface | None = None,
-    eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
-) -> orbit.Controller:
+def build_controller(run: Run) -> orbit.Controller:
     """Returns the Orbit controller that runs the trainer and the evaluator of a run.
 
     It has no checkpoint manager, because `loop.py` determines the order of evaluating and saving.
     Actions are called after the callbacks. The summary managers replace the runner's own.
     """
-    save_summary = save_summary and run.is_chief
+    request = run.request
     # With one directory for both splits, Orbit would use one manager for both.
     directories = [
-        str(run.model_dir / name) if save_summary else None for name in ("train", "validation")
+        str(run.model_dir / name) if run.records.are_written else None
+        for name in ("train", "validation")
     ]
     lock = RunLock(run.model_dir)
-    controller = controller_cls(
+    controller = request.controller_cls(
         strategy=local_strategy(run.strategy),
         trainer=run.trainer,
         evaluator=run.evaluator,
         global_step=run.state.global_step,
         steps_per_loop=_build_loop_length(run),
-        summary_interval=run.plan.summary_interval if save_summary else None,
+        summary_interval=run.plan.summary_interval if run.records.are_written else None,
         summary_dir=directories[0],
         eval_summary_dir=directories[1],
-        summary_manager=summary_manager or run.records.train,
-        eval_summary_manager=eval_summary_manager or run.records.evaluation,
-        train_actions=[functools.partial(_after_loop, run, lock), *train_actions],
-        eval_actions=[functools.partial(_after_evaluation, run, lock), *eval_actions],
+        summary_manager=request.summary_manager or run.records.train,
+        eval_summary_manager=request.eval_summary_manager or run.records.evaluation,
+        train_actions=[functools.partial(_after_loop, run, lock), *request.train_actions],
+        eval_actions=[functools.partial(_after_evaluation, run, lock), *request.eval_actions],
     )
     if run.trainer is not None:
         controller.step_timer = run.trainer.timer

@@ -23,15 +23,24 @@ _POLL_SECONDS = 1.0
 Logs = dict[str, Any]
 
 
-def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
-    """Runs a mode and returns the result of the last evaluation, {} if nothing was evaluated.
+def run_mode(run: Run, controller: orbit.Controller) -> Logs:
+    """Runs the mode and returns the result of the last evaluation, {} if nothing was evaluated.
 
     The state of the run must be restored or initialized.
     """
+    mode = run.request.mode
     if mode == "eval":
-        return evaluate_checkpoint(run, controller)
-    if mode == "continuous_eval":
-        return evaluate_continuously(run, controller)
+        logs = evaluate_checkpoint(run, controller)
+    elif mode == "continuous_eval":
+        logs = evaluate_continuously(run, controller)
+    else:
+        logs = _train_in_mode(run, controller, mode)
+    if run.request.run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
+        logs = evaluate(run, controller)
+    return logs
+
+
+def _train_in_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
     profiler = run.trainer.profiler if run.trainer is not None else None
     with (
         run.stops.signals.installed_scope(),

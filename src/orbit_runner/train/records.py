@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 import tensorflow as tf
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import format_list
+from orbit_runner.run_directory.evaluations import evaluated_data
 from orbit_runner.run_directory.metric_records import AVERAGED_STEPS, SYSTEM
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.trackers.tracking import Tracking, make_tracking, writes_event_files
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer
+from orbit_runner.utils.log import note
 
 
 class Records:
@@ -36,38 +41,47 @@ class Records:
 
     def __init__(
         self,
-        config: ExperimentConfig,
-        directory: RunDirectory,
+        request: RunRequest,
+        workers: Workers,
         global_step: tf.Variable,
         plan: Plan,
         trainer: Trainer | None,
-        *,
-        writes: bool,  # whether this process writes records
-        writes_curves: bool,  # False in the mode `eval`, whose result has a file of its own
-        data: Mapping[str, object],
-        warnings: Sequence[str] = (),
+        warnings: Sequence[str],
     ) -> None:
-        self._config = config
-        self._directory = directory
+        config = request.config
+        directory = RunDirectory(request.model_dir)
         self._global_step = global_step
         self._plan = plan
         self._trainer = trainer
-        self._lines = JsonLines(directory.metrics) if writes and writes_curves else None
-        self.are_written = writes
-        self.are_of_training = writes and trainer is not None
+        self.are_written = request.save_summary and workers.is_chief
+        self.are_of_training = self.are_written and request.trains
+        # The mode `eval` writes its result to a file of its own.
+        writes_curves = self.are_written and (request.trains or request.follows)
+        self._lines = JsonLines(directory.metrics) if writes_curves else None
         self.recorded_step: int | None = None
-        self.data = data
+        self.data = _other_data(request, workers)
         self.warnings = tuple(warnings)
-        self.tracking = make_tracking(config.trackers) if writes else Tracking()
+        self.tracking = make_tracking(config.trackers) if self.are_written else Tracking()
         measures = self.are_of_training and config.trainer.system_metrics
-        self.train = self._build_summaries(
+        writes_events = writes_curves and writes_event_files(config.trackers)
+        self.train = Summaries(
+            directory.path / "train" if writes_events else None,
+            self._lines,
             "train",
-            "train",
-            plan.is_record,
-            self._describe_record,
-            SystemMetrics() if measures else dict,
+            global_step,
+            tracking=self.tracking,
+            is_record=plan.is_record,
+            extra_values=SystemMetrics() if measures else dict,
+            about=self._describe_record,
         )
-        self.evaluation = self._build_summaries("validation", "validation", self._is_new_evaluation)
+        self.evaluation = Summaries(
+            directory.path / "validation" if writes_events else None,
+            self._lines,
+            "validation",
+            global_step,
+            tracking=self.tracking,
+            is_record=lambda step: step != self.recorded_step,
+        )
 
     def write_event(self, values: Mapping[str, object]) -> None:
         """Writes an event of training to `metrics.jsonl`, if records of training are written."""
@@ -76,33 +90,21 @@ class Records:
             line = {"step": step, "split": "event", "time": round(time.time(), 3)}
             self._lines.write({**line, **values})
 
-    def _is_new_evaluation(self, step: int) -> bool:
-        return step != self.recorded_step
-
-    def _build_summaries(
-        self,
-        subdir: str,
-        split: str,
-        is_record: Callable[[int], bool],
-        about: Callable[[int], Mapping[str, object]] = lambda step: {},
-        extra_values: Callable[[], Mapping[str, float]] = dict,
-    ) -> Summaries:
-        writes_events = subdir and self._lines and writes_event_files(self._config.trackers)
-        return Summaries(
-            self._directory.path / subdir if writes_events else None,
-            self._lines,
-            split,
-            self._global_step,
-            is_record,
-            extra_values,
-            self.tracking,
-            about,
-        )
-
     def _describe_record(self, step: int) -> dict[str, int]:
         """Returns how many steps a record averages over if a resume made it fewer than usual."""
         missing = 0 if self._trainer is None else self._trainer.missing_steps(step)
         return {AVERAGED_STEPS: step - self._plan.record_start(step) - missing} if missing else {}
+
+
+def _other_data(request: RunRequest, workers: Workers) -> Mapping[str, object]:
+    """Returns how the data of a mode that only evaluates differ from those of the run."""
+    if request.trains or not request.evaluates:
+        return {}
+    data = evaluated_data(request.model_dir, request.config)
+    if data and workers.is_chief:
+        lines = format_list([f"{path}: {inline_yaml(value)}" for path, value in data.items()])
+        note(f"warning: the validation data are not those of the run:\n{lines}")
+    return data
 
 
 # Over a shorter time, the share of the processor is a matter of chance.

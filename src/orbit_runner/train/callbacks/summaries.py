@@ -119,10 +119,11 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         lines: JsonLines | None,  # None: no records
         split: str,  # `train` or `validation`
         global_step: tf.Variable,
+        *,
+        tracking: Tracking | None = None,  # the trackers that receive the records, too
         is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
         # Returns values to add to each record.
         extra_values: Callable[[], Mapping[str, float]] = dict,
-        tracking: Tracking | None = None,  # the trackers that receive the records, too
         # Returns what a record says besides its values, such as which data was evaluated.
         about: Callable[[int], Mapping[str, object]] = lambda step: {},
     ) -> None:
