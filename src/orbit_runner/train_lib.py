@@ -24,7 +24,7 @@ from orbit_runner.determinism.numerics import (
 )
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
-from orbit_runner.distribute.process_group import Workers, is_asynchronous, local_strategy
+from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.remote_runs import check_remote_run, training_scope
@@ -33,8 +33,6 @@ from orbit_runner.storage.paths import is_remote, local_run_directory
 from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.controller import build_controller, quiet_orbit_scope
-from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.request import Action, RunRequest
 from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope, tracking_scope
@@ -197,15 +195,9 @@ def run_request(request: RunRequest) -> tuple[tf_keras.Model, dict[str, Any]]:
     exports = exports_at_end(request.config, request.task, request.mode)
     with run_scope(request):
         run = build_run(request)
-        controller = build_controller(run)
         run.restore_or_initialize()
         with tracking_scope(run):
-            with (
-                quiet_orbit_scope(),
-                local_strategy(request.strategy).scope(),
-                error_message_scope(run.config),
-            ):
-                logs = loop.run_mode(run, controller)
+            logs = loop.run_mode(run)
             if exports and not run.stopped_by_time:
                 export_at_end(run, logs)
     return run.model, logs

@@ -19,8 +19,8 @@ from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter, SaveError
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.train import loop
-from orbit_runner.train.controller import build_controller
 from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.loop import build_controller
 from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run_builder import build_run
 from tests.support import warm_runner

@@ -25,7 +25,6 @@ from orbit_runner.tasks.base import Task
 from orbit_runner.train import loop
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.controller import build_controller
 from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_builder import build_run
@@ -280,7 +279,7 @@ def trained(
 ) -> Run:
     """Trains and evaluates, and returns the run for inspection."""
     session = session_of(config, model_dir, strategy, notes=notes)
-    controller = build_controller(session)
+    controller = loop.build_controller(session)
     with notes.listening_scope() if notes is not None else contextlib.nullcontext():
         session.checkpoints.restore_or_initialize(session.task)
         with strategy.scope():

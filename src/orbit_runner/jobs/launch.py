@@ -43,7 +43,7 @@ class LaunchPlan:
     resolved: ResolvedConfig  # the config that the members will resolve
     mode: str
     resume: str
-    run_arguments: tuple[str, ...]  # those of `runner run`, for each member
+    run_arguments: Sequence[str]  # those of `runner run`, for each member
     counts: Mapping[str, int]  # role to number of processes
     model_dir: Path
     limits: Limits
@@ -54,47 +54,17 @@ class LaunchPlan:
         return self.resolved.config.runtime
 
 
-def plan_launch(
-    resolved: ResolvedConfig,
-    *,
-    workers: int | None,
-    ps: int | None,
-    evaluator: bool,
-    restarts: int,
-    mode: str,
-    resume: str,
-    model_dir: Path,
-    run_arguments: Sequence[str],
-) -> LaunchPlan:
-    """Returns the plan; raises `RunnerError` if the config does not describe a cluster.
+def count_members(
+    runtime: RuntimeConfig, workers: int | None, ps: int | None, *, evaluator: bool
+) -> dict[str, int]:
+    """Returns the number of processes by role; those that are None are in the config.
 
-    The config has the numbers of workers and parameter servers that are None.
+    Raises `RunnerError` if the config does not describe a cluster.
     """
-    runtime = resolved.config.runtime
-    _check_strategy(runtime)
-    servers = runtime.parameter_servers
-    counts = {
-        "chief": int(servers > 0),
-        "worker": runtime.num_workers if workers is None else workers,
-        "ps": servers if ps is None else ps,
-        "evaluator": int(evaluator or runtime.num_evaluators > 0),
-    }
-    _check_counts(runtime, counts)
-    return LaunchPlan(
-        resolved=resolved,
-        mode=mode,
-        resume=resume,
-        run_arguments=tuple(run_arguments),
-        counts={role: count for role, count in counts.items() if count},
-        model_dir=model_dir,
-        limits=Limits(restarts=restarts, grace=runtime.grace_period),
-    )
-
-
-def _check_strategy(runtime: RuntimeConfig) -> None:
-    if runtime.distribution_strategy not in SERVERS:
+    strategy = runtime.distribution_strategy
+    if strategy not in SERVERS:
         raise RunnerError(
-            f"got `{runtime.distribution_strategy}`, which runs in "
+            f"got `{strategy}`, which runs in "
             f"one process, but `runner launch` starts clusters\nallowed: {', '.join(SERVERS)}",
             path="runtime.distribution_strategy",
             code="not-supported",
@@ -106,23 +76,26 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
             path="runtime.remote_cluster",
             code="not-supported",
         )
-
-
-def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
+    servers = runtime.parameter_servers
+    counts = {
+        "chief": int(servers > 0),
+        "worker": runtime.num_workers if workers is None else workers,
+        "ps": servers if ps is None else ps,
+        "evaluator": int(evaluator or runtime.num_evaluators > 0),
+    }
     if counts["ps"] and not runtime.traits.is_asynchronous:
         raise RunnerError(
-            f"`{runtime.distribution_strategy}` has no parameter servers",
-            path="--ps",
-            code="not-supported",
+            f"`{strategy}` has no parameter servers", path="--ps", code="not-supported"
         )
-    for role, flag, setting in (
-        ("worker", "--workers", "num_workers"),
-        ("ps", "--ps", "num_parameter_servers"),
-    ):
-        if not counts[role] and (role == "worker" or counts["chief"]):
+    required = {"worker": ("--workers", "num_workers")}
+    if counts["chief"]:
+        required["ps"] = ("--ps", "num_parameter_servers")
+    for role, (flag, setting) in required.items():
+        if not counts[role]:
             raise RunnerError(
                 f"is 0 or not set; set it, or runtime.{setting}", path=flag, code="not-set"
             )
+    return {role: count for role, count in counts.items() if count}
 
 
 def launch(plan: LaunchPlan, output: Output) -> int:

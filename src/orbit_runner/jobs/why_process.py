@@ -27,8 +27,8 @@ from orbit_runner.jobs.rerun import without_side_effects
 from orbit_runner.step.examine import KeptState
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
-from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.loop import quiet_orbit_scope
 from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run_builder import build_run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -329,7 +328,14 @@ class Run:
             *self.adapter.inexact_reasons(),
             *filter(None, (callback.inexact_reason for callback in self.callbacks.callbacks)),
         ]
-        return [*reasons, *inexact_data(self.model_dir), *_inexact_inputs(self)]
+        reasons += inexact_data(self.model_dir)
+        if self.adapter.starts_at_step:
+            return reasons
+        if is_asynchronous(self.strategy) or not self.config.trainer.replay_inputs:
+            reasons.append("the task's input pipeline starts over when a run is resumed")
+        if has_services(self.config):
+            reasons.append("the order of batches from tf.data services is not deterministic")
+        return reasons
 
     def exit_if_requested(self) -> None:
         """Saves a checkpoint and ends the run if any worker received a signal.
@@ -360,15 +366,6 @@ class Run:
                 f"loaded weights belong to:\n{format_list(parts)}\n"
                 "task.init_ignore leaves out the layers that read or return them"
             )
-
-
-def _inexact_inputs(run: Run) -> Iterator[str]:
-    if run.adapter.starts_at_step:
-        return
-    if is_asynchronous(run.strategy) or not run.config.trainer.replay_inputs:
-        yield "the task's input pipeline starts over when a run is resumed"
-    if has_services(run.config):
-        yield "the order of batches from tf.data services is not deterministic"
 
 
 def _resume_reasons(run: Run) -> list[str]:

@@ -126,7 +126,8 @@ def _loop_parts(
 
     profiler = None
     if settings.profile_steps and workers.is_chief:
-        profiler = StepProfiler(*settings.profile_steps, request.model_dir / "train", read_step)
+        first, last = settings.profile_steps
+        profiler = StepProfiler(first, last, request.model_dir / "train", read_step)
     # Workers would have to reduce their metrics together in each record. A run that may return to a
     # checkpoint must detect divergence at the same step each time. Orbit writes the records of a
     # custom summary manager, one at the end of each loop.

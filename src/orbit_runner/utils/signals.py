@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -75,6 +74,8 @@ def run_child(arguments: Sequence[str]) -> tuple[int, str]:
 
     `arguments` are those after `runner`.
     """
+    import subprocess  # Not at the top: every command imports this module.
+
     # In a separate session, the child receives Ctrl-C only once, from this process. A second one
     # would keep it from saving.
     child = subprocess.Popen(
