@@ -13,7 +13,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.jobs.branch import find_branch_step
+from orbit_runner.repeat.branch import find_branch_step
 from orbit_runner.step.examples import TrainingOrder
 from tests.support.problems import error_of, fails, problems_of, raises
 from tests.support.run_directories import locked_by_another

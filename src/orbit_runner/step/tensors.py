@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.compare.step_records import PLACES, StepTensor
 from orbit_runner.errors import RunnerError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
 from orbit_runner.step.layers import LayerCalls
+from orbit_runner.step.step_tensors import PLACES, StepTensor
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert

@@ -24,15 +24,15 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
-from orbit_runner.jobs.branch import (
+from orbit_runner.jobs.preflight import check_same_config
+from orbit_runner.repeat.branch import (
     BranchPlan,
     describe_branch,
     find_branch_step,
     plan_branch,
     prepare_branch,
 )
-from orbit_runner.jobs.preflight import check_same_config
-from orbit_runner.jobs.repetition import Repetition, check_outside, read_repetition
+from orbit_runner.repeat.plan import Repetition, check_outside, read_repetition
 from orbit_runner.run_directory.branch import Branch, read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.paths import RunDirectory

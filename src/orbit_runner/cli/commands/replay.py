@@ -21,8 +21,8 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.jobs.repetition import MACHINE_SETTINGS
-from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
+from orbit_runner.repeat.plan import MACHINE_SETTINGS
+from orbit_runner.repeat.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
 from orbit_runner.step.results import Examination
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from orbit_runner.cli.flags.config_flags import (
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN, Count
 from orbit_runner.compare.histories import loss_text
 from orbit_runner.errors import RunnerError, format_count
-from orbit_runner.jobs.repetition import MACHINE_SETTINGS, check_outside
-from orbit_runner.jobs.reproduce import (
+from orbit_runner.repeat.plan import MACHINE_SETTINGS, check_outside
+from orbit_runner.repeat.reproduce import (
     PublishedReproduction,
     Reproduction,
     names_published_run,

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import current_damage
-from orbit_runner.compare.explanation import Reruns
 from orbit_runner.compare.histories import RunDiff
-from orbit_runner.compare.records import RecordedRun
-from orbit_runner.compare.step_records import TensorDifference, first_difference
 from orbit_runner.determinism.numerics_record import describe_changes, environment_of
 from orbit_runner.distribute import tf_environment
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.jobs.repetition import copy_checkpoint, read_repetition
+from orbit_runner.repeat.explanation import Reruns
+from orbit_runner.repeat.plan import copy_checkpoint, read_repetition
+from orbit_runner.repeat.records import RecordedRun
+from orbit_runner.step.step_tensors import TensorDifference, first_difference
 from orbit_runner.utils.signals import describe_exit
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class SideProcess:
         self._messages = directory.with_name(f"{directory.name}.stderr")
         # Sets the path, because `-c` adds the working directory, which an installed `runner` does
         # not have.
-        module = "orbit_runner.jobs.why_process"
+        module = "orbit_runner.repeat.why_process"
         code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()"
         with self._messages.open("wb") as messages:
             self._process = subprocess.Popen(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbit_runner.jobs.why import SidePair, StepState, is_same
+from orbit_runner.repeat.why import SidePair, StepState, is_same
 
 
 def _report(step: int, **tensors: str) -> StepState:

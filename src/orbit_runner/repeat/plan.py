@@ -37,8 +37,8 @@ from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
-    from orbit_runner.jobs.rerun import RerunResult
     from orbit_runner.jobs.train_job import Progress
+    from orbit_runner.repeat.rerun import RerunResult
 
 Change = tuple[str, str, str]  # (flag, dotted path, text)
 
@@ -123,7 +123,7 @@ class Repetition:
         prepare_environment(resolved.config.runtime)
         with setting_error_scope(resolved):
             with paused_collection_scope():
-                from orbit_runner.jobs.rerun import rerun
+                from orbit_runner.repeat.rerun import rerun
 
                 callbacks = make_callbacks()
             return rerun(

@@ -17,15 +17,15 @@ import tensorflow as tf
 
 from orbit_runner import train_lib
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.compare.step_records import digest_of, write_step
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.repetition import read_repetition
-from orbit_runner.jobs.rerun import without_side_effects
+from orbit_runner.repeat.plan import read_repetition
+from orbit_runner.repeat.rerun import without_side_effects
 from orbit_runner.step.examine import KeptState
 from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.step.step_tensors import digest_of, write_step
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
 from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope

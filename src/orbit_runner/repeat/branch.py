@@ -31,8 +31,8 @@ from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.jobs.repetition import Repetition, copy_checkpoint, require_record
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
+from orbit_runner.repeat.plan import Repetition, copy_checkpoint, require_record
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version

@@ -20,14 +20,14 @@ from orbit_runner.determinism.numerics_record import describe_changes, describe_
 from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
-from orbit_runner.jobs.repetition import (
+from orbit_runner.jobs.train_job import Job, prepare_process, run_job
+from orbit_runner.repeat.plan import (
     Change,
     Repetition,
     copy_checkpoint,
     read_repetition,
     require_record,
 )
-from orbit_runner.jobs.train_job import Job, prepare_process, run_job
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.utils.files import to_jsonable

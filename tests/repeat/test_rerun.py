@@ -14,7 +14,7 @@ from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
-from orbit_runner.jobs.rerun import RerunResult, rerun
+from orbit_runner.repeat.rerun import RerunResult, rerun
 from orbit_runner.run_directory.history import read_history
 from tests.support.configs import keep_best
 from tests.support.problems import raises

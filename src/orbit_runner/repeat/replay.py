@@ -17,7 +17,7 @@ from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
 from orbit_runner.compare.histories import StepVerdict, judge_step
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.repetition import (
+from orbit_runner.repeat.plan import (
     Change,
     Repetition,
     copy_checkpoint,

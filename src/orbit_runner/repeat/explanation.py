@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from orbit_runner.compare.histories import loss_text
-from orbit_runner.compare.records import RecordedDifferences
-from orbit_runner.compare.step_records import TensorDifference
 from orbit_runner.errors import format_count
+from orbit_runner.repeat.records import RecordedDifferences
+from orbit_runner.step.step_tensors import TensorDifference
 from orbit_runner.utils.files import to_jsonable
 
 
