@@ -1,4 +1,4 @@
-"""Repeats a run in another run directory, up to a given step."""
+"""Takes the steps of a run again, in another run directory. Imports TensorFlow when it does."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner import train_lib
-from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.distribute.process_group import describe_strategy
-from orbit_runner.errors import Diverged, RunnerError, first_line
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import Diverged, RunnerError, first_line, format_list
 from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
-from orbit_runner.reporting.run_record import RunRecord, describe_devices
+from orbit_runner.repeat.plan import Repetition
 from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.history import RunHistory
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.stop_requests import StoppedAtStep
+from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-    from official.core import base_task
-
-    from orbit_runner.tasks.multitask import JointTask
+    from orbit_runner.jobs.train_job import Progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,48 +47,82 @@ class RerunResult:
 
 
 def rerun(
-    resolved: ResolvedConfig,
-    history: RunHistory,
-    directory: Path,
-    progress: Callback,
-    *,
-    step: int,
-    after: int,
-    callbacks: Sequence[Callback] = (),
+    steps: Repetition, directory: Path, progress: Progress, callbacks: Sequence[Callback] = ()
 ) -> RerunResult:
-    """Repeats a run up to `step`. Returns how it ended.
+    """Notes why the steps may differ, prepares this process, and takes them; see `take_steps`."""
+    if steps.reasons:
+        progress.note(
+            f"note: the steps may differ from those of {steps.run}:\n{format_list(steps.reasons)}"
+        )
+    progress.phase("importing tensorflow")
+    resolved = steps.resolved
+    prepare_environment(resolved.config.runtime)
+    with setting_error_scope(resolved):
+        return take_steps(steps, directory, [progress, *callbacks])
 
-    Resumes from the checkpoint in `directory`, if it has one: `after` is its step, or -1 for the
-    beginning. `history` is that of the original run. `callbacks` are called last. Raises
-    `RunnerError` if the run cannot start or was interrupted; returns other errors.
+
+def take_steps(
+    steps: Repetition, directory: Path, callbacks: Sequence[Callback] = ()
+) -> RerunResult:
+    """Repeats the steps of a run. Returns how it ended.
+
+    Resumes from the checkpoint in `directory`, if there is one. Raises `RunnerError` if the run
+    cannot start or was interrupted; returns other errors.
     """
-    config = resolved.config
-    mode = history.mode
-    code = read_code_version(directory)
+    code = read_code_version(directory)  # Before the imports, which take seconds.
+    with paused_collection_scope():
+        from orbit_runner import train_lib
+        from orbit_runner.distribute.process_group import describe_strategy
+        from orbit_runner.reporting.run_record import RunRecord, describe_devices
+        from orbit_runner.train.stop_requests import StoppedAtStep
+
+    resolved = steps.resolved
+    mode = steps.history.mode
     bind_gin(resolved)
-    strategy, task = train_lib.prepare(config, str(directory))
-    replicas = strategy.num_replicas_in_sync
+    strategy, task = train_lib.prepare(resolved.config, str(directory))
     done = RerunResult(describe_strategy(strategy))
-    record = RunRecord(
-        RunDirectory(directory).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
-    )
+    path = RunDirectory(directory).record(mode)
+    command = ["runner", *sys.argv[1:]]
+    record = RunRecord(path, command, mode, resolved.config.runtime.seed)
     record.update(
         **describe_run(resolved, directory, mode, code),
         devices=describe_devices(),
-        replicas=replicas,
-        train_steps=step,
+        replicas=strategy.num_replicas_in_sync,
+        train_steps=steps.stop,
     )
-    all_callbacks = [progress, ConfigWriter(directory, resolved), *callbacks]
+    config = without_side_effects(resolved.config)
+    all_callbacks = [ConfigWriter(directory, resolved), *callbacks]
     try:
-        for stage in _split_stages(config, history, step, after):
-            stage.run(strategy, task, mode, directory, all_callbacks)
+        for end, stops_early in _find_ends(steps):
+            last = end + 1 if stops_early else end
+            trainer = config.trainer.replace(train_steps=last, train_epochs=0.0)
+            with contextlib.suppress(StoppedAtStep):
+                train_lib.run_experiment(
+                    strategy,
+                    task,
+                    mode,
+                    config.replace(trainer=trainer),
+                    str(directory),
+                    enable_async_checkpointing=True,
+                    callbacks=all_callbacks,
+                    stop_at_step=end if stops_early else None,
+                    resume="override",  # Settings of the machine may differ.
+                )
     except Exception as error:
         record.finish(f"{type(error).__name__}: {error}")
         if isinstance(error, RunnerError) and not isinstance(error, Diverged):
             raise
         return dataclasses.replace(done, error=error)
-    record.finish("left" if stage.stops_early else "done", step=step)
+    record.finish("left" if stops_early else "done", step=steps.stop)
     return done
+
+
+def _find_ends(steps: Repetition) -> Iterator[tuple[int, bool]]:
+    """Yields the last step of each part of a run, and whether the run is stopped there."""
+    ends = steps.history.ends
+    # A run that was finished and then extended has evaluated at its former last step.
+    yield from ((end, False) for end in ends if steps.after < end < steps.stop)
+    yield steps.stop, steps.stop not in {*ends, steps.config.config.trainer.train_steps}
 
 
 def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
@@ -109,47 +138,3 @@ def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
         max_time=None,
     )
     return config.replace(trainer=trainer, trackers=())
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stage:
-    """A part of a run. It ends at `step`, or is stopped there if `stops_early`."""
-
-    config: ExperimentConfig
-    step: int
-    stops_early: bool
-
-    def run(
-        self,
-        strategy: tf.distribute.Strategy,
-        task: base_task.Task | JointTask,
-        mode: str,
-        directory: Path,
-        callbacks: list[Callback],
-    ) -> None:
-        steps = self.step + 1 if self.stops_early else self.step
-        config = without_side_effects(self.config)
-        trainer = config.trainer.replace(train_steps=steps, train_epochs=0.0)
-        with contextlib.suppress(StoppedAtStep):
-            train_lib.run_experiment(
-                strategy,
-                task,
-                mode,
-                config.replace(trainer=trainer),
-                str(directory),
-                enable_async_checkpointing=True,
-                callbacks=callbacks,
-                stop_at_step=self.step if self.stops_early else None,
-                resume="override",  # Settings of the machine may differ.
-            )
-
-
-def _split_stages(
-    config: ExperimentConfig, history: RunHistory, step: int, after: int
-) -> Iterator[_Stage]:
-    # A run that was finished and then extended has evaluated at its former last step.
-    ends = {*history.ends, config.trainer.train_steps}
-    for end in history.ends:
-        if after < end < step:
-            yield _Stage(config, end, stops_early=False)
-    yield _Stage(config, step, stops_early=step not in ends)

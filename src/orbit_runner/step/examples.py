@@ -42,21 +42,13 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepExamples:
-    """The examples of a step; steps and epochs are numbered from 1, everything else from 0.
+    """The examples of a step; steps and epochs are numbered from 1, everything else from 0."""
 
-    Attributes:
-        step: The step after which `global_step` has this value.
-        rows: The number of rows of the global batch.
-        seed: The seed of the training data at that step.
-        recoveries: How often the run had returned to a checkpoint before.
-        chosen: What is known about the first rows, by name.
-    """
-
-    step: int
-    rows: int
-    seed: int
-    recoveries: int
-    chosen: list[JsonObject]
+    step: int  # after which `global_step` has this value
+    rows: int  # the number of rows of the global batch
+    seed: int  # of the training data at that step
+    recoveries: int  # how often the run had returned to a checkpoint before
+    chosen: list[JsonObject]  # what is known about the first rows, by name
 
 
 class TrainingOrder:
@@ -126,20 +118,18 @@ class TrainingOrder:
         examples = self._require_examples(recoveries)
         rows = examples.order.rows(step - 1)
         count = len(rows.examples)
-        workers, replicas = self._owners(count)
+        owners = self._owners(count)
         chosen = np.arange(count)[:most]
-        described = [
-            _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | description
-            for row, description in zip(
-                chosen.tolist(), examples.describe(rows, chosen, text=text), strict=True
-            )
-        ]
+        described = examples.describe(rows, chosen, text=text)
         return StepExamples(
             step=step,
             rows=count,
             seed=self.seed(recoveries),
             recoveries=recoveries,
-            chosen=described,
+            chosen=[
+                _row_numbers(rows, row) | owners[row] | description
+                for row, description in enumerate(described)
+            ],
         )
 
     def last_step(self) -> int:
@@ -179,29 +169,29 @@ class TrainingOrder:
 
     def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[JsonObject]:
         occurrences = []
+        owners_of = functools.lru_cache(maxsize=8)(self._owners)  # by the size of the batch
         columns = (part.steps, part.epochs, part.places, part.rows)
         for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
             occurrence = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
             if self.placement.replicas > 1:
-                workers, replicas = self._owners(len(order.rows(step).examples))
-                occurrence |= self._owner(workers[row], replicas[row])
+                occurrence |= owners_of(len(order.rows(step).examples))[row]
             occurrences.append(occurrence)
         return occurrences
 
-    def _owners(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the worker and the replica of each row."""
-        replicas = self.placement.replicas
+    def _owners(self, rows: int) -> list[dict[str, int]]:
+        """Returns the worker and the replica of each row, if there are several."""
+        replicas, workers = self.placement.replicas, self.placement.workers
         if rows % replicas:
             raise RunnerError(
                 f"a batch of {rows} rows cannot be divided by {replicas} replicas\n"
                 "run `runner validate` to check the settings",
                 code="not-divisible",
             )
-        return row_owners(rows, replicas, self.placement.workers)
-
-    def _owner(self, worker: np.int64, replica: np.int64) -> dict[str, int]:
-        owner = {"worker": int(worker)} if self.placement.workers > 1 else {}
-        return owner | ({"replica": int(replica)} if self.placement.replicas > 1 else {})
+        counts = {"worker": workers, "replica": replicas}
+        return [
+            {name: int(owner) for name, owner in zip(counts, row, strict=True) if counts[name] > 1}
+            for row in np.stack(row_owners(rows, replicas, workers), axis=1)
+        ]
 
     def _require_examples(self, recoveries: int) -> TrainingExamples:
         examples = self.examples(recoveries)

@@ -70,7 +70,7 @@ def main(flags: argparse.Namespace) -> int:
             note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
         _reject_cluster(flags, resolved)
         plan = plan_branch(steps, flags.at, directory, resolved)
-        flags.mode = flags.mode or plan.history.mode
+        flags.mode = flags.mode or plan.steps.history.mode
         if flags.prepare:
             return _print_branch(flags, _prepare_and_describe(flags, plan))
         return _prepare_and_train(flags, plan, started)
@@ -92,7 +92,7 @@ def _reject_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None
 def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: float) -> int:
     if plan.repeats_steps:
         # In a separate process: the steps of the parent may need other devices and threads.
-        code, _ = run_child(["branch", *flags.arguments, f"--at={plan.step}", "--prepare"])
+        code, _ = run_child(["branch", *flags.arguments, f"--at={plan.steps.stop}", "--prepare"])
         if code:
             return code
     else:
@@ -114,8 +114,8 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: flo
 def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch:
     """Creates the directory in this process, and describes the branch."""
     note(describe_branch(plan))
-    if inexact := plan.reference.inexact:
-        note(f"note: the weights of {plan.parent} may not be reproducible:\n{format_list(inexact)}")
+    if inexact := format_list(plan.reference.inexact):
+        note(f"note: the weights of {plan.steps.run} may not be reproducible:\n{inexact}")
     with library_output_scope(flags):
         return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
 
