@@ -16,7 +16,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
 from orbit_runner.repeat.plan import Repetition
 from orbit_runner.repeat.rerun import RerunResult, take_steps
-from orbit_runner.run_directory.history import read_history
+from orbit_runner.run_directory.run_reader import read_history
 from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.toy import run, toy_config

@@ -18,7 +18,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
 from orbit_runner.registry import TASKS
 from orbit_runner.repeat.replay import ExamineBadStep, StepExamined
-from orbit_runner.run_directory.metric_records import read_divergence
+from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.step import bad_step as module
 from orbit_runner.step.bad_step import BadStep
 from orbit_runner.step.results import Examination
@@ -150,7 +150,7 @@ def _search(
     **arguments: Any,
 ) -> ExamineBadStep:
     """Searches the step at which a run diverged, until the search ends the run."""
-    divergence = read_divergence(directory / "metrics.jsonl")
+    divergence = MetricLog(directory / "metrics.jsonl").divergence()
     assert divergence is not None
     search = ExamineBadStep(divergence)
     with pytest.raises(ends):
@@ -324,7 +324,7 @@ def test_step_after_recoveries_has_their_order_of_examples(tmp_path: Path) -> No
     config = faulty_config(trainer__recovery_max_trials=1)
     error = _diverged(config, tmp_path)
     assert "as often as trainer.recovery_max_trials allows, 1" in str(error)
-    divergence = read_divergence(tmp_path / "metrics.jsonl")
+    divergence = MetricLog(tmp_path / "metrics.jsonl").divergence()
     assert divergence is not None
     assert divergence.recoveries == 1
     found, _ = _find(config, tmp_path)

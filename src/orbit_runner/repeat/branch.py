@@ -39,10 +39,9 @@ from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
-from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
@@ -102,14 +101,14 @@ def plan_branch(
     return plan
 
 
-def _reached_step(run: Path, history: RunHistory) -> int:
+def _reached_step(history: RunReader) -> int:
     """Returns the last step that a run is known to have reached."""
-    return max([read_summary(run).step, *history.fingerprints, *history.losses])
+    return max([history.step, *history.fingerprints, *history.losses])
 
 
 def _check_step(steps: Repetition, step: int, start: CheckpointRecord | None) -> None:
     parent = steps.run
-    reached = _reached_step(parent, steps.history)
+    reached = _reached_step(steps.history)
     if not 1 <= step <= reached:
         allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
         raise RunnerError(f"got {step}, allowed: {allowed}", path="--at", code="unknown-step")
@@ -183,7 +182,7 @@ def find_branch_step(
                 path="--at",
                 code="not-set",
             )
-        until = _reached_step(run, read_history(run))
+        until = _reached_step(read_history(run))
         uses = (order.occurrences(example, until) for example in new - old)
         first = min((of_example[0]["step"] for of_example in uses if of_example), default=None)
     at_most = until if first is None else first - 1

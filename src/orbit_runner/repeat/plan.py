@@ -27,8 +27,8 @@ from orbit_runner.run_directory.data_record import (
     fingerprint_of,
     inexact_data,
 )
-from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
 
@@ -51,7 +51,7 @@ class Repetition:
     """Steps of a run that a single process takes again, in another run directory."""
 
     config: ResolvedConfig  # of the run, perhaps with other settings of the machine
-    history: RunHistory  # as it was at the start
+    history: RunReader  # as it was at the start
     record: CheckpointRecord | None = None  # of the newest intact checkpoint
     reasons: Sequence[str] = ()  # why the steps may differ
     start: int | None = None  # step of the checkpoint to resume from; None for the beginning
@@ -60,7 +60,7 @@ class Repetition:
     @property
     def run(self) -> Path:
         """The directory of the run."""
-        return self.history.folder
+        return self.history.path
 
     @property
     def after(self) -> int:

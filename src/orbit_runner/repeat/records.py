@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.compare.histories import RunDiff, compare_runs
+from orbit_runner.compare.histories import RunDiff, common_steps, compare_runs
 from orbit_runner.compare.runs import differing_values, format_value
 from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.errors import ConfigError
@@ -22,10 +22,8 @@ from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.data_record import find_record
-from orbit_runner.run_directory.history import RunHistory, common_steps
-from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_summary import RunData, read_run
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.utils.user_code import changed_modules
 
 # The kinds of paths that only locate data, whose contents are compared instead.
@@ -247,17 +245,13 @@ def _inexact_reasons(run: RecordedRun) -> set[str]:
 def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
     common = common_steps(left.history, right.history)
     intervals = [run.run.settings.get("trainer.summary_interval") for run in (left, right)]
-    interval = intervals[0] if intervals[0] == intervals[1] else None
     # Means over different numbers of steps cannot be compared.
-    histories = [
-        run.history if interval else dataclasses.replace(run.history, losses={})
-        for run in (left, right)
-    ]
+    interval = intervals[0] if intervals[0] == intervals[1] else None
     return compare_runs(
-        histories[0],
-        histories[1],
+        left.history,
+        right.history,
         step=max(common, default=0),
-        summary_interval=interval if isinstance(interval, int) and interval else 1,
+        summary_interval=(interval if isinstance(interval, int) else 1) if interval else None,
     )
 
 
@@ -274,7 +268,7 @@ class RecordedRun:
         recoveries: (first step, recoveries) of each part of the run.
     """
 
-    run: RunData
+    run: RunReader
     resolved: ResolvedConfig | None
     problem: str
     record: CheckpointRecord | None
@@ -284,17 +278,16 @@ class RecordedRun:
     @property
     def path(self) -> Path:
         """The run directory."""
-        return self.run.summary.path
+        return self.run.path
 
     @property
-    def history(self) -> RunHistory:
+    def history(self) -> RunReader:
         """Fingerprints, losses and starts."""
-        return self.run.history
+        return self.run
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Returns a section of the last start in `run.json`; empty if it has none."""
-        section = self.history.attempts[-1].get(name) if self.history.attempts else None
-        return section if isinstance(section, dict) else {}
+        return self.run.section(name)
 
 
 def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> RecordedRun:
@@ -310,15 +303,15 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
             "specify a run directory; `runner runs` lists them",
             code="not-a-run",
         )
-    run = read_run(path, name, has_losses=True)
+    run = RunReader(path)
     resolved, problem = _resolve(directory, imports)
     return RecordedRun(
         run=run,
         resolved=resolved,
         problem=problem,
-        record=next((record for _, record in run.history.checkpoints.records()), None),
+        record=run.newest_record,
         data=data[0] if (data := find_record(path)) else None,
-        recoveries=read_recoveries(directory.metrics),
+        recoveries=run.log.recoveries(),
     )
 
 

@@ -18,9 +18,9 @@ from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.repeat.plan import Change, Repetition, read_repetition
 from orbit_runner.repeat.rerun import rerun
-from orbit_runner.run_directory.history import RunHistory, read_history
-from orbit_runner.run_directory.metric_records import Divergence, read_divergence
+from orbit_runner.run_directory.metric_records import Divergence, MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.results import Examination
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
@@ -75,7 +75,7 @@ def plan_search(
     Raises `RunnerError` if the run did not diverge, or if a single process cannot repeat it.
     """
     steps = _read_observable(run, imports, changes)
-    divergence = read_divergence(RunDirectory(run).metrics)
+    divergence = MetricLog(RunDirectory(run).metrics).divergence()
     if divergence is None:
         raise RunnerError(
             f"{run} did not diverge, as far as its records say\n"
@@ -115,7 +115,7 @@ def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
     return dataclasses.replace(resolved, config=config)
 
 
-def _next_recorded_step(history: RunHistory, step: int) -> int | None:
+def _next_recorded_step(history: RunReader, step: int) -> int | None:
     """Returns the step up to which the replay can be compared; None if none is near."""
     for recorded_steps in (history.fingerprints, history.losses):
         recorded = min((number for number in recorded_steps if number >= step), default=None)

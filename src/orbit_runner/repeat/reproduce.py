@@ -24,7 +24,7 @@ from orbit_runner.jobs.train_job import Job, prepare_process, run_job
 from orbit_runner.repeat.plan import Change, Repetition, read_repetition, require_record
 from orbit_runner.repeat.rerun import rerun
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.history import read_history
+from orbit_runner.run_directory.run_reader import read_history
 from orbit_runner.utils.user_code import changed_modules, format_names
 
 if TYPE_CHECKING:

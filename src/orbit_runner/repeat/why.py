@@ -77,7 +77,7 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
     """
     start, source = _find_start(runs, parting)
     end = parting.first_weights or min(
-        max([run.run.summary.step, *run.history.fingerprints]) for run in runs
+        max([run.run.step, *run.history.fingerprints]) for run in runs
     )
     if end <= start:
         raise RunnerError("they have no steps in common", code="not-comparable")

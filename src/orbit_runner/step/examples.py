@@ -20,9 +20,9 @@ from orbit_runner.run_directory.data_record import (
     data_changes,
     difference_from_record,
 )
-from orbit_runner.run_directory.metric_records import read_recoveries, recoveries_of
+from orbit_runner.run_directory.metric_records import MetricLog, recoveries_of
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
@@ -61,9 +61,9 @@ class TrainingOrder:
         self.config = localize(config)
         self.run = run
         self.placement = _placement(config, run)
-        self.parts = read_recoveries(RunDirectory(run).metrics) if run else [(1, 0)]
+        self.parts = MetricLog(RunDirectory(run).metrics).recoveries() if run else [(1, 0)]
         # The step that the run has reached; 0 if there is none.
-        self.reached_step = read_summary(run).step if run else 0
+        self.reached_step = RunReader(run).step if run else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
 
     def check_data(self, first: int = 1) -> None:
@@ -134,7 +134,7 @@ class TrainingOrder:
 
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""
-        train_steps = read_summary(self.run).train_steps if self.run else None
+        train_steps = RunReader(self.run).train_steps if self.run else None
         per_epoch = self._require_examples(0).order.steps_per_epoch
         return train_steps or make_plan(self.config.trainer, per_epoch).train_steps
 

@@ -34,8 +34,8 @@ from orbit_runner.repeat.branch import (
 )
 from orbit_runner.repeat.plan import Repetition, check_outside, read_repetition
 from orbit_runner.run_directory.branch import Branch, read_branch
-from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import run_child
 
@@ -60,7 +60,7 @@ def main(flags: argparse.Namespace) -> int:
         known = _read_existing_branch(directory, run, flags.at)
         if known is not None:
             check_same_config(resolved, directory)
-            flags.mode = flags.mode or read_history(directory).mode
+            flags.mode = flags.mode or RunReader(directory).mode
             if flags.prepare:
                 return _print_branch(flags, known)
             return _train_branch(flags, resolved, started)
