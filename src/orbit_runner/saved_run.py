@@ -249,7 +249,7 @@ def _metric_texts(metrics: Mapping[str, float]) -> list[str]:
     return [*(f"{name} {format_number(metrics[name])}" for name in names[:_MOST_METRICS]), *more]
 
 
-class SavedRun(RunReader, RunBase):  # type: ignore[misc]
+class SavedRun(RunReader, RunBase):  # type: ignore[misc, override]
     """A run in a run directory, as it was when it was read. See `load` and `runs`.
 
     Attributes:
@@ -280,7 +280,7 @@ class SavedRun(RunReader, RunBase):  # type: ignore[misc]
         return self.path
 
     @functools.cached_property
-    def best(self) -> Mapping[str, Any]:
+    def best(self) -> Mapping[str, float]:  # type: ignore[override]
         """The metrics of the best evaluation, and its step."""
         values = super().best
         step = {} if self.best_step is None else {BEST_STEP: self.best_step}

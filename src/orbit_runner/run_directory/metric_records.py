@@ -235,9 +235,11 @@ def is_result(name: str) -> bool:
 
 def _find_last_records(lines: bytes) -> dict[str, Record]:
     records: dict[str, Record] = {}
-    for record in filter(None, map(parse_record, reversed(lines.split(b"\n")))):
-        if record.get("split") in SPLITS:
-            records.setdefault(record["split"], record)
+    for line in reversed(lines.split(b"\n")):
+        # Other lines are not parsed, of which there are many between two evaluations.
+        missing = [split for split in SPLITS if split not in records and split.encode() in line]
+        if missing and (record := parse_record(line)) and record.get("split") in missing:
+            records[record["split"]] = record
         if len(records) == len(SPLITS):
             break
     return records

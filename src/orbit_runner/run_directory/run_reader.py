@@ -339,7 +339,7 @@ class RunReader:
             return {}
 
     @functools.cached_property
-    def best(self) -> Mapping[str, Any]:
+    def best(self) -> Mapping[str, float]:
         """The metrics of the best evaluation; empty if the run does not keep it."""
         return _numbers({k: v for k, v in self._best.items() if k != BEST_STEP})
 
