@@ -29,6 +29,7 @@ from orbit_runner.run_directory.data_record import (
 )
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
 
@@ -147,6 +148,11 @@ def _difference_reasons(steps: Repetition, written: ResolvedConfig) -> Iterator[
         code = read_code_version(steps.run)
         yield from code_differences(steps.history.attempts, record.step, code)
         yield from describe_changes(record.numerics, describe_numerics(runtime))
+
+
+def reached_step(history: RunHistory) -> int:
+    """Returns the last step that a run is known to have reached."""
+    return max([read_summary(history.folder).step, *history.fingerprints, *history.losses])
 
 
 def require_record(run: Path, record: CheckpointRecord | None) -> CheckpointRecord:
