@@ -45,7 +45,7 @@ LIGHT = sorted(
         *ROOT.glob("serving/formats/*.py"),
         ROOT / "step" / "examples.py",
         ROOT / "step" / "results.py",
-        ROOT / "step" / "step_tensors.py",
+        ROOT / "step" / "tensor_comparison.py",
         ROOT / "tf_internals.py",
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading")),
     ]

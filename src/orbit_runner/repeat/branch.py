@@ -19,7 +19,6 @@ from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
-    checkpoints_of,
     latest_intact_record,
 )
 from orbit_runner.checkpoint.record import CheckpointRecord
@@ -32,7 +31,12 @@ from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
-from orbit_runner.repeat.plan import Repetition, copy_checkpoint, require_record
+from orbit_runner.repeat.plan import (
+    Repetition,
+    copy_checkpoint,
+    reached_step,
+    require_record,
+)
 from orbit_runner.repeat.rerun import rerun
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
@@ -41,7 +45,7 @@ from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.run_directory.run_reader import RunReader, read_history
+from orbit_runner.run_directory.run_reader import read_history
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
@@ -101,14 +105,9 @@ def plan_branch(
     return plan
 
 
-def _reached_step(history: RunReader) -> int:
-    """Returns the last step that a run is known to have reached."""
-    return max([history.step, *history.fingerprints, *history.losses])
-
-
 def _check_step(steps: Repetition, step: int, start: CheckpointRecord | None) -> None:
     parent = steps.run
-    reached = _reached_step(steps.history)
+    reached = reached_step(steps.history)
     if not 1 <= step <= reached:
         allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
         raise RunnerError(f"got {step}, allowed: {allowed}", path="--at", code="unknown-step")
@@ -159,21 +158,20 @@ def describe_branch(plan: BranchPlan) -> str:
     return f"{common}; from step {plan.steps.stop + 1} on:\n{format_list(lines)}"
 
 
-def find_branch_step(
-    run: Path, before: ResolvedConfig, resolved: ResolvedConfig
-) -> tuple[int, int | None]:
+def find_branch_step(steps: Repetition, resolved: ResolvedConfig) -> tuple[int, int | None]:
     """Returns the step at which a branch that excludes more examples than its parent can begin.
 
     That is the last checkpoint before the first step with one of these examples, which is the
     second result; None if none of them was trained on. Until that checkpoint, a run from scratch
-    without these examples has the same weights. `before` is the config of the parent. Raises
-    `RunnerError` if the branch excludes no other examples, or if there is no such checkpoint.
+    without these examples has the same weights. `steps` are of the parent. Raises `RunnerError` if
+    the branch excludes no other examples, or if there is no such checkpoint.
     """
     with setting_error_scope(resolved):
-        order = TrainingOrder(before.config, run)
+        before = steps.config.config
+        order = TrainingOrder(before, steps.run)
         old, new = (
             set(TrainingOrder(config, None).excluded_examples().tolist())
-            for config in (before.config, resolved.config)
+            for config in (before, resolved.config)
         )
         if old - new or not new - old:
             raise RunnerError(
@@ -182,20 +180,20 @@ def find_branch_step(
                 path="--at",
                 code="not-set",
             )
-        until = _reached_step(read_history(run))
+        until = reached_step(steps.history)
         uses = (order.occurrences(example, until) for example in new - old)
         first = min((of_example[0]["step"] for of_example in uses if of_example), default=None)
     at_most = until if first is None else first - 1
-    record = latest_intact_record(checkpoints_of(run), at_most=at_most)
-    if record is None:
+    step = steps.intact_step(at_most)
+    if step is None:
         when = f"before step {first}, the first with an excluded example" if first else "yet"
         raise RunnerError(
-            f"is not set, and {run} has no intact checkpoint {when}\n"
+            f"is not set, and {steps.run} has no intact checkpoint {when}\n"
             "start a new run with this setting, or specify the step",
             path="--at",
             code="no-checkpoint",
         )
-    return record.step, first
+    return step, first
 
 
 def prepare_branch(plan: BranchPlan, mode: str, progress: Progress) -> Branch:

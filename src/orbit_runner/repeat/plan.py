@@ -149,6 +149,11 @@ def _difference_reasons(steps: Repetition, written: ResolvedConfig) -> Iterator[
         yield from describe_changes(record.numerics, describe_numerics(runtime))
 
 
+def reached_step(history: RunReader) -> int:
+    """Returns the last step that a run is known to have reached."""
+    return max([history.step, *history.fingerprints, *history.losses])
+
+
 def require_record(run: Path, record: CheckpointRecord | None) -> CheckpointRecord:
     """Returns the record of the newest intact checkpoint; raises `RunnerError` if it is None."""
     if record is None:

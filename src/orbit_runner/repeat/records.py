@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from orbit_runner.checkpoint.record import CheckpointRecord
@@ -23,7 +22,7 @@ from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_reader import RunReader
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.utils.user_code import changed_modules
 
 # The kinds of paths that only locate data, whose contents are compared instead.
@@ -36,21 +35,14 @@ _SETTING_OF = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Finding:
-    """A difference between the records of two runs that can change the weights.
+    """A difference between the records of two runs that can change the weights."""
 
-    Attributes:
-        kind: `settings`, `data`, `code`, `replicas`, `numerics`, `versions` or `resume`.
-        name: The setting, the file, the package, or what else differs.
-        left: Its value in the first run, as a short text; "" if the name is enough.
-        right: Its value in the second run.
-    """
-
-    kind: str
-    name: str
-    left: str = ""
-    right: str = ""
+    kind: str  # `settings`, `data`, `code`, `replicas`, `numerics`, `versions` or `resume`
+    name: str  # the setting, the file, the package, or what else differs
+    left: str = ""  # its value in the first run, as a short text; "" if the name is enough
+    right: str = ""  # its value in the second run
 
     @property
     def values(self) -> str:
@@ -60,17 +52,11 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordedDifferences:
-    """The differences between the records of two runs.
+    """The differences between the records of two runs."""
 
-    Attributes:
-        findings: What differs, settings first.
-        unknown: What cannot be compared.
-        parting: Where the checkpoints and losses first differ.
-    """
-
-    findings: Sequence[Finding]
-    unknown: Sequence[str]
-    parting: RunDiff
+    findings: Sequence[Finding]  # what differs, settings first
+    unknown: Sequence[str]  # what cannot be compared
+    parting: RunDiff  # where the checkpoints and losses first differ
 
     @property
     def equal(self) -> bool:
@@ -78,56 +64,113 @@ class RecordedDifferences:
         return bool(self.parting.compared) and self.parting.first is None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """What a run directory records."""
+
+    path: Path
+    settings: Mapping[str, object]  # as they are written
+    history: RunReader
+    resolved: ResolvedConfig | None  # None if the config cannot be built
+    problem: str  # why it cannot be built
+    record: CheckpointRecord | None  # of the newest checkpoint
+    data: Fingerprint | None  # None if it is not recorded
+    recoveries: list[tuple[int, int]]  # (first step, recoveries) of each part of the run
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Returns a section of the last start in `run.json`; empty if it has none."""
+        return self.history.section(name)
+
+
+Pair = tuple[RecordedRun, RecordedRun]
+
+
+def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> RecordedRun:
+    """Returns what a run directory records.
+
+    `name` is that of the argument, for messages. `imports` are modules to import before the config
+    is built. Raises `RunnerError` if the path is no run directory.
+    """
+    directory = RunDirectory(path)
+    if not (directory.config.exists() or directory.checkpoints.exists()):
+        raise RunnerError(
+            f"{name}: {path} has neither config.yaml nor checkpoints\n"
+            "specify a run directory; `runner runs` lists them",
+            code="not-a-run",
+        )
+    resolved = None
+    problem = "" if directory.config.is_file() else "it has no config.yaml"
+    if not problem:
+        try:
+            resolved = resolve(Request(experiment=str(directory.config), imports=imports))
+        except ConfigError as error:
+            first = error.problems[0]
+            line = first.message.partition("\n")[0]
+            problem = f"{first.path}: {line}"
+    history = read_history(path)
+    data = find_record(path)
+    return RecordedRun(
+        path=path,
+        settings=history.settings,
+        history=history,
+        resolved=resolved,
+        problem=problem,
+        record=history.newest_record,
+        data=data[0] if data else None,
+        recoveries=history.log.recoveries(),
+    )
+
+
 def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
     """Returns the differences between the records of two runs."""
     runs = left, right
-    findings = [*_settings(*runs), *_data(*runs), *_code(*runs), *_replicas(*runs)]
-    findings += _numerics(*runs, {finding.name for finding in findings})
-    versions = [
-        {name: version for name, version in run.section("software").items() if name != "PyYAML"}
-        for run in runs
-    ]
-    findings += _differing("versions", *versions)
-    findings += _resumes(*runs)
-    unknown = [f"{name}: {run.problem}" for name, run in zip("AB", runs, strict=True)
-               if run.problem]  # fmt: skip
-    return RecordedDifferences(
-        findings=findings, unknown=unknown, parting=_compare_checkpoints(*runs)
-    )
+    findings = [*_settings(runs), *_data(runs), *_code(runs), *_replicas(runs)]
+    findings += _numerics(runs, {finding.name for finding in findings})
+    versions = _differing("versions", *(run.section("software") for run in runs))
+    findings += [finding for finding in versions if finding.name != "PyYAML"]
+    findings += _resumes(runs)
+    named = zip("AB", runs, strict=True)
+    unknown = [f"{name}: {run.problem}" for name, run in named if run.problem]
+    parting = _compare_checkpoints(runs)
+    return RecordedDifferences(findings=findings, unknown=unknown, parting=parting)
 
 
-def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    if left.resolved is None or right.resolved is None:
+def _differing(
+    kind: str, left: Mapping[str, object], right: Mapping[str, object]
+) -> Iterator[Finding]:
+    """Yields the entries that both have and that differ."""
+    for name, value in left.items():
+        if name in right and value != right[name]:
+            yield Finding(kind, name, str(value), str(right[name]))
+
+
+def _settings(runs: Pair) -> Iterator[Finding]:
+    configs = [run.resolved.config for run in runs if run.resolved is not None]
+    if len(configs) < len(runs):
         # As they are written, if they are.
-        written = [left.run.settings, right.run.settings]
+        written = [run.settings for run in runs]
         pairs = differing_values(written, _DESCRIPTIVE_SETTINGS) if all(written) else {}
         for path, values in pairs.items():
-            left_text, right_text = map(format_value, values)
-            yield Finding(kind="settings", name=path, left=left_text, right=right_text)
+            yield Finding("settings", path, *map(format_value, values))
         return
-    configs = left.resolved.config, right.resolved.config
     for difference in differences(*configs):
         path = difference.path
         matters = any(can_affect_weights(path, config) for config in configs)
-        if matters and not _is_location(path, left, right):
-            yield Finding(kind="settings", name=path, left=difference.left, right=difference.right)
+        if matters and not _is_location(path, runs):
+            yield Finding("settings", path, difference.left, difference.right)
 
 
-def _is_location(path: str, left: RecordedRun, right: RecordedRun) -> bool:
+def _is_location(path: str, runs: Pair) -> bool:
     section, _, name = path.removeprefix("task.").rpartition(".")
-    return path_kind(name) in _LOCATIONS and all(
-        run.data is not None and section in run.data for run in (left, right)
-    )
+    return path_kind(name) in _LOCATIONS and all(section in (run.data or ()) for run in runs)
 
 
-def _data(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    if left.data is None or right.data is None:
-        return
-    for section in (name for name in left.data if name in right.data):
-        if section.startswith("validation"):
-            continue
-        for name, texts in _files(left.data[section], right.data[section]):
-            yield Finding(kind="data", name=f"{section}: {name}", left=texts[0], right=texts[1])
+def _data(runs: Pair) -> Iterator[Finding]:
+    left, right = (run.data or {} for run in runs)
+    for section in (name for name in left if name in right):
+        if not section.startswith("validation"):
+            for name, texts in _files(left[section], right[section]):
+                yield Finding("data", f"{section}: {name}", *texts)
 
 
 def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tuple[str, list[str]]]:
@@ -160,32 +203,21 @@ def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
     return row.digest[: row.digest.find(":") + 13] or "unknown contents"
 
 
-def _code(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    sections = [run.section("code") for run in (left, right)]
-    revisions = [{"git revision": str(code["revision"])[:12]} for code in sections
-                 if code.get("revision")]  # fmt: skip
-    changes = [code["changed"] for code in sections if isinstance(code.get("changed"), dict)]
-    names = sorted({name for changed in changes for name in changed})
-    states = [{name: _state(changed, name) for name in names} for changed in changes]
-    findings = [*_differing("code", *revisions), *_differing("code", *states)]
-    if not findings and left.record and right.record:
-        modules = [run.code for run in (left.record, right.record)]
+def _code(runs: Pair) -> Iterator[Finding]:
+    codes = [run.section("code") for run in runs]
+    changed = [code["changed"] for code in codes if isinstance(code.get("changed"), dict)]
+    names = sorted({name for files in changed for name in files}) if len(changed) == 2 else []
+    states = [
+        ({"git revision": str(code["revision"])[:12]} if code.get("revision") else {})
+        | {name: _state(code["changed"], name) for name in names}
+        for code in codes
+    ]
+    findings = [*_differing("code", *states)]
+    if not findings and all(run.record for run in runs):
+        modules = [run.record.code for run in runs if run.record]
         for name in changed_modules(*modules):
-            digests = [digests[name][:8] for digests in modules]
-            finding = Finding(kind="code", name=f"module {name}", left=digests[0], right=digests[1])
-            findings.append(finding)
+            findings.append(Finding("code", f"module {name}", *(m[name][:8] for m in modules)))
     yield from findings
-
-
-def _differing(
-    kind: str,
-    left: Mapping[str, object] = MappingProxyType({}),
-    right: Mapping[str, object] = MappingProxyType({}),
-) -> Iterator[Finding]:
-    """Yields the entries that both have and that differ."""
-    for name, value in left.items():
-        if name in right and value != right[name]:
-            yield Finding(kind=kind, name=name, left=str(value), right=str(right[name]))
 
 
 def _state(changed: Mapping[str, str], name: str) -> str:
@@ -194,135 +226,58 @@ def _state(changed: Mapping[str, str], name: str) -> str:
     return f"changed ({changed[name][:8]})" if changed[name] else "changed"
 
 
-def _replicas(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    strategies = [run.record.strategy if run.record else "" for run in (left, right)]
+def _replicas(runs: Pair) -> Iterator[Finding]:
+    strategies = [run.record.strategy if run.record else "" for run in runs]
     # One replica has the same result under each strategy.
     counts = [text.rpartition("×")[2].strip() for text in strategies]
     if all(counts) and counts[0] != counts[1]:
-        yield Finding(kind="replicas", name="replicas", left=strategies[0], right=strategies[1])
-    devices = [run.section("devices") for run in (left, right)]
-    gpus = [", ".join(map(str, found.get("gpus") or ())) or "CPU" for found in devices if found]
-    yield from _differing("replicas", *({"devices": names} for names in gpus))
+        yield Finding("replicas", "replicas", *strategies)
+    devices = [run.section("devices") for run in runs]
+    gpus = [
+        {"devices": ", ".join(map(str, found.get("gpus") or ())) or "CPU"} if found else {}
+        for found in devices
+    ]
+    yield from _differing("replicas", *gpus)
 
 
-def _numerics(left: RecordedRun, right: RecordedRun, known: set[str]) -> Iterator[Finding]:
-    if left.record is None or right.record is None:
-        return
-    versions = {*left.section("software"), *right.section("software")}
-    for finding in _differing("numerics", left.record.numerics, right.record.numerics):
+def _numerics(runs: Pair, known: set[str]) -> Iterator[Finding]:
+    numerics = [run.record.numerics if run.record else {} for run in runs]
+    versions = {name for run in runs for name in run.section("software")}
+    for finding in _differing("numerics", *numerics):
         if finding.name in versions or _SETTING_OF.get(finding.name) in known:
             continue
         if finding.name == "processor":  # Only the instruction sets that the other lacks.
-            words = finding.left.split(), finding.right.split()
+            left, right = finding.left.split(), finding.right.split()
             texts = [
-                " ".join(word for word in a if word not in b) or "none of these"
-                for a, b in (words, words[::-1])
+                " ".join(word for word in own if word not in other) or "none of these"
+                for own, other in ((left, right), (right, left))
             ]
-            finding = dataclasses.replace(finding, left=texts[0], right=texts[1])
+            finding = Finding("numerics", "processor", *texts)
         yield finding
 
 
-def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    if left.recoveries != right.recoveries:
-        counts = [str(run.recoveries[-1][1]) for run in (left, right)]
-        yield Finding(
-            kind="resume", name="recoveries after divergence", left=counts[0], right=counts[1]
-        )
-    a, b = _inexact_reasons(left), _inexact_reasons(right)
-    for name, own, other in (("A", a, b), ("B", b, a)):
-        for reason in sorted(own - other):
-            yield Finding(kind="resume", name=f"{name} is not reproducible: {reason}")
+def _resumes(runs: Pair) -> Iterator[Finding]:
+    left, right = (run.recoveries for run in runs)
+    if left != right:
+        name = "recoveries after divergence"
+        yield Finding("resume", name, str(left[-1][1]), str(right[-1][1]))
+    a, b = (_inexact_reasons(run) for run in runs)
+    for name, reasons in (("A", a - b), ("B", b - a)):
+        for reason in sorted(reasons):
+            yield Finding("resume", f"{name} is not reproducible: {reason}")
 
 
 def _inexact_reasons(run: RecordedRun) -> set[str]:
     """Returns why the config of a run does not reproduce it."""
-    reasons = set(run.record.inexact) if run.record else set()
-    return reasons | (
-        {"it was resumed with another config"} if run.history.is_overridden else set()
-    )
+    overridden = {"it was resumed with another config"} if run.history.is_overridden else set()
+    return {*(run.record.inexact if run.record else ()), *overridden}
 
 
-def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
-    common = common_steps(left.history, right.history)
-    intervals = [run.run.settings.get("trainer.summary_interval") for run in (left, right)]
-    # Means over different numbers of steps cannot be compared.
+def _compare_checkpoints(runs: Pair) -> RunDiff:
+    left, right = (run.history for run in runs)
+    intervals = [run.settings.get("trainer.summary_interval") for run in runs]
     interval = intervals[0] if intervals[0] == intervals[1] else None
-    return compare_runs(
-        left.history,
-        right.history,
-        step=max(common, default=0),
-        summary_interval=(interval if isinstance(interval, int) else 1) if interval else None,
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordedRun:
-    """What a run directory records.
-
-    Attributes:
-        run: Its settings, and its fingerprints, losses and starts.
-        resolved: The config; None if it cannot be built.
-        problem: Why the config cannot be built, or "".
-        record: The record of the newest checkpoint; None if there is none.
-        data: The fingerprint of its data; None if it is not recorded.
-        recoveries: (first step, recoveries) of each part of the run.
-    """
-
-    run: RunReader
-    resolved: ResolvedConfig | None
-    problem: str
-    record: CheckpointRecord | None
-    data: Fingerprint | None
-    recoveries: list[tuple[int, int]]
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.run.path
-
-    @property
-    def history(self) -> RunReader:
-        """Fingerprints, losses and starts."""
-        return self.run
-
-    def section(self, name: str) -> Mapping[str, Any]:
-        """Returns a section of the last start in `run.json`; empty if it has none."""
-        return self.run.section(name)
-
-
-def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> RecordedRun:
-    """Returns what a run directory records.
-
-    `name` is that of the argument, for messages. `imports` are modules to import before the config
-    is built. Raises `RunnerError` if the path is no run directory.
-    """
-    directory = RunDirectory(path)
-    if not (directory.config.exists() or directory.checkpoints.exists()):
-        raise RunnerError(
-            f"{name}: {path} has neither config.yaml nor checkpoints\n"
-            "specify a run directory; `runner runs` lists them",
-            code="not-a-run",
-        )
-    run = RunReader(path)
-    resolved, problem = _resolve(directory, imports)
-    return RecordedRun(
-        run=run,
-        resolved=resolved,
-        problem=problem,
-        record=run.newest_record,
-        data=data[0] if (data := find_record(path)) else None,
-        recoveries=run.log.recoveries(),
-    )
-
-
-def _resolve(
-    directory: RunDirectory, imports: tuple[str, ...]
-) -> tuple[ResolvedConfig | None, str]:
-    if not directory.config.is_file():
-        return None, "it has no config.yaml"
-    try:
-        return resolve(Request(experiment=str(directory.config), imports=imports)), ""
-    except ConfigError as error:
-        problem = error.problems[0]
-        message = problem.message.partition("\n")[0]
-        return None, f"{problem.path}: {message}"
+    # Means over different numbers of steps cannot be compared.
+    interval = (interval if isinstance(interval, int) else 1) if interval else None
+    step = max(common_steps(left, right), default=0)
+    return compare_runs(left, right, step=step, summary_interval=interval)

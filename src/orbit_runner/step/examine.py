@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -17,7 +18,8 @@ from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.step.batches import replayed_step
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.step.instruments import Instruments, LossCall, rows_of
+from orbit_runner.step.instruments import Instruments, LossCall
+from orbit_runner.step.layers import rows_of
 from orbit_runner.step.results import (
     COMPUTED_IN_STEP,
     COMPUTED_PER_ROW,
@@ -33,7 +35,7 @@ from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
-    from orbit_runner.utils.types import Tensors
+    from orbit_runner.utils.types import JsonObject, Tensors
 
 _OP = re.compile(r"__wrapped__(\w+?)_device_|node: (\w+)")
 
@@ -74,9 +76,19 @@ def examine_step(run: Run) -> Examination:
         kept = KeptState(run)
         stack.callback(kept.restore)
         stack.enter_context(_eager_functions_scope())
-        error = _take_step(run, batch, instruments)
+        error: Exception | None = None
+        try:
+            with instruments.installed_scope(run.state.optimizer):
+                run.trainer.train_step(iter([batch]))
+        except RunnerError:
+            raise
+        except Exception as caught:
+            error = caught
         examples, origin = _example_losses(instruments, rows)
-        gradients = _sum_gradients(instruments)
+        gradients: dict[int, Any] = collections.defaultdict(float)  # of the whole batch
+        for gradient, variable in instruments.gradients:
+            value = tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+            gradients[id(variable)] += value.numpy()
         names = variable_names(run.model)
         variables = [
             _describe_variable(variable, names.get(id(variable), variable.name), kept, gradients)
@@ -109,19 +121,18 @@ def check_examinable(run: Run) -> None:
 
 def examination_obstacle(run: Run) -> str:
     """Returns why the steps of a run cannot be examined; "" if they can."""
-    if run.trainer is None:
-        return "it does not train"
-    if run.adapter.subtasks:
-        return "several tasks are trained together"
-    if is_asynchronous(run.strategy):
-        return "asynchronous workers have no common step"
-    if run.config.runtime.traits.uses_tpu:
-        return "ops on a TPU cannot be observed one by one"
-    if run.config.runtime.logical_replicas:
-        return "runtime.logical_replicas is set, so a device computes its batch in parts"
-    if run.workers.count > 1:
-        return "several processes train together"
-    return ""
+    runtime = run.config.runtime
+    obstacles = {
+        "it does not train": run.trainer is None,
+        "several tasks are trained together": run.adapter.subtasks,
+        "asynchronous workers have no common step": is_asynchronous(run.strategy),
+        "ops on a TPU cannot be observed one by one": runtime.traits.uses_tpu,
+        "runtime.logical_replicas is set, so a device computes its batch in parts": (
+            runtime.logical_replicas
+        ),
+        "several processes train together": run.workers.count > 1,
+    }
+    return next((reason for reason, holds in obstacles.items() if holds), "")
 
 
 @contextlib.contextmanager
@@ -136,29 +147,6 @@ def _eager_functions_scope() -> Iterator[None]:
     finally:
         tf.get_logger().setLevel(level)
         tf.config.run_functions_eagerly(before)
-
-
-def _take_step(run: Run, batch: Tensors, instruments: Instruments) -> Exception | None:
-    """Runs the step, and returns the error that it raised."""
-    assert run.trainer is not None
-    try:
-        with instruments.installed_scope(run.state.optimizer):
-            run.trainer.train_step(iter([batch]))
-    except RunnerError:
-        raise
-    except Exception as error:
-        return error
-    return None
-
-
-def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
-    """Returns the gradients of the whole batch by the `id` of their variables."""
-    gradients: dict[int, np.ndarray] = {}
-    for gradient, variable in instruments.gradients:
-        value = tf.cast(tf.convert_to_tensor(gradient), tf.float32).numpy()
-        key = id(variable)
-        gradients[key] = gradients[key] + value if key in gradients else value
-    return gradients
 
 
 def _describe_variable(
@@ -189,32 +177,25 @@ def _find_first_bad(
     examples: Sequence[ExampleLoss],
 ) -> FirstBadValue | None:
     if error is not None:
-        return _describe_failure(instruments.failure, error, examples)
+        place = instruments.failure or FirstBadValue(layer="", op="", kind="error", phase="")
+        match = _OP.search(str(error))
+        return dataclasses.replace(
+            place,
+            op=next(filter(None, match.groups()), "") if match else "",
+            rows=tuple(example.row for example in examples if example.error),
+            message=_error_text(error),
+        )
     updated = [variable for variable in variables if variable.non_finite_updated]
     if not updated and not instruments.has_bad_result():
         return None
-    return instruments.origin() or _bad_update(updated)
-
-
-def _bad_update(updated: Sequence[VariableStep]) -> FirstBadValue:
-    """Returns the first bad value if the output of the op that led to it is unknown."""
-    # Those whose weights were finite before the step come first.
+    origin = instruments.origin()
+    if origin is not None:
+        return origin
+    # The output of the op is unknown. Variables that were finite before the step come first.
     worst = min(updated, key=lambda variable: variable.non_finite_weights > 0, default=None)
     layer = worst.name.rpartition("/")[0] if worst else ""
     source = "weights" if worst and worst.non_finite_weights else ""
     return FirstBadValue(layer=layer, op="", kind="inf", phase=UPDATE, source=source)
-
-
-def _describe_failure(
-    place: FirstBadValue | None, error: Exception, examples: Sequence[ExampleLoss]
-) -> FirstBadValue:
-    match = _OP.search(str(error))
-    return dataclasses.replace(
-        place or FirstBadValue(layer="", op="", kind="error", phase=""),
-        op=next((name for name in match.groups() if name), "") if match else "",
-        rows=tuple(example.row for example in examples if example.error),
-        message=_error_text(error),
-    )
 
 
 def _describe_examples(
@@ -222,12 +203,11 @@ def _describe_examples(
 ) -> dict[int, Mapping[str, object]]:
     """Returns what is known about the example in each row of the global batch."""
     order = TrainingOrder(run.written_config, run.model_dir)
+    described: Sequence[JsonObject] = ()
     if order.examples(order.recoveries(step)) is not None:
         described = order.step(step).chosen
     elif run.strategy.num_replicas_in_sync == 1:
-        described = list(replayed_step(run.task, step, batch).rows)
-    else:
-        described = []
+        described = replayed_step(run.task, step, batch).rows
     if len(described) != rows:
         return {}
     return {about["row"]: {k: v for k, v in about.items() if k != "row"} for about in described}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -93,10 +93,10 @@ class TrainingOrder:
         """Returns how often the run had returned to a checkpoint before a step."""
         return recoveries_of(self.parts, step)
 
-    def seed(self, recoveries: int) -> int:
-        """Returns the seed of the training data after some recoveries."""
-        data = resolve_data_config(self.config.task.train_data, self.config.runtime, recoveries)
-        return int(data.seed or 0)
+    def _section(self, recoveries: int) -> Any:
+        """Returns the settings of the training data, with their seed after some recoveries."""
+        data = self.config.task.train_data
+        return resolve_data_config(data, self.config.runtime, recoveries)
 
     def examples(self, recoveries: int = 0) -> TrainingExamples | None:
         """Returns the examples; None if they are only known by running the input pipeline."""
@@ -124,7 +124,7 @@ class TrainingOrder:
         return StepExamples(
             step=step,
             rows=count,
-            seed=self.seed(recoveries),
+            seed=int(self._section(recoveries).seed or 0),
             recoveries=recoveries,
             chosen=[
                 _row_numbers(rows, row) | owners[row] | description
@@ -201,7 +201,7 @@ class TrainingOrder:
     def _load(self, recoveries: int) -> TrainingExamples | None:
         if self.config.is_official:
             return None
-        section = resolve_data_config(self.config.task.train_data, self.config.runtime, recoveries)
+        section = self._section(recoveries)
         data = self.config.data
         try:
             examples: TrainingExamples | None = data.training_examples(

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
-from orbit_runner.step.layers import replaced_methods_scope
+from orbit_runner.step.layers import replaced_methods_scope, rows_of
 from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE, FirstBadValue
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.layer_names import layers_by_name
@@ -337,19 +337,6 @@ class Instruments:
                 return original(pairs, *args, **kwargs)
 
         return tf.autograph.experimental.do_not_convert(apply_gradients)
-
-
-def rows_of(nested: object) -> int:
-    """Returns the number of rows of nested tensors: the first size of the first one that has any.
-
-    Returns 0 if none has any.
-    """
-    for tensor in tf.nest.flatten(nested):
-        if isinstance(tensor, tf.RaggedTensor):
-            return int(tensor.nrows())
-        if tf.is_tensor(tensor) and tensor.shape.rank:
-            return int(tensor.shape[0])
-    return 0
 
 
 def _replica() -> int:

@@ -42,7 +42,7 @@ class LayerCalls:
         self._owned: dict[int, list[tf.Operation]] = {}
         self._seen: set[tf.Operation] = set()
         self._shapes: dict[int, tuple[int | None, ...]] = {}
-        self._examples: int | None = None
+        self._examples = 0
         self._is_done = False
 
     @contextlib.contextmanager
@@ -75,7 +75,7 @@ class LayerCalls:
             if self._is_done or tf.executing_eagerly():
                 return run(*args, **kwargs)
             if layer is self._model:
-                self._examples = _leading_size(tf.nest.flatten((args, kwargs)))
+                self._examples = rows_of((args, kwargs))
             start = len(graph.get_operations())
             outputs = run(*args, **kwargs)
             self.record(layer, graph.get_operations()[start:], outputs)
@@ -239,6 +239,8 @@ def _unique_layers(layers: Sequence[tf_keras.layers.Layer]) -> list[tf_keras.lay
     return list({id(layer): layer for layer in layers}.values())
 
 
-def _leading_size(tensors: Sequence[Tensors]) -> int | None:
-    sizes = [tensor.shape[0] for tensor in tensors if tf.is_tensor(tensor) and tensor.shape.rank]
-    return sizes[0] if sizes else None
+def rows_of(nested: object) -> int:
+    """Returns the first size of the first of nested tensors that has any; 0 if it is unknown."""
+    tensors = (tensor for tensor in tf.nest.flatten(nested) if tf.is_tensor(tensor))
+    sizes = (tensor.shape[0] for tensor in tensors if tensor.shape.rank)
+    return int(next(sizes, 0) or 0)

@@ -13,7 +13,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
 from orbit_runner.step.layers import Gradients, LayerCalls, seen_gradients_scope
-from orbit_runner.step.step_tensors import PLACES, StepTensor
+from orbit_runner.step.tensor_comparison import PLACES, StepTensor
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert

@@ -65,7 +65,7 @@ def main(flags: argparse.Namespace) -> int:
                 return _print_branch(flags, known)
             return _train_branch(flags, resolved, started)
         if flags.at is None:
-            flags.at, first = find_branch_step(run, steps.config, resolved)
+            flags.at, first = find_branch_step(steps, resolved)
             seen = f"first in step {first}" if first else "in no step so far"
             note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
         _reject_cluster(flags, resolved)
