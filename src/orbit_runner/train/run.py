@@ -39,7 +39,6 @@ from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
 from orbit_runner.train.evaluator import Evaluator
-from orbit_runner.train.multitask import MultiEvaluator
 from orbit_runner.train.records import Records
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.stop_requests import StopRequests
@@ -71,7 +70,7 @@ class Run:
     stops: StopRequests  # the requests to stop before the last step
     checkpoints: Checkpoints
     trainer: Trainer | None  # None in modes that only evaluate
-    evaluator: Evaluator | MultiEvaluator | None  # None in modes that only train
+    evaluator: Evaluator | None  # None in modes that only train
     # In the order in which they are called: the runner's own, those in the config, and those that
     # the caller passed.
     callbacks: CallbackList

@@ -44,7 +44,6 @@ from orbit_runner.train.callbacks.own_callbacks import EarlyStop, Pruning
 from orbit_runner.train.engine import EngineBuilder
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.loops.loop_pieces import LoopPieces
-from orbit_runner.train.multitask import MultiEvaluator
 from orbit_runner.train.records import Records
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import run_warnings
@@ -288,7 +287,7 @@ def _build_best_checkpoint(
     state: TrainState,
     conditions: RunConditions,
     workers: Workers,
-    evaluator: Evaluator | MultiEvaluator | None,
+    evaluator: Evaluator | None,
     *,
     trains: bool,
 ) -> BestCheckpoint | None:
@@ -314,9 +313,7 @@ def _build_best_checkpoint(
     )
 
 
-def _build_early_stop(
-    config: ExperimentConfig, evaluator: Evaluator | MultiEvaluator | None
-) -> EarlyStop | None:
+def _build_early_stop(config: ExperimentConfig, evaluator: Evaluator | None) -> EarlyStop | None:
     """Returns the callback of early stopping; None without this setting.
 
     Raises SettingError if evaluations do not report its metric.
@@ -328,6 +325,6 @@ def _build_early_stop(
     return EarlyStop(rule, evaluates=evaluator is not None)
 
 
-def _check_metric(evaluator: Evaluator | MultiEvaluator | None, metric: str, setting: str) -> None:
+def _check_metric(evaluator: Evaluator | None, metric: str, setting: str) -> None:
     if evaluator is not None and not evaluator.gathers:
         require_metric(metric, evaluator.metric_names, setting)
