@@ -23,14 +23,13 @@ from orbit_runner.tf_internals import (
     set_type_spec,
 )
 from orbit_runner.train.evaluator import as_scalar
-from orbit_runner.train.inputs.batches import Batches
+from orbit_runner.train.inputs.batches import Batches, Trains
 from orbit_runner.train.inputs.distribute import pipeline_builder
 from orbit_runner.train.loops.loop_pieces import Loop
 
 if TYPE_CHECKING:
     from orbit_runner.train.inputs.distribute import Build, DataSection
     from orbit_runner.train.loops.loop_pieces import BatchSource
-    from orbit_runner.train.trainer import Trainer
     from orbit_runner.utils.types import Tensors
 
 
@@ -84,7 +83,7 @@ class WorkerBatches(Batches):
         recoveries = int(self._state.recoveries.numpy())
         return resolve_data_config(config.for_task.task.train_data, config.runtime, recoveries)
 
-    def training_loop(self, trainer: Trainer) -> Loop:
+    def training_loop(self, trainer: Trains) -> Loop:
         """Returns the loop of a trainer, whose step takes no records and counts no steps."""
         state = self._state
         data = self._data()
@@ -127,7 +126,7 @@ class WorkerBatches(Batches):
 
     def _run_piece(
         self,
-        trainer: Trainer,
+        trainer: Trains,
         source: Source,
         iterator: BatchSource,
         first: tf.Tensor,

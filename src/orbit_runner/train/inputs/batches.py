@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
@@ -16,9 +16,9 @@ from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.utils.autograph import convert
 
 if TYPE_CHECKING:
+    from orbit_runner.train.gradients import StepFn
     from orbit_runner.train.inputs.distribute import Dataset
     from orbit_runner.train.loops.loop_pieces import BatchSource
-    from orbit_runner.train.trainer import Trainer
     from orbit_runner.utils.types import Tensors
 
 
@@ -30,6 +30,22 @@ RunStep = Callable[..., Any]
 def take_next(run_step: RunStep, iterator: Any) -> None:
     """Runs a step on the next batch of an iterator."""
     run_step(next(iterator))
+
+
+class Trains(Protocol):
+    """A trainer, as far as its loop needs it."""
+
+    task: Any  # the owner of the code of the steps
+    step_fn: StepFn
+    metrics: Any
+    recorder: Recorder | None
+    compiles: bool
+
+    def run_step(self, *inputs: Tensors) -> None:
+        """Runs one step on all replicas, see `RunStep`."""
+
+    def inspect_graph(self) -> None:
+        """Must be called at the end of a step, in its graph."""
 
 
 class Batches:
@@ -99,7 +115,7 @@ class Batches:
             run_step = tf.function(run, autograph=False, jit_compile=True)
         return step_loop(convert(functools.partial(self.take, run_step), owner), recorder)
 
-    def training_loop(self, trainer: Trainer) -> Loop:
+    def training_loop(self, trainer: Trains) -> Loop:
         """Returns the loop of a trainer."""
         return self.loop(
             trainer.run_step,
