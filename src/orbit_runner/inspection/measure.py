@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import tf_keras
 
     from orbit_runner.train.evaluator import Evaluator
-    from orbit_runner.train.multitask import MultiEvaluator
     from orbit_runner.train.trainer import Trainer
     from orbit_runner.utils.types import Tensors
 
@@ -102,7 +101,7 @@ def training_speed(trainer: Trainer) -> tuple[float, int, float]:
     return first, steps, _train(trainer, steps)
 
 
-def evaluation_seconds(evaluator: Evaluator | MultiEvaluator, batches: int) -> float | None:
+def evaluation_seconds(evaluator: Evaluator, batches: int) -> float | None:
     """Returns the estimated seconds of an evaluation of a number of batches; None if unknown."""
     if batches < 1:
         return None

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import tf_keras
 
     from orbit_runner.train.evaluator import Evaluator
-    from orbit_runner.train.multitask import MultiEvaluator
 
 _SPEED = "steps_per_second"
 
@@ -95,7 +94,7 @@ class CheckpointEvaluation:
             return weights_fingerprint(self.state.model)
 
     @functools.cached_property
-    def evaluator(self) -> Evaluator | MultiEvaluator:
+    def evaluator(self) -> Evaluator:
         """The evaluator, as a run builds it."""
         builder = EngineBuilder(self.config, self.adapter, self.strategy, self.state, str(self.run))
         with self.strategy.scope():

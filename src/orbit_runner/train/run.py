@@ -38,7 +38,6 @@ from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
 from orbit_runner.train.evaluator import Evaluator
-from orbit_runner.train.multitask import MultiEvaluator
 from orbit_runner.train.records import Records
 from orbit_runner.train.request import RunRequest
 from orbit_runner.train.schedule import Plan
@@ -68,7 +67,7 @@ class Run:
     stops: StopRequests  # the requests to stop before the last step
     checkpoints: Checkpoints
     trainer: Trainer | None  # None in modes that only evaluate
-    evaluator: Evaluator | MultiEvaluator | None  # None in modes that only train
+    evaluator: Evaluator | None  # None in modes that only train
     # In the order in which they are called: the runner's own, those in the config, and those that
     # the caller passed.
     callbacks: CallbackList

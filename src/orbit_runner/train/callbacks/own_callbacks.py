@@ -15,13 +15,12 @@ from orbit_runner.train.request import RunRequest
 
 if TYPE_CHECKING:
     from orbit_runner.train.evaluator import Evaluator
-    from orbit_runner.train.multitask import MultiEvaluator
 
 
 def make_own_callbacks(
     request: RunRequest,
     state: TrainState,
-    evaluator: Evaluator | MultiEvaluator | None,
+    evaluator: Evaluator | None,
     workers: Workers,
 ) -> list[Callback]:
     """Returns the runner's own callbacks, in the order in which they are called.
@@ -53,7 +52,7 @@ def make_own_callbacks(
     return callbacks
 
 
-def _require_metric(evaluator: Evaluator | MultiEvaluator | None, name: str, setting: str) -> None:
+def _require_metric(evaluator: Evaluator | None, name: str, setting: str) -> None:
     """Raises SettingError if it is known that evaluations do not report a metric."""
     if evaluator is None or evaluator.gathers or name in evaluator.metric_names:
         return
