@@ -16,7 +16,6 @@ import tensorflow as tf
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
 from orbit_runner.inspection.measure import (
@@ -60,8 +59,6 @@ if TYPE_CHECKING:
 _SECTIONS = {"training": TRAIN_DATA, "validation": VALIDATION_DATA}
 # Returns the scope in which errors about the use of a data section name their setting.
 ErrorsScope = Callable[[str], contextlib.AbstractContextManager[None]]
-# The size of a batch in tokens, and the number that its rows are a multiple of.
-_TOKEN_BATCH = ("batch_tokens", "batch_rows_multiple")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,28 +276,23 @@ def _loss_by_class(task: object) -> dict[str, float]:
 
 def single_replica_config(config: ExperimentConfig, replicas: int) -> ExperimentConfig:
     """Returns the config of a single process with the batches of one of its replicas."""
-    runtime: RuntimeConfig = config.runtime
-    changes: dict[str, object] = {
-        # -1: a GPU if this machine has one.
-        "runtime": single_process_runtime(runtime, -1 if runtime.num_gpus else 0).replace(
-            deterministic=runtime.deterministic,
-            # The shards of one device.
-            logical_replicas=runtime.logical_replicas // replicas,
-        )
-    }
-    if replicas > 1:
-        sections = {}
-        for section in _SECTIONS.values():
-            data: Any = getattr(config.task, section, None)
-            sizes = {
-                name: max(1, getattr(data, name) // replicas)
-                for name in ("global_batch_size", *_TOKEN_BATCH)
-                if getattr(data, name, 0)
-            }
-            if sizes:
-                sections[section] = data.replace(**sizes)
-        changes["task"] = config.task.replace(**sections)
-    return config.replace(**changes)
+    config = config.without("service", "output", "time")
+    # -1: a GPU if this machine has one.
+    runtime = single_process_runtime(config.runtime, -1 if config.runtime.num_gpus else 0).replace(
+        deterministic=config.runtime.deterministic,
+        logical_replicas=config.runtime.logical_replicas // replicas,  # The shards of one device.
+    )
+    sections = {}
+    for section in _SECTIONS.values():
+        data: Any = getattr(config.task, section, None)
+        sizes = {
+            name: max(1, getattr(data, name) // replicas)
+            for name in ("global_batch_size", "batch_tokens", "batch_rows_multiple")
+            if getattr(data, name, 0)
+        }
+        if replicas > 1 and sizes:
+            sections[section] = data.replace(**sizes)
+    return config.replace(runtime=runtime, task=config.task.replace(**sections))
 
 
 def _plan(

@@ -45,8 +45,8 @@ class Side:
     def __init__(self, original: Path, directory: Path, imports: tuple[str, ...]) -> None:
         resolved = read_repetition(original, imports).resolved
         self._original = original
-        config = without_side_effects(resolved.config).replace(callbacks=())
-        self._config = config.replace(trainer=config.trainer.replace(watch_interval=0))
+        config = without_side_effects(resolved.config)
+        self._config = config.without("report").replace(callbacks=())
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = build_run(

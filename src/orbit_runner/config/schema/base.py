@@ -33,7 +33,7 @@ _UNSET: Any = dataclasses.MISSING
 INT_MAX = 2**31 - 1
 FLOAT_MAX = 3.4e38
 # What a setting keeps if a subclass declares it again, for another default or help.
-_KEPT = ("weights", "path")
+_KEPT = ("weights", "role", "path")
 
 
 def is_finite_number(value: object) -> bool:
@@ -64,6 +64,7 @@ def field(
     duration: bool = False,
     word: str = "",
     weights: Weights | None = None,
+    role: str = "",
     path: str = "",
 ) -> Any:
     """Declares one setting of a config class.
@@ -95,6 +96,10 @@ def field(
             is allowed.
         weights: When the setting can change the weights: `NEVER`, or `when(condition)`; see
             `schema/weights.py`. For a section, it applies to all settings in it. By default always.
+        role: What the setting is for, if another process does without it; see `Config.without`.
+            `cluster`: which processes train together, `service`: which make the batches, `devices`:
+            what a process computes on, `output`: what is written besides records and checkpoints,
+            `report`: what is measured for records alone, `time`: how long a run may take.
         path: Whether the value is a path: `file`, `dir`, `patterns` of files, or `checkpoint`. It
             may be a URL, from which a run copies what it needs.
 
@@ -118,6 +123,7 @@ def field(
         "duration": duration,
         "word": word,
         "weights": weights,
+        "role": role,
         "path": path,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
@@ -295,6 +301,23 @@ class Config:
     def replace(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+    def without(self, *roles: str) -> Self:
+        """Returns a copy in which the settings with these roles have no effect.
+
+        They have their defaults, and lists are empty, here and in all sections below.
+        """
+        changes: dict[str, object] = {}
+        for field in dataclasses.fields(self):
+            value = left = getattr(self, field.name)
+            if field.metadata.get("role") in roles:
+                default = default_of(field)
+                left = () if isinstance(default, tuple) else default
+            elif isinstance(value, Config):
+                left = value.without(*roles)
+            if left is not value:
+                changes[field.name] = left
+        return self.replace(**changes) if changes else self
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for problems that types and limits alone cannot detect."""

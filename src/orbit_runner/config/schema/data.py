@@ -152,11 +152,15 @@ class DataConfig(Config):
         None, help="preserve the order of batches in tf.data; by default true"
     )
     enable_tf_data_service: bool = field(
-        False, weights=in_training(uses_xla), help="use tf.data services to make the batches"
+        False,
+        weights=in_training(uses_xla),
+        role="service",
+        help="use tf.data services to make the batches",
     )
     tf_data_service_address: str | None = field(
         None,
         weights=NEVER,
+        role="service",
         help="comma-separated addresses grpc://host:port; by default runtime.tf_data_service",
     )
     seed: int | None = field(

@@ -89,10 +89,16 @@ class TaskConfig(Config):
         help="gradient clipping and noise for differential privacy (legacy Keras optimizers only)",
     )
     train_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="alternative to runtime.train_input_partition_dims, as in Model Garden"
+        None,
+        le=65536,
+        role="devices",
+        help="alternative to runtime.train_input_partition_dims, as in Model Garden",
     )
     eval_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="alternative to runtime.eval_input_partition_dims, as in Model Garden"
+        None,
+        le=65536,
+        role="devices",
+        help="alternative to runtime.eval_input_partition_dims, as in Model Garden",
     )
 
     @property
@@ -200,6 +206,7 @@ class ExperimentConfig(Config):
     trackers: list[TrackerConfig] = field(
         factory=lambda: (TrackerConfig(class_name=TENSORBOARD),),
         weights=NEVER,
+        role="output",
         help=f"where to show records besides metrics.jsonl: {', '.join(TRACKER_NAMES)}, or classes",
     )
 

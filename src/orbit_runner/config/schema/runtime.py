@@ -58,6 +58,7 @@ class RuntimeConfig(Config):
         allowed=tuple(STRATEGIES),
         lowercase=True,
         weights=DEVICES,
+        role="devices",
         help="the tf.distribute strategy",
     )
     num_gpus: int = field(
@@ -65,6 +66,7 @@ class RuntimeConfig(Config):
         ge=-1,
         le=1024,
         weights=DEVICES,
+        role="devices",
         help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs",
     )
     num_virtual_devices: int = field(
@@ -72,6 +74,7 @@ class RuntimeConfig(Config):
         ge=1,
         le=1024,
         weights=DEVICES,
+        role="devices",
         help="number of virtual devices on one CPU, to try `mirrored` without GPUs",
     )
     logical_replicas: int = field(
@@ -112,6 +115,7 @@ class RuntimeConfig(Config):
         None,
         allowed=ALL_REDUCE_ALGORITHMS,
         weights=DEVICES,
+        role="devices",
         help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow",
     )
     intra_op_threads: int = field(
@@ -140,6 +144,7 @@ class RuntimeConfig(Config):
         ge=0,
         le=65536,
         weights=DEVICES,
+        role="cluster",
         help="number of workers, a multi_worker_mirrored chief included; 0: as the cluster "
         "description says",
     )
@@ -147,6 +152,7 @@ class RuntimeConfig(Config):
         0,
         ge=0,
         le=65536,
+        role="cluster",
         help="number of parameter servers; 0: as the cluster description says, or 1",
     )
     num_evaluators: int = field(
@@ -154,19 +160,27 @@ class RuntimeConfig(Config):
         ge=0,
         le=1,
         weights=NEVER,
+        role="cluster",
         help="number of processes that evaluate checkpoints during training",
     )
     worker_hosts: str | None = field(
         None,
         weights=NEVER,
+        role="cluster",
         help="comma-separated host:port of all workers, for clusters without other roles",
     )
     task_index: int = field(
-        -1, ge=-1, le=65536, weights=NEVER, help="index of this worker in worker_hosts; -1: unset"
+        -1,
+        ge=-1,
+        le=65536,
+        weights=NEVER,
+        role="cluster",
+        help="index of this worker in worker_hosts; -1: unset",
     )
     remote_cluster: str | None = field(
         None,
         weights=NEVER,
+        role="cluster",
         help="addresses of a remote cluster to train on, such as worker=a:2222,b:2222;ps=c:2222",
     )
     cluster_start_timeout: int = field(
@@ -194,23 +208,27 @@ class RuntimeConfig(Config):
     tf_data_service: str | None = field(
         None,
         weights=when(uses_xla),
+        role="service",
         help="comma-separated addresses of tf.data services that make the batches: "
         "grpc://host:port",
     )
     tpu: str | None = field(
         None,
         weights=NEVER,
+        role="devices",
         help="name or address of the TPU, or 'local'; by default detected from the environment",
     )
     train_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
+        role="devices",
         help="on TPUs, the number of partitions of training images along each dimension, such as "
         "[1, 2, 2, 1]",
     )
     eval_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
+        role="devices",
         help="on TPUs, the number of partitions of validation images along each dimension",
     )
 

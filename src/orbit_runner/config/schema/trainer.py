@@ -152,6 +152,7 @@ class TrainerConfig(Config):
         le=_LONGEST_SECONDS,
         duration=True,
         weights=NEVER,
+        role="time",
         help="time after which training saves a checkpoint and ends, such as 3h or 1h30m; started "
         "again, it continues; null: no limit",
     )
@@ -209,6 +210,7 @@ class TrainerConfig(Config):
         0,
         ge=0,
         weights=NEVER,
+        role="report",
         help="steps between measurements of gradients, weights and updates, a multiple of "
         "summary_interval; 0: none",
     )
@@ -216,6 +218,7 @@ class TrainerConfig(Config):
         (),
         ge=1,
         weights=NEVER,
+        role="output",
         help="first and last training step to profile, such as [101, 120]; if empty: none",
     )
     system_metrics: bool = field(
@@ -270,12 +273,14 @@ class TrainerConfig(Config):
         "",
         subdirectory=True,
         weights=NEVER,
+        role="output",
         help="subdirectory of the run directory for the model exported after training; if empty: "
         "none",
     )
     export_formats: list[str] = field(
         (),
         weights=NEVER,
+        role="output",
         help=f"formats of the export: {', '.join(FORMAT_NAMES[:-1])} and {FORMAT_NAMES[-1]}; "
         f"if empty: {SAVED_MODEL}",
     )
