@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import find_file
-from orbit_runner.config.parsing.tree import Leaf, Section, assignment, merge
+from orbit_runner.config.parsing.tree import Section, merge, nested
 from orbit_runner.config.parsing.yaml_files import load_file, load_text
 
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")
@@ -79,13 +79,8 @@ def load_setting(path: tuple[str, ...], text: str, label: str, layer: int) -> Se
 
     Raises ConfigError if the value is not valid YAML.
     """
-    wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
-    if isinstance(wrapped, Leaf):
-        return assignment(path, wrapped.value, Origin(label, None, layer))
-    root = Section(Origin(label, None, layer), {path[-1]: wrapped})
-    for name in reversed(path[:-1]):
-        root = Section(Origin(label, None, layer), {name: root})
-    return root
+    value = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
+    return nested(path, value, Origin(label, None, layer))
 
 
 def split_outside_brackets(text: str) -> list[str]:

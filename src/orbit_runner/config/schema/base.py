@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, not_allowed
 from orbit_runner.config.schema.weights import Weights
 
 if TYPE_CHECKING:
@@ -137,6 +138,31 @@ def default_of(field: dataclasses.Field[object]) -> object:
 
 
 @dataclasses.dataclass(frozen=True)
+class Rule:
+    """A combination of settings that is a problem, for `Config._rules`.
+
+    Attributes:
+        path: The setting to blame, as seen from the section.
+        applies: Returns whether a section has the problem.
+        message: What is wrong: a text in which `{value}` is the value of the setting and `{s.NAME}`
+            another setting of the section, or a function that returns it.
+        code: One of `error_codes.CODES`. With `no-effect`, the rule belongs to `Config.inert`.
+    """
+
+    path: str
+    applies: Callable[[Any], object]
+    message: str | Callable[[Any], str]
+    code: str = "not-supported"
+
+    def problem(self, section: Config) -> Problem:
+        """Returns the problem of a section that has it."""
+        if callable(self.message):
+            return Problem(self.path, self.message(section), code=self.code)
+        value = operator.attrgetter(self.path)(section)
+        return Problem(self.path, self.message.format(s=section, value=value), code=self.code)
+
+
+@dataclasses.dataclass(frozen=True)
 class GardenOnly:
     """A setting of Model Garden that has no meaning here. Its files may contain it.
 
@@ -231,6 +257,8 @@ class Config:
     checked_later: ClassVar[tuple[str, ...]] = ()
     # The setting that a string in a list of sections sets; "" if strings are not allowed.
     shorthand: ClassVar[str] = ""
+    # The combinations of settings that are a problem, besides those of the base classes.
+    _rules: ClassVar[tuple[Rule, ...]] = ()
     # Settings that similar sections have, with the reason why this one does not.
     absent: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     # Settings of Model Garden's section that this one does not have.
@@ -321,7 +349,7 @@ class Config:
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for problems that types and limits alone cannot detect."""
-        yield from ()
+        yield from (rule.problem(self) for rule in self._broken() if rule.code != "no-effect")
 
     def unread(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that `source` does not read, whatever their values.
@@ -335,7 +363,13 @@ class Config:
 
         They are errors in this package's experiments and notes in Model Garden's.
         """
-        yield from ()
+        yield from (rule.problem(self) for rule in self._broken() if rule.code == "no-effect")
+
+    def _broken(self) -> Iterator[Rule]:
+        """Yields the rules of the class and of its base classes that the section breaks."""
+        for owner in reversed(type(self).__mro__):
+            rules: tuple[Rule, ...] = vars(owner).get("_rules", ())
+            yield from (rule for rule in rules if rule.applies(self))
 
 
 @config_class
@@ -371,9 +405,6 @@ class OneOf(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if the choice is not available."""
         if self.type is not None and self.type in self.unavailable:
-            reason = self.unavailable[self.type]
-            yield Problem(
-                "type",
-                f"got {self.type!r}: {reason}\nallowed: {', '.join(self.choices())}",
-                code="not-allowed",
-            )
+            message = f"got {self.type!r}: {self.unavailable[self.type]}"
+            allowed = ", ".join(self.choices())
+            yield not_allowed("type", f"{message}\nallowed: {allowed}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict
 from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
@@ -46,10 +46,6 @@ def _variable_patterns(help: str) -> Any:
     return field(None, help=f"regular expressions for variables {help}")
 
 
-def _jit_compile_setting() -> Any:
-    return field(False, help="compile the update with XLA")
-
-
 @config_class
 class Optimizer(GardenSection):
     """Settings that all optimizers have."""
@@ -64,12 +60,8 @@ class Optimizer(GardenSection):
         """Yields (field, message) if more than one way of clipping is set."""
         given = [n for n in ("clipnorm", "clipvalue", "global_clipnorm") if getattr(self, n)]
         if len(given) > 1:
-            yield Problem(
-                given[-1],
-                "at most one of clipnorm, clipvalue and global_clipnorm can be set, got "
-                f"{' and '.join(given)}",
-                code="conflict",
-            )
+            named = "at most one of clipnorm, clipvalue and global_clipnorm can be set"
+            yield conflict(given[-1], f"{named}, got {' and '.join(given)}")
 
 
 @config_class
@@ -112,7 +104,7 @@ class Adam(Optimizer):
 class AdamExperimental(Adam):
     """Adam with the newer Keras class."""
 
-    jit_compile: bool = _jit_compile_setting()
+    jit_compile: bool = field(False, help="compile the update with XLA")
 
 
 @config_class
