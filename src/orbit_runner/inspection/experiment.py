@@ -23,7 +23,6 @@ from orbit_runner.inspection.measure import (
     StepGraph,
     StepSizes,
     evaluation_seconds,
-    run_seconds,
     scale_of,
     step_sizes,
     trace_model,
@@ -51,7 +50,6 @@ from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
     from orbit_runner.state.initial_weights import AnyTask
-    from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.train.trainer import Trainer
     from orbit_runner.utils.types import JsonObject, Tensors
 
@@ -162,7 +160,11 @@ def inspect_experiment(
     state = replica.state
     plan = replica.plan
     groups = _fine_tuning(alone, task, state)
-    schedule = _schedule(config, replica.adapter, state.optimizer, plan)
+    schedule: Schedule | str = (
+        plan
+        if isinstance(plan, str)
+        else make_schedule(config, replica.adapter, plan, state.optimizer)
+    )
     phase("reading a batch of each section")
     raw = {name: replica.read_batch(section) for name, section in _SECTIONS.items()}
     batch = raw["training"]
@@ -309,26 +311,6 @@ def _plan(
     return make_plan(config.trainer, per_epoch)
 
 
-def _schedule(
-    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Optimizer, plan: Plan | str
-) -> Schedule | str:
-    if isinstance(plan, str):
-        return plan
-    data = config.for_task.task
-    try:
-        batches = adapter.validation_steps(
-            getattr(data, "validation_data", None), config.trainer.validation_steps
-        )
-    except DataError:
-        batches = -1
-    return make_schedule(
-        plan,
-        optimizer,
-        examples_per_step=adapter.examples_per_step(getattr(data, "train_data", None)),
-        validation_steps=batches,
-    )
-
-
 def _describe_batch(task: AnyTask, batch: Tensors | str) -> Batch:
     if isinstance(batch, str):
         return Batch(problem=batch)
@@ -336,24 +318,19 @@ def _describe_batch(task: AnyTask, batch: Tensors | str) -> Batch:
     return Batch(batch_summary(batch), sentences(task, batch), images, labels)
 
 
-def _measure(
-    replica: _Replica,
-    trainer: Trainer,
-    schedule: Schedule,
-    built: float,
-) -> Measurement:
+def _measure(replica: _Replica, trainer: Trainer, schedule: Schedule, built: float) -> Measurement:
     phase("measuring the speed")
     with replica.errors_scope(TRAIN_DATA):
         first, steps, seconds = training_speed(trainer)
     batches = schedule.validation_steps or -1
     with replica.errors_scope(VALIDATION_DATA):
         evaluation = evaluation_seconds(replica.builder.build_evaluator(batches), batches)
-    speed = steps / seconds
+    training = first + schedule.train_steps * seconds / steps
     return Measurement(
         build_seconds=built,
         trace_seconds=first,
         steps=steps,
-        steps_per_second=speed,
+        steps_per_second=steps / seconds,
         evaluation_seconds=evaluation,
-        run_seconds=run_seconds(schedule, speed, first, evaluation),
+        run_seconds=training + schedule.evaluations * (evaluation or 0.0),
     )

@@ -122,12 +122,9 @@ def _read_template(path: str) -> str:
 
 def _fill_placeholders(text: str, name: str) -> str:
     """Returns a text or a path of the template with the names of the project."""
-    names = {"my_project": name, "MyProject": _class_name(name)}
+    class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    names = {"my_project": name, "MyProject": class_name}
     return _PLACEHOLDERS.sub(lambda match: names[match[0]], text)
-
-
-def _class_name(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def make_identifier(text: str) -> str:
