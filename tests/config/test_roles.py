@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from orbit_runner.inspection.experiment import single_replica_config
 from orbit_runner.jobs import launch
 from orbit_runner.jobs.repetition import convert_to_single_process
 from orbit_runner.jobs.rerun import without_side_effects
-from orbit_runner.launch.supervisor import Limits
 from orbit_runner.serving.loader import single_process_runtime
 
 ROLES = {"cluster", "service", "devices", "output", "report", "time"}
@@ -36,23 +36,20 @@ def _changed(config: Any, roles: set[str], prefix: str = "") -> Iterator[tuple[s
 
 def _launched(config: ExperimentConfig) -> ExperimentConfig:
     checked: list[ResolvedConfig] = []
+    plan: Any = SimpleNamespace(resolved=ResolvedConfig(config, {}), mode="eval", model_dir=Path())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "check_before_start", lambda given, *_: checked.append(given))
-        plan = launch.LaunchPlan(
-            resolved=ResolvedConfig(config, {}), mode="eval", resume="same", run_arguments=(),
-            counts={"worker": 1}, model_dir=Path("run"), limits=Limits(restarts=0, grace=1.0),
-        )  # fmt: skip
-        launch._check_members(plan, next(launch.make_clusters(plan.counts)))
+        launch._check_members(plan, next(launch.make_clusters({"worker": 1})))
     return checked[0].config
 
 
 @pytest.mark.parametrize("role", sorted(ROLES))
 def test_settings_of_a_role_have_no_effect_without_it(role: str) -> None:
     config = ExperimentConfig()
-    paths = [path for path, _, _ in _changed(config, {role})]
+    changes = [changed for _, _, changed in _changed(config, {role})]
 
-    assert paths
-    for _, _, changed in _changed(config, {role}):
+    assert changes
+    for changed in changes:
         assert changed.without(role) == config.without(role)
         assert changed.without(*ROLES - {role}) != config.without(*ROLES - {role})
 
@@ -61,21 +58,15 @@ def test_settings_of_a_role_have_no_effect_without_it(role: str) -> None:
     ("strip", "prefix", "roles"),
     [
         (without_side_effects, "", {"output", "time"}),
-        (
-            lambda config: convert_to_single_process(ResolvedConfig(config, {}), "").config,
-            "",
-            {"cluster", "service"},
-        ),
-        (
-            lambda config: config.replace(runtime=single_process_runtime(config.runtime)),
-            "runtime.",
-            {"cluster", "service", "devices"},
-        ),
+        (lambda config: convert_to_single_process(ResolvedConfig(config, {}), "").config,
+         "", {"cluster", "service"}),
+        (lambda config: config.replace(runtime=single_process_runtime(config.runtime)),
+         "runtime.", {"cluster", "service", "devices"}),
         (lambda config: single_replica_config(config, 1), "", ROLES - {"report", "devices"}),
         (_launched, "", {"cluster"}),
     ],
     ids=["rerun", "repetition", "serving", "inspect", "launch"],
-)
+)  # fmt: skip
 def test_every_setting_of_a_role_is_left_out(
     strip: Callable[[ExperimentConfig], Any], prefix: str, roles: set[str]
 ) -> None:

@@ -177,10 +177,10 @@ class GardenOnly:
     reason: str
     refused: bool = False
 
-
-def garden_settings(**settings: GardenOnly) -> Mapping[str, GardenOnly]:
-    """Returns the settings of `Config.garden_only` by name."""
-    return types.MappingProxyType(settings)
+    @staticmethod
+    def settings(**settings: GardenOnly) -> Mapping[str, GardenOnly]:
+        """Returns the settings of `Config.garden_only` by name."""
+        return types.MappingProxyType(settings)
 
 
 def _plain_value(value: object) -> object:

@@ -13,7 +13,6 @@ from orbit_runner.config.schema.base import (
     config_class,
     default_of,
     field,
-    garden_settings,
 )
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
@@ -77,7 +76,7 @@ class DataConfig(Config):
         Rule("exclude", lambda data: data.is_training is False and data.exclude,
              "leaves out training examples; set it in train_data", "not-allowed"),
     )  # fmt: skip
-    garden_only = garden_settings(
+    garden_only = GardenOnly.settings(
         tfds_name=_NO_TFDS,
         tfds_split=_NO_TFDS,
         cycle_length=GardenOnly(None, _NO_FILES, refused=True),

@@ -16,14 +16,7 @@ from orbit_runner.config.errors import (
     wrong_type,
 )
 from orbit_runner.config.example_ids import EXCLUDE
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    Rule,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.data import (
     DataConfig,
     resolve_data_config,
@@ -76,7 +69,7 @@ class TaskConfig(Config):
         Rule("init_ignore", lambda task: task.init_ignore and not task.init_checkpoint,
              "has no effect without init_checkpoint\nset both or neither", "no-effect"),
     )  # fmt: skip
-    garden_only = garden_settings(
+    garden_only = GardenOnly.settings(
         allow_image_summary=GardenOnly(False, "this task does not write images", refused=True)
     )
     input_rank: ClassVar[int] = 4  # The rank of the tensors that partition dims split.

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from orbit_runner.config.errors import Problem, conflict
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    OneOf,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.schema.base import Config, GardenOnly, OneOf, config_class, field
 from orbit_runner.config.schema.schedules import GardenSection, LearningRate, Warmup, with_name
 
 _CLIPPING_ELSEWHERE = GardenOnly(None, "set clipping in the optimizer's own block", refused=True)
@@ -197,7 +190,7 @@ class OptimizerChoice(OneOf):
 class Ema(GardenSection):
     """A moving average of the weights, used for evaluation and the best checkpoint."""
 
-    garden_only = garden_settings(
+    garden_only = GardenOnly.settings(
         name=GardenOnly("ExponentialMovingAverage", "the moving average is not an optimizer here"),
         clipnorm=_CLIPPING_ELSEWHERE,
         clipvalue=_CLIPPING_ELSEWHERE,

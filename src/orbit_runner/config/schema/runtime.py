@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import math
 
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    Rule,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
 
@@ -131,7 +124,7 @@ class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
     _rules = _RULES
-    garden_only = garden_settings(
+    garden_only = GardenOnly.settings(
         gpu_thread_mode=GardenOnly(None, _ENVIRONMENT.format("TF_GPU_THREAD_MODE")),
         per_gpu_thread_count=GardenOnly(0, _ENVIRONMENT.format("TF_GPU_THREAD_COUNT")),
         batchnorm_spatial_persistent=GardenOnly(

@@ -6,14 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbit_runner.config.errors import Problem, not_set, wrong_type
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    OneOf,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.schema.base import Config, GardenOnly, OneOf, config_class, field
 from orbit_runner.errors import format_count
 
 if TYPE_CHECKING:
@@ -22,7 +15,7 @@ if TYPE_CHECKING:
 
 def with_name(default: str) -> Mapping[str, GardenOnly]:
     """Returns Model Garden's setting for the name of a Keras object."""
-    return garden_settings(name=GardenOnly(default, "names of Keras objects are not used"))
+    return GardenOnly.settings(name=GardenOnly(default, "names of Keras objects are not used"))
 
 
 @config_class

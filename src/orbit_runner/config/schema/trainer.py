@@ -8,14 +8,7 @@ from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.errors import Problem, conflict, not_allowed, not_divisible, not_set
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    Rule,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.weights import NEVER, has_callbacks, rolls_back, stops_early, when
 from orbit_runner.errors import unknown_name_message
@@ -137,7 +130,7 @@ class TrainerConfig(Config):
     """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 
     _rules = _RULES
-    garden_only = garden_settings(
+    garden_only = GardenOnly.settings(
         validation_summary_subdir=GardenOnly("validation", "it is always `validation`"),
         train_tf_while_loop=GardenOnly(True, _LOOPS),
         train_tf_function=GardenOnly(True, _LOOPS),
