@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 from orbit_runner.config.schema.task_data import declares_data
 
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.experiment import ExperimentConfig
-
-
-# It gets the whole config.
-Condition: TypeAlias = "Callable[[ExperimentConfig], bool]"
+WholeConfig: TypeAlias = Any  # An `ExperimentConfig`, whose module imports this one.
+Condition: TypeAlias = Callable[[WholeConfig], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,27 +35,27 @@ def in_training(*conditions: Condition) -> Weights:
     return Weights(conditions or ALWAYS.conditions, in_validation_data=False)
 
 
-def rolls_back(config: ExperimentConfig) -> bool:
+def rolls_back(config: WholeConfig) -> bool:
     """Returns whether a run restores a checkpoint after divergence."""
-    return config.trainer.rolls_back
+    return bool(config.trainer.rolls_back)
 
 
-def uses_xla(config: ExperimentConfig) -> bool:
+def uses_xla(config: WholeConfig) -> bool:
     """Returns whether steps are compiled with XLA."""
     return bool(config.runtime.enable_xla)
 
 
-def races(config: ExperimentConfig) -> bool:
+def races(config: WholeConfig) -> bool:
     """Returns whether ops that are not deterministic are allowed."""
     return not config.runtime.deterministic
 
 
-def has_callbacks(config: ExperimentConfig) -> bool:
+def has_callbacks(config: WholeConfig) -> bool:
     """Returns whether there are callbacks, which can stop a run."""
     return bool(config.callbacks)
 
 
-def stops_early(config: ExperimentConfig) -> bool:
+def stops_early(config: WholeConfig) -> bool:
     """Returns whether evaluations can stop training."""
     return config.trainer.early_stopping is not None or has_callbacks(config)
 
