@@ -16,7 +16,7 @@ from orbit_runner.config.describe import Node, nodes, remark
 from orbit_runner.config.durations import PATTERN
 from orbit_runner.config.parsing.conversion import options_of
 from orbit_runner.config.parsing.value_checks import limits
-from orbit_runner.config.schema.base import Config, GardenOnly, OneOf, default_of
+from orbit_runner.config.schema.base import Config, OneOf, default_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import plain_value
 
@@ -70,7 +70,10 @@ class _Sections:
 
     def schema_of(self, config: Config, path: str) -> Schema:
         """Returns the schema of a section itself, without its description."""
-        properties = {n: _garden_only_schema(s) for n, s in config.garden_only.items()}
+        properties: Schema = {}
+        for name, setting in config.garden_only.items():  # They have no meaning here.
+            allowed = {"enum": [setting.default]} if setting.refused else {}
+            properties[name] = {"description": f"no effect: {setting.reason}", **allowed}
         properties |= {name: {} for name in getattr(config, "unavailable", ())}
         properties |= {node.field.name: self._schema(node) for node in nodes(config, path)}
         return {"type": _SECTION, "additionalProperties": False, "properties": properties}
@@ -128,12 +131,6 @@ class _Sections:
             unnamed = {"not": {"required": ["name"]}}
             cases.append({"if": unnamed, "then": self._section_schema(base, node.path)})
         return {"type": _SECTION, "properties": {"name": {"enum": names}}, "allOf": cases}
-
-
-def _garden_only_schema(setting: GardenOnly) -> Schema:
-    """Returns the schema of a setting that has no meaning here."""
-    about: Schema = {"description": f"no effect: {setting.reason}"}
-    return about | ({"enum": [setting.default]} if setting.refused else {})
 
 
 def _value_schema(node: Node) -> Schema:

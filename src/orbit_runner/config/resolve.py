@@ -118,7 +118,12 @@ def resolve(request: Request) -> ResolvedConfig:
         raise ConfigError(layers.problems)
     if not base.official:
         _fill_task_defaults(root)
-    config, builder = _build_config(base, root)
+    builder = Builder(lenient=bool(base.official))
+    if base.official:
+        origin = Origin(f"{OFFICIAL}{base.official}")
+        builder.origins |= {path: origin for path, _ in entries(base) if path.startswith("task")}
+    config = builder.build(base, root)
+    assert isinstance(config, ExperimentConfig)
     # If a layer could not be read, its settings would be reported as missing as well.
     if not layers.problems:
         builder.check(config)
@@ -164,17 +169,6 @@ def load_config(
         flags=tuple((f"overrides[{path!r}]", path, text) for path, text in texts),
     )
     return resolve(request).config
-
-
-def _build_config(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Builder]:
-    """Merges the tree over the base config."""
-    builder = Builder(lenient=bool(base.official))
-    if base.official:
-        origin = Origin(f"{OFFICIAL}{base.official}")
-        builder.origins |= {path: origin for path, _ in entries(base) if path.startswith("task")}
-    config = builder.build(base, root)
-    assert isinstance(config, ExperimentConfig)
-    return config, builder
 
 
 def _fill_task_defaults(root: Section) -> None:

@@ -48,7 +48,10 @@ def write_project(directory: Path, name: str) -> dict[str, str]:
     """
     check_empty(directory)
     texts = {
-        _fill_placeholders(path, name): _fill_placeholders(_read_template(path), name)
+        # In this repository, a file named .gitignore would apply to the template itself.
+        _fill_placeholders(path, name): _fill_placeholders(
+            (TEMPLATE / path.replace(".gitignore", "gitignore")).read_text(encoding="utf-8"), name
+        )
         for path in FILES
     }
     write_files(directory, texts)
@@ -113,11 +116,6 @@ def check_empty(directory: Path) -> None:
             path="DIR",
             code="already-exists",
         )
-
-
-def _read_template(path: str) -> str:
-    # In this repository, a file named .gitignore would apply to the template itself.
-    return (TEMPLATE / path.replace(".gitignore", "gitignore")).read_text(encoding="utf-8")
 
 
 def _fill_placeholders(text: str, name: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem
+from orbit_runner.config.errors import ConfigError, Origin, Problem, no_effect
 from orbit_runner.config.parsing.search_path import find_file, read_text
 from orbit_runner.config.parsing.tree import PythonTuple, Section, assignment, merge
 from orbit_runner.errors import nearest_name_hint
@@ -242,16 +242,11 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
     values = [binding.value for layer in layers for binding in layer.bindings]
     values += [value for layer in layers for value, _ in layer.macros.values()]
     used = set(re.findall(r"%([\w./]+)", "\n".join([*map(repr, values), *texts])))
-    macros = [item for layer in layers for item in layer.macros.items()]
+    macros = (item for layer in layers for item in layer.macros.items())
+    unused = ((n, origin) for n, (_, origin) in macros if n not in used and origin.line is None)
     return [
-        Problem(
-            "",
-            f"macro {name!r} is not used{nearest_name_hint(name, used)}\n{_HINT}",
-            origin,
-            code="no-effect",
-        )
-        for name, (_, origin) in macros
-        if name not in used and origin.line is None
+        no_effect("", f"macro {n!r} is not used{nearest_name_hint(n, used)}\n{_HINT}", origin)
+        for n, origin in unused
     ]
 
 
