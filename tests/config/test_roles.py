@@ -14,8 +14,8 @@ from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.inspection.experiment import single_replica_config
 from orbit_runner.jobs import launch
-from orbit_runner.jobs.repetition import convert_to_single_process
-from orbit_runner.jobs.rerun import without_side_effects
+from orbit_runner.repeat.plan import convert_to_single_process
+from orbit_runner.repeat.rerun import without_side_effects
 from orbit_runner.serving.loader import single_process_runtime
 
 ROLES = {"cluster", "service", "devices", "output", "report", "time"}

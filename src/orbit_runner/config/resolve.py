@@ -120,8 +120,8 @@ def resolve(request: Request) -> ResolvedConfig:
         _fill_task_defaults(root)
     builder = Builder(lenient=bool(base.official))
     if base.official:
-        origin = Origin(f"{OFFICIAL}{base.official}")
-        builder.origins |= {path: origin for path, _ in entries(base) if path.startswith("task")}
+        garden = Origin(f"{OFFICIAL}{base.official}")
+        builder.origins |= {path: garden for path, _ in entries(base) if path.startswith("task")}
     config = builder.build(base, root)
     assert isinstance(config, ExperimentConfig)
     # If a layer could not be read, its settings would be reported as missing as well.

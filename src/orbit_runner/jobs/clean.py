@@ -13,7 +13,7 @@ from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, curr
 from orbit_runner.errors import RunnerError, first_line, format_count
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
-from orbit_runner.run_directory.run_summary import RunSummary
+from orbit_runner.run_directory.run_reader import RunReader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Item:
 class Plan:
     """What would be deleted of a run."""
 
-    run: RunSummary
+    run: RunReader
     keep_last: int | None  # The number of newest checkpoints to keep; None: all.
     keep_best: int | None  # The number of best checkpoints to keep; None: all.
     items: tuple[Item, ...] = ()
@@ -42,7 +42,7 @@ class Plan:
 
 
 def make_plan(
-    run: RunSummary, *, keep_last: int | None = None, keep_best: int | None = None
+    run: RunReader, *, keep_last: int | None = None, keep_best: int | None = None
 ) -> Plan:
     """Returns what would be deleted of a run."""
     plan = Plan(run=run, keep_last=keep_last, keep_best=keep_best)
@@ -51,7 +51,7 @@ def make_plan(
     return dataclasses.replace(plan, items=_find_items(plan))
 
 
-def _find_obstacle(run: RunSummary) -> str:
+def _find_obstacle(run: RunReader) -> str:
     """Returns why nothing of a run may be deleted, or ""."""
     if run.path.is_symlink():
         return "it is a symbolic link"
