@@ -183,12 +183,7 @@ def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
 
 def _check_members(plan: LaunchPlan, first: Cluster) -> None:
     """Runs the checks of the members, so that a mistake is reported once and before any starts."""
-    runtime = plan.runtime.replace(
-        worker_hosts=None,
-        num_workers=0,
-        num_parameter_servers=0,
-    )
-    config = plan.resolved.config.replace(runtime=runtime)
+    config = plan.resolved.config.without("cluster")
     resolved = dataclasses.replace(plan.resolved, config=config)
     environ = {**os.environ, NAME: first.tf_config()}
     cluster = check_before_start(resolved, plan.mode, plan.model_dir, environ)

@@ -204,7 +204,8 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
     replicas, as in checkpoint records. Raises `RunnerError` for `parameter_server`, whose results
     cannot be reproduced.
     """
-    runtime = resolved.config.runtime
+    config = resolved.config.without("cluster", "service")
+    runtime = config.runtime
     if runtime.traits.is_asynchronous:
         raise RunnerError(
             "was trained with `parameter_server`, where the order of updates is not "
@@ -212,14 +213,8 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
             path="RUN",
             code="not-repeatable",
         )
-    changes: dict[str, object] = {
-        "tf_data_service": None,
-        "worker_hosts": None,
-        "task_index": -1,
-    }
     if runtime.traits.synchronous_workers:
         replicas = int(strategy.rpartition("×")[2] or 1)
-        changes |= {"distribution_strategy": "mirrored", "all_reduce_alg": None, "num_workers": 0}
-        changes[runtime.device_field] = replicas
-    config = resolved.config.replace(runtime=runtime.replace(**changes))
-    return dataclasses.replace(resolved, config=config)
+        devices = {"distribution_strategy": "mirrored", "all_reduce_alg": None}
+        runtime = runtime.replace(**devices, **{runtime.device_field: replicas})
+    return dataclasses.replace(resolved, config=config.replace(runtime=runtime))

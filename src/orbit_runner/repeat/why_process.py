@@ -43,8 +43,8 @@ class Side:
         resolved = read_repetition(original, imports).resolved
         self._original = original
         self._directory = directory
-        config = without_side_effects(resolved.config).replace(callbacks=())
-        self._config = config.replace(trainer=config.trainer.replace(watch_interval=0))
+        config = without_side_effects(resolved.config)
+        self._config = config.without("report").replace(callbacks=())
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = build_run(

@@ -57,18 +57,9 @@ def single_process_runtime(runtime: RuntimeConfig, num_gpus: int = 0) -> Runtime
     Keeps precision and threads, and resets what determines the bits of training or where it runs.
     `num_gpus` has the same meaning as in the settings, but at most one GPU is used.
     """
-    return runtime.replace(
-        distribution_strategy="off",
-        num_gpus=num_gpus,
-        num_virtual_devices=1,
-        train_input_partition_dims=None,
-        eval_input_partition_dims=None,
-        worker_hosts=None,
-        remote_cluster=None,
-        tf_data_service=None,
-        tpu=None,
-        deterministic=False,
-        run_eagerly=False,
+    alone = runtime.without("cluster", "service", "devices")
+    return alone.replace(
+        distribution_strategy="off", num_gpus=num_gpus, deterministic=False, run_eagerly=False
     )
 
 
