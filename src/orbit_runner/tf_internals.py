@@ -78,7 +78,9 @@ _PARTS = {
         "CheckpointInitialValueCallable=__internal__.tracking.CheckpointInitialValueCallable"
     ),
     # Distribution.
-    "tensorflow.python.distribute.distribute_lib": "default_strategy=_get_default_strategy",
+    "tensorflow.python.distribute.distribute_lib": (
+        "default_strategy=_get_default_strategy replica_count=StrategyBase.num_replicas_in_sync"
+    ),
     "tensorflow.python.distribute.multi_worker_util": "normalize_cluster_spec coordination_leader",
     "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2": "CoordinatedJob",
     "tensorflow.python.distribute.coordinator.values": "PerWorkerDistributedIterator",
