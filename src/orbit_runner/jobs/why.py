@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.compare.explanation import Reruns
 from orbit_runner.compare.histories import RunDiff
 from orbit_runner.compare.records import RecordedRun
@@ -116,7 +115,7 @@ def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | N
                 checkpoints = run.history.checkpoints
                 if step not in checkpoints.steps():
                     continue
-                is_intact = current_damage(checkpoints, step) == ""
+                is_intact = checkpoints.problem(step) is None
                 if is_intact and checkpoints.record(step) is not None:
                     return step, checkpoints
     return 0, None
