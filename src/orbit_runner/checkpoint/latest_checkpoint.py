@@ -32,7 +32,12 @@ class CheckpointLocation:
 
     folder: CheckpointFolder
     step: int
-    name: str  # Relative to the path that was searched: `checkpoints/ckpt-100`.
+    above: str = ""  # What its name begins with, such as `checkpoints/`.
+
+    @property
+    def name(self) -> str:
+        """Its path relative to the one that was searched: `checkpoints/ckpt-100`."""
+        return f"{self.above}{self.prefix.name}"
 
     @property
     def prefix(self) -> Path:
@@ -78,14 +83,11 @@ def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
     return places
 
 
-def _find_in_folder(path: Path, label: str) -> Iterator[CheckpointLocation]:
+def _find_in_folder(path: Path, above: str) -> Iterator[CheckpointLocation]:
     matches = (CHECKPOINT_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
     for name in sorted({match[1] for match in matches if match}):
         directory = CheckpointFolder(path, name=name)
-        yield from (
-            CheckpointLocation(directory, step, f"{label}{name}-{step}")
-            for step in directory.steps()
-        )
+        yield from (CheckpointLocation(directory, step, above) for step in directory.steps())
 
 
 def _find_one(prefix: Path) -> Iterator[CheckpointLocation]:
@@ -96,7 +98,7 @@ def _find_one(prefix: Path) -> Iterator[CheckpointLocation]:
     directory = CheckpointFolder(prefix.parent, name=match["name"])
     step = int(match["step"])
     if directory.files(step):
-        yield CheckpointLocation(directory, step, directory.prefix(step).name)
+        yield CheckpointLocation(directory, step)
 
 
 def checkpoints_of(run: Path) -> CheckpointFolder:
@@ -114,8 +116,8 @@ def list_checkpoints(
     """
     theirs = CheckpointFolder(own.path.parent)
     steps = own.steps() if unfinished else own.committed_steps()
-    places = [CheckpointLocation(theirs, step, f"ckpt-{step}") for step in theirs.committed_steps()]
-    places += [CheckpointLocation(own, step, f"{own.path.name}/ckpt-{step}") for step in steps]
+    places = [CheckpointLocation(theirs, step) for step in theirs.committed_steps()]
+    places += [CheckpointLocation(own, step, f"{own.path.name}/") for step in steps]
     return sorted(places, key=lambda place: place.step)
 
 
@@ -163,10 +165,7 @@ def choose_checkpoint(
     checkpoints = checkpoints_of(run)
     name = best or BEST
     directory = CheckpointFolder(run / name, name=BEST)
-    places = [
-        CheckpointLocation(directory, step, f"{name}/{BEST}-{step}")
-        for step in steps_by_rank(directory)
-    ]
+    places = [CheckpointLocation(directory, n, f"{name}/") for n in steps_by_rank(directory)]
     if requested is None and best:
         with contextlib.suppress(RunnerError):
             return _select_newest(places, directory.path, note)

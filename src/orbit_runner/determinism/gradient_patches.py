@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -150,11 +150,13 @@ ON_GPUS = _BATCH_NORM | {"ResizeNearestNeighbor"}
 _replaced: ContextVar[frozenset[str]] = ContextVar("replaced", default=frozenset())
 
 
-def replaced_gradients_scope(ops: frozenset[str]) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def replaced_gradients_scope(ops: frozenset[str]) -> Iterator[None]:
     """Replaces the gradients of some types of ops, if they are traced in a `with` block."""
     if ops:
         install("gradient_patches", _install_replacements)
-    return set_scope(_replaced, ops)
+    with set_scope(_replaced, ops):
+        yield
 
 
 def _install_replacements() -> None:

@@ -18,7 +18,6 @@ from orbit_runner.tf_internals import (
     inner_layers,
     is_keras_3_layer,
     layer_weights,
-    trained_weights,
 )
 from orbit_runner.utils.flops import op_flops
 
@@ -171,7 +170,7 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
     for part in parts:
         new = [weight for weight in part.weights() if id(weight) not in counted]
         counted.update(id(weight) for weight in new)
-        trained = {id(weight) for weight in trained_weights(part.layer)}
+        trained = {id(weight) for weight in layer_weights(part.layer, trained=True)}
         own = [layer for layer in part.layers() if id(layer) not in counted]
         counted.update(id(layer) for layer in own)
         flops = [calls.flops(layer) for layer in own]
