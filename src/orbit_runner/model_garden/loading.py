@@ -9,6 +9,7 @@ import functools
 import importlib
 import os
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -57,10 +58,11 @@ def load_experiment(name: str) -> hyperparams.Config:
 
 
 def _remember_annotations() -> None:
+    def cached(method: types.MethodType) -> Any:
+        return classmethod(functools.cache(method.__func__))  # type: ignore[arg-type]
+
     # Configs look them up at each assignment, thousands of times before an experiment is built.
-    tf_internals.replace_functions(
-        {"config_annotations": lambda method: classmethod(functools.cache(method.__func__))}
-    )
+    tf_internals.replace_functions({"config_annotations": cached})
 
 
 def try_import(module: str) -> str:
