@@ -101,7 +101,7 @@ def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
         assert record is not None
         assert record.result["score"] == SCORES[step]
         assert {"error", "validation_loss"} <= record.result.keys()
-        assert folder.damage(step) == ""
+        assert folder.problem(step) is None
 
 
 def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:

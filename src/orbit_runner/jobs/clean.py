@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
-from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
+from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of
 from orbit_runner.errors import RunnerError, first_line, format_count
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
@@ -119,7 +119,7 @@ def delete_items(plan: Plan) -> str:
             for checkpoints, kept, _ in _folders(plan):
                 if set(checkpoints.steps()) <= set(kept):
                     continue
-                if all(current_damage(checkpoints, step) != "" for step in kept):
+                if all(checkpoints.problem(step) for step in kept):
                     return (
                         f"no intact checkpoint would be left in {checkpoints.path}; run "
                         "`runner verify` on it"

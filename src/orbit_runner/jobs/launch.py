@@ -15,7 +15,7 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.runtime import ROLES, RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster.addresses import listening_socket
-from orbit_runner.distribute.cluster.description import Cluster, Member
+from orbit_runner.distribute.cluster.description import Cluster, members_of
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.distribute.cluster.sources import NAME
 from orbit_runner.errors import RunnerError
@@ -133,9 +133,8 @@ def make_clusters(counts: Mapping[str, int]) -> Iterator[Cluster]:
         for role in ROLES
         if counts.get(role)
     }
-    for role, addresses in jobs.items():
-        for index, address in enumerate(addresses):
-            yield Cluster(jobs, Member(role, index, address), NAME)
+    for member in members_of(jobs):
+        yield Cluster(jobs, member, NAME)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -280,7 +280,7 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
     """Copies the best checkpoints up to a step; later ones may have replaced some of them."""
     there = CheckpointFolder(source, name=BEST, keep=None)
     here = CheckpointFolder(directory, name=BEST, keep=None)
-    steps = [step for step in steps_by_rank(there) if step <= until and not there.damage(step)]
+    steps = [step for step in steps_by_rank(there) if step <= until and not there.problem(step)]
     if not steps:
         return
     directory.mkdir(parents=True)

@@ -188,7 +188,7 @@ def copy_checkpoint(checkpoints: CheckpointFolder, step: int, directory: Path) -
     with contextlib.suppress(FileNotFoundError):
         for path in checkpoints.files(step):
             shutil.copyfile(path, copied.path / path.name)
-    if copied.record(step) is None or copied.damage(step):
+    if copied.record(step) is None or copied.problem(step):
         raise RunnerError(
             f"RUN: the checkpoint of step {step} was removed while it was being copied, because "
             "the run is still training\nrun the command again",

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.compare.histories import RunDiff, loss_text
 from orbit_runner.determinism.numerics_record import describe_changes, environment_of
 from orbit_runner.distribute import tf_environment
@@ -248,7 +247,7 @@ def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | N
     for step in sorted((step for step in parting.compared if step <= last), reverse=True):
         if left.fingerprints[step] == right.fingerprints[step]:
             for checkpoints in (left.checkpoints, right.checkpoints):
-                is_intact = step in checkpoints.steps() and current_damage(checkpoints, step) == ""
+                is_intact = step in checkpoints.steps() and checkpoints.problem(step) is None
                 if is_intact and checkpoints.record(step) is not None:
                     return step, checkpoints
     return 0, None

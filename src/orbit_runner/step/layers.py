@@ -17,7 +17,6 @@ from orbit_runner.tf_internals import (
     inner_layers,
     is_keras_3_layer,
     layer_weights,
-    trained_weights,
 )
 from orbit_runner.utils.flops import op_flops
 
@@ -197,7 +196,7 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
             if id(weight) not in counted
         }
         counted.update(sizes)
-        trained = {id(weight) for weight in trained_weights(part.layer)}
+        trained = {id(weight) for weight in layer_weights(part.layer, trained=True)}
         own = [layer for layer in part.layers() if id(layer) not in counted]
         counted.update(id(layer) for layer in own)
         flops = [calls.flops(layer) for layer in own]
