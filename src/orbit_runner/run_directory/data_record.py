@@ -54,7 +54,6 @@ class DataRecord(Callback):
         self._path = RunDirectory(model_dir).data
         self._now = now
         self.damage = ""
-        self.known = False
         self.difference = DataDifference()
         self.earlier = list[dict[str, Any]]()
         self._written = False
@@ -65,7 +64,6 @@ class DataRecord(Callback):
         except (OSError, ValueError) as error:
             self.damage = f"{self._path}: cannot be read ({error})"
             return
-        self.known = True
         self.difference = compare(before, now)
 
     def clear_comparison(self) -> DataRecord:
