@@ -53,7 +53,6 @@ class DataRecord:
         self._path = RunDirectory(model_dir).data
         self._now = now
         self.damage = ""
-        self.known = False
         self.difference = DataDifference()
         self.earlier = list[dict[str, Any]]()
         try:
@@ -63,7 +62,6 @@ class DataRecord:
         except (OSError, ValueError) as error:
             self.damage = f"{self._path}: cannot be read ({error})"
             return
-        self.known = True
         self.difference = compare(before, now)
 
     def clear_comparison(self) -> DataRecord:
