@@ -34,6 +34,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import PhaseTimes, note, phase_times_scope
+from orbit_runner.utils.streams import line_text
 from orbit_runner.utils.user_code import user_code
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ class ConfigWriter(Callback):
         from orbit_runner.utils.files import write_atomically
 
         keep_config(self._path.parent, config)
-        command = shlex.join(self._command)
+        command = line_text(shlex.join(self._command))
         write_atomically(self._path, f"# Made by: {command}\n{to_yaml(config)}")
         self._has_written = True
 
