@@ -77,7 +77,7 @@ WORKLOADS = {
          "--trainer.checkpoint_interval=10"),
     ),
     "evaluation": Workload(
-        ("run", "--experiment=digits", "--mode=eval"), "validation", trained_first=True
+        ("run", "--experiment=digits", "--mode=eval"), trained_first=True
     ),
     "resume": Workload(
         ("run", "--experiment=digits", "--train_steps=50", _TRAIN, "--resume=override"),

@@ -34,8 +34,9 @@ LIGHT = sorted(
         *ROOT.glob("tasks/*/config.py"),
         *ROOT.glob("tasks/*/data.py"),
         *ROOT.glob("cli/**/*.py"),
+        *ROOT.glob("jobs/*.py"),
         # This one is the main module of a process that trains.
-        *{*ROOT.glob("jobs/*.py")} - {ROOT / "jobs" / "why_process.py"},
+        *{*ROOT.glob("repeat/*.py")} - {ROOT / "repeat" / "why_process.py"},
         *(ROOT / "checkpoint" / f"{name}.py" for name in ("directory", "latest_checkpoint")),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
@@ -44,6 +45,7 @@ LIGHT = sorted(
         *ROOT.glob("serving/formats/*.py"),
         ROOT / "step" / "examples.py",
         ROOT / "step" / "results.py",
+        ROOT / "step" / "tensor_comparison.py",
         ROOT / "tf_internals.py",
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading")),
     ]

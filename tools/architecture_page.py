@@ -49,6 +49,7 @@ LAYERS = (
     "reporting",
     "sweep",
     "jobs",
+    "repeat",
     "saved_run",
     "run_model",
     "cli",  # The last one: the Python API imports the jobs, and not the command line.

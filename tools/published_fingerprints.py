@@ -26,7 +26,7 @@ from orbit_runner.determinism.portable import (
     read_published,
     write_published,
 )
-from orbit_runner.jobs.reproduce import portable_experiment
+from orbit_runner.repeat.reproduce import portable_experiment
 
 # They need no data, and train in seconds.
 NAMES = ("digits", "digits_mlp", "breast_cancer", "diabetes")

@@ -41,7 +41,7 @@ from orbit_runner.jobs.train_job import (
     run_job,
 )
 from orbit_runner.reporting.progress.lines import make_progress
-from orbit_runner.run_directory.metric_records import read_metrics
+from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock, refused_start_scope
 from orbit_runner.saved_run import History, RunBase, directory_of
@@ -417,7 +417,7 @@ def _run(
         model=model,
         metrics=results.metrics,
         best=results.best,
-        history=History(read_metrics(RunDirectory(directory).metrics)[0]),
+        history=History(MetricLog(RunDirectory(directory).metrics).curves()[0]),
         step=results.step,
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import math
 import numbers
@@ -33,14 +32,14 @@ from orbit_runner.reporting.numbers import format_number, number_or_dash
 from orbit_runner.reporting.report import metric_charts
 from orbit_runner.reporting.report_writer import write_report
 from orbit_runner.reporting.svg import draw_charts, escape
-from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result, read_metrics
+from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_summary import (
+from orbit_runner.run_directory.run_reader import (
+    BEST_STEP,
     NON_METRICS,
-    RunSummary,
+    RunReader,
     find_runs,
-    read_summaries,
-    read_summary,
+    require_directory,
 )
 from orbit_runner.tasks.keras.passed_objects import passed_functions_scope
 from orbit_runner.utils.files import write_atomically
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 _TRAINING = "training_"
 _LEARNING_RATE = "learning_rate"
 _OF_TRAINING = (_LEARNING_RATE, *NON_METRICS)
-_BEST_STEP = "best_ckpt_global_step"
 _LAST = "last"
 _MOST_METRICS = 4  # in the text of a run
 _MOST_ROWS = 30  # in the text of a list of runs
@@ -216,9 +214,9 @@ class RunBase:
         yield "metrics", "  ".join(numbers) or "none"
         if self.best:
             best = _metric_texts(
-                {name: value for name, value in self.best.items() if name != _BEST_STEP}
+                {name: value for name, value in self.best.items() if name != BEST_STEP}
             )
-            yield "best", f"{'  '.join(best)}  at step {self.best.get(_BEST_STEP, 0):,}"
+            yield "best", f"{'  '.join(best)}  at step {self.best.get(BEST_STEP, 0):,}"
         yield "step", f"{self.step:,}, {self.status}"
         if self.weights:
             problem = ", not reproducible: see inexact" if self.inexact else ""
@@ -251,8 +249,7 @@ def _metric_texts(metrics: Mapping[str, float]) -> list[str]:
     return [*(f"{name} {format_number(metrics[name])}" for name in names[:_MOST_METRICS]), *more]
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class SavedRun(RunBase):
+class SavedRun(RunReader, RunBase):  # type: ignore[misc, override]
     """A run in a run directory, as it was when it was read. See `load` and `runs`.
 
     Attributes:
@@ -273,23 +270,26 @@ class SavedRun(RunBase):
         inexact: Why the run may not be reproducible; empty if it is.
     """
 
-    model_dir: Path
-    status: str
-    reason: str
-    experiment: str
-    step: int
-    train_steps: int | None
-    metrics: Mapping[str, float]
-    best: Mapping[str, Any]
-    changes: Mapping[str, Any]
-    seed: int | None
-    weights: str
-    inexact: Sequence[str]
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        _ = self._status, self._records, self.step, self._best, self.branch
+
+    @property
+    def model_dir(self) -> Path:  # type: ignore[override]
+        """The run directory."""
+        return self.path
+
+    @functools.cached_property
+    def best(self) -> Mapping[str, float]:  # type: ignore[override]
+        """The metrics of the best evaluation, and its step."""
+        values = super().best
+        step = {} if self.best_step is None else {BEST_STEP: self.best_step}
+        return {**values, **step} if values else {}
 
     @functools.cached_property
     def history(self) -> History:  # type: ignore[override]
         """The values of each metric."""
-        return History(read_metrics(RunDirectory(self.model_dir).metrics)[0])
+        return History(self.curves)
 
     def model(self, checkpoint: str | int = _LAST) -> tf_keras.Model | keras.Model:
         """Builds the model and restores trained weights. Imports TensorFlow.
@@ -436,7 +436,7 @@ class Runs(Sequence[SavedRun]):
 
 def _shown_metrics(run: SavedRun) -> dict[str, float]:
     values = {**run.metrics, **run.best}
-    hidden = (*_OF_TRAINING, _BEST_STEP)
+    hidden = (*_OF_TRAINING, BEST_STEP)
     return {name: value for name, value in values.items() if name not in hidden}
 
 
@@ -455,7 +455,7 @@ def load(model_dir: str | os.PathLike[str]) -> SavedRun:
     path = directory_of(model_dir, "model_dir")
     if next(find_runs(path), None) != path:
         raise _no_run_error(path)
-    return _saved_run(read_summary(path))
+    return SavedRun(path)
 
 
 def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
@@ -470,14 +470,9 @@ def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
     Raises:
         RunnerError: The directory does not exist.
     """
-    path = directory_of(directory, "directory")
-    if not path.is_dir():
-        problem = "is not a directory" if path.exists() else "does not exist"
-        code = "wrong-file-type" if path.exists() else "missing-file"
-        raise RunnerError(f"{path} {problem}", path="directory", code=code)
-    summaries = read_summaries([path], inside_runs=True)
-    summaries.sort(key=lambda summary: -(summary.started or -math.inf))
-    return Runs([_saved_run(summary) for summary in summaries])
+    path = require_directory(directory_of(directory, "directory"), "directory")
+    found = [SavedRun(run) for run in find_runs(path, inside_runs=True)]
+    return Runs(sorted(found, key=lambda run: -(run.started or -math.inf)))
 
 
 def directory_of(path: object, argument: str) -> Path:
@@ -499,24 +494,6 @@ def _no_run_error(path: Path) -> RunnerError:
         f"{path} {problem}\norbit_runner.runs(directory) lists the runs in a directory",
         path="model_dir",
         code="not-a-run",
-    )
-
-
-def _saved_run(summary: RunSummary) -> SavedRun:
-    step = {} if summary.best_step is None else {_BEST_STEP: summary.best_step}
-    return SavedRun(
-        model_dir=summary.path,
-        status=summary.status,
-        reason=summary.reason,
-        experiment=summary.experiment,
-        step=summary.step,
-        train_steps=summary.train_steps,
-        metrics=summary.metrics,
-        best={**summary.best, **step} if summary.best else {},
-        changes=summary.changes,
-        seed=summary.seed,
-        weights=summary.weights,
-        inexact=summary.inexact,
     )
 
 

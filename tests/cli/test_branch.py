@@ -12,9 +12,8 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.history import read_history
-from orbit_runner.run_directory.metric_records import read_records
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.metric_records import MetricLog
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from tests.support import warm_runner
 from tests.support.processes import runner
 from tests.support.run_directories import last_attempt
@@ -119,7 +118,7 @@ def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(
     unbroken = tmp_path / "unbroken"
     assert main(["run", *PARENT, *schedule, f"--model_dir={unbroken}", "--quiet"]) == 0
     assert _weights(branch) == _weights(unbroken)
-    rates = [one["learning_rate"] for one in read_records(branch / "metrics.jsonl")
+    rates = [one["learning_rate"] for one in MetricLog(branch / "metrics.jsonl").records()
              if one["split"] == "train"]  # fmt: skip
     assert (rates[0], rates[-1]) == (0.001, 0.02)
 
@@ -141,10 +140,10 @@ def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branche
     branch = branched("--at=45", "--runtime.seed=3", "--train_steps=50")
     keys = ("step", "split", "training_loss", "accuracy")
     mine, theirs = ([tuple(one.get(key) for key in keys) for one in
-                     read_records(run / "metrics.jsonl") if one["step"] <= 45]
+                     MetricLog(run / "metrics.jsonl").records() if one["step"] <= 45]
                     for run in (branch, parent))  # fmt: skip
     assert mine == theirs
-    assert read_summary(branch).changes == {"runtime.seed": 3, "trainer.train_steps": 50}
+    assert RunReader(branch).changes == {"runtime.seed": 3, "trainer.train_steps": 50}
     found = read_branch(branch)
     assert found is not None
     assert (found.parent.resolve(), found.step) == (parent.resolve(), 45)

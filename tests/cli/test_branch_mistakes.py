@@ -13,7 +13,8 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.jobs.branch import find_branch_step
+from orbit_runner.repeat.branch import find_branch_step
+from orbit_runner.repeat.plan import read_repetition
 from orbit_runner.step.examples import TrainingOrder
 from tests.support.problems import error_of, fails, problems_of, raises
 from tests.support.run_directories import locked_by_another
@@ -170,8 +171,8 @@ def test_other_process_that_makes_the_same_branch_is_detected(parent: Path, tmp_
 
 
 def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Path) -> None:
-    before = resolve(Request(experiment="a/config.yaml"))
-    order = TrainingOrder(before.config, parent)
+    steps = read_repetition(parent)
+    order = TrainingOrder(steps.config.config, parent)
 
     def first_of(step: int) -> int:
         """Returns an example of a step that no earlier step has."""
@@ -181,7 +182,7 @@ def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Pat
     def branch_step(*examples: int) -> tuple[int, int | None]:
         flags = (("", "task.train_data.exclude", str([*examples])),)
         changed = resolve(Request(experiment="a/config.yaml", flags=flags))
-        return find_branch_step(parent, before, changed)
+        return find_branch_step(steps, changed)
 
     assert branch_step(first_of(22)) == (20, 22)
     with raises("not-set", "--at"):

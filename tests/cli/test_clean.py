@@ -13,7 +13,7 @@ from orbit_runner.checkpoint.directory import CheckpointFolder, Entry, KeepRanke
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.cli.main import main
 from orbit_runner.jobs.clean import Rules, delete_items, make_plan
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader
 from tests.support import warm_runner
 from tests.support.damage import DATA, flip
 from tests.support.problems import fails
@@ -170,7 +170,7 @@ def test_lock_of_another_machine_counts_unless_the_run_has_ended(
 
 def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path: Path) -> None:
     run, rules = make_run(tmp_path / "a"), Rules(keep_last=1)
-    plan = make_plan(read_summary(run), rules)
+    plan = make_plan(RunReader(run), rules)
     _commit(CheckpointFolder(run / "checkpoints", keep=None), 400)
     assert "changed since it was listed" in delete_items(plan, rules)
     assert steps_of(run) == [100, 200, 300, 400]

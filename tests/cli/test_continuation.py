@@ -15,7 +15,7 @@ import pytest
 
 from orbit_runner.cli.continuation import change_flags
 from orbit_runner.cli.main import main
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.train.callbacks.base import Callback
 
 _FLAGS = [
@@ -84,7 +84,7 @@ def test_command_after_a_signal_continues_in_the_same_directory(
     assert code == 128 + number
     assert (place == "a b") == named
     assert start(*arguments)[0] == 0
-    summary = read_summary(Path(place))
+    summary = RunReader(Path(place))
     assert (summary.status, summary.step) == ("finished", 40)
     assert sum(1 for _ in Path.cwd().rglob("run.json")) == 1
 

@@ -205,4 +205,4 @@ def test_all_that_is_printed_passes_the_functions_that_show_control_characters()
         if "templates" not in file.parts and (lines := call.findall(file.read_text("utf-8")))
     }
     # The second one prints lines for another process.
-    assert {*printing} == {"utils/streams.py", "jobs/why_process.py"}
+    assert {*printing} == {"utils/streams.py", "repeat/why_process.py"}

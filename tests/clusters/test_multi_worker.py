@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.run_directory.run_summary import read_run
+from orbit_runner.run_directory.run_reader import RunReader
 from tests.clusters.members import (
     EXPERIMENT,
     MULTI_WORKER,
@@ -56,7 +56,7 @@ def test_figures_of_a_cluster_are_those_of_all_workers(one_device: Path, workers
         for found in (records(workers, "train"), records(one_device, "train"))
     )
     assert operations == pytest.approx(expected)
-    devices = read_run(workers / "run", "a").devices
+    devices = RunReader(workers / "run").devices
     assert devices.endswith((" (worker 0 of 2 members)", " (worker 0 of 3 members)"))
 
 

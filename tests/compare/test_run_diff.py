@@ -8,14 +8,16 @@ import pytest
 
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import LossDiff, compare_runs
-from orbit_runner.run_directory.history import Fingerprints, RunHistory, read_history
+from orbit_runner.run_directory.run_reader import Fingerprints, RunReader, read_history
 
 
-def _history(weights: str, state: str = "", **values: Any) -> RunHistory:
+def _history(weights: str, state: str = "", **values: Any) -> RunReader:
     """Returns the history of a run with a checkpoint every ten steps, one letter for each."""
     pairs = zip(weights, state or weights, strict=True)
     fingerprints = {10 * n + 10: Fingerprints(*pair) for n, pair in enumerate(pairs)}
-    return RunHistory(folder=Path("nowhere"), **{"losses": {}, **values}, fingerprints=fingerprints)
+    run = RunReader(Path("nowhere"))
+    vars(run).update({"losses": {}, "attempts": (), **values, "fingerprints": fingerprints})
+    return run
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ def _history(weights: str, state: str = "", **values: Any) -> RunHistory:
     ],
 )
 def test_comparison_finds_the_first_differing_checkpoint(
-    left: RunHistory, right: RunHistory, expected: Any
+    left: RunReader, right: RunReader, expected: Any
 ) -> None:
     found = compare_runs(left, right, step=30)
     assert (found.equal, found.first, found.first_weights, found.last_equal) == expected

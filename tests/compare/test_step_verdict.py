@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,21 @@ import pytest
 
 from orbit_runner.compare.histories import judge_step
 from orbit_runner.errors import Diverged
-from orbit_runner.run_directory.history import Fingerprints, RunHistory
+from orbit_runner.run_directory.run_reader import Fingerprints, RunReader
 
 _NOTHING = "the run has no comparable checkpoint or record near that step"
 
 
-def _history(weights: dict[int, str], losses: dict[int, float | None] | None = None) -> RunHistory:
+def _history(
+    weights: dict[int, str], losses: dict[int, float | None] | None = None, **values: Any
+) -> RunReader:
     prints = {step: Fingerprints(name, f"state {name}") for step, name in weights.items()}
-    return RunHistory(folder=Path(), fingerprints=prints, losses=losses or {})
+    run = RunReader(Path("nowhere"))
+    vars(run).update({"fingerprints": prints, "losses": losses or {}, "attempts": (), **values})
+    return run
 
 
-def _judge(original: RunHistory, replay: RunHistory, **changes: Any) -> tuple[str, str]:
+def _judge(original: RunReader, replay: RunReader, **changes: Any) -> tuple[str, str]:
     arguments = {"step": 23, "after": 20, "end": 30, "summary_interval": 5, **changes}
     found = judge_step(original, replay, **arguments)
     return found.verdict, found.reason
@@ -47,7 +50,7 @@ def _judge(original: RunHistory, replay: RunHistory, **changes: Any) -> tuple[st
     ],
 )  # fmt: skip
 def test_verdict_is_that_of_the_next_checkpoint_or_record(
-    original: RunHistory, replay: RunHistory, expected: tuple[str, str]
+    original: RunReader, replay: RunReader, expected: tuple[str, str]
 ) -> None:
     interval = 25 if original.losses.get(25) == 1.0 and expected[0] == "unknown" else 5
     assert _judge(original, replay, summary_interval=interval) == expected
@@ -56,6 +59,6 @@ def test_verdict_is_that_of_the_next_checkpoint_or_record(
 def test_replay_with_an_error_differs_unless_the_run_ended_with_the_same() -> None:
     error = Diverged("the loss is nan at step 24", advice="check the data")
     for outcome, verdict in ((f"Diverged: {error}", "own"), ("Diverged: other", "differs")):
-        original = dataclasses.replace(_history({20: "a"}), attempts=({"outcome": outcome},))
+        original = _history({20: "a"}, attempts=({"outcome": outcome},))
         assert _judge(original, _history({20: "a"}), error=error)[0] == verdict
     assert _judge(_history({20: "a"}), _history({20: "a"}), error=error)[0] == "differs"

@@ -36,9 +36,7 @@ from orbit_runner.datasets.mnist import read_idx
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.run_directory.config import read_settings
-from orbit_runner.run_directory.history import read_history
-from orbit_runner.run_directory.metric_records import read_last_records, read_metrics
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.tasks.keras.sources import _read_files as read_keras_files
 from tests.support.records import example_of, frame_records
 
@@ -210,11 +208,11 @@ def _read_ratings(path: Path) -> None:
 
 
 def _read_run(path: Path) -> None:
-    read_summary(path.parent)
-    read_history(path.parent)
-    if path.name == "metrics.jsonl":
-        read_metrics(path)
-        read_last_records(path)
+    run = RunReader(path.parent)
+    for name in dir(run):
+        getattr(run, name)
+    run.log.recoveries()
+    run.log.divergence()
 
 
 def _checkpoint(folder: Path) -> list[bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader
 from tests.support.run_directories import write_run
 
 _LAYERS = {"stem": 1e-5, "block_1": 1e-3, "head": 1e-2}
@@ -58,4 +58,4 @@ def test_main_metric_of_a_run_without_evaluations_is_the_loss(tmp_path: Path) ->
     line = {"step": 400, "split": "train", "time": 1.0, **_VALUES, "training_loss": 0.1}
     with (path / "metrics.jsonl").open("a") as file:
         file.write(f"{json.dumps(line)}\n")
-    assert read_summary(path).main_metric == "training_loss"
+    assert RunReader(path).main_metric == "training_loss"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.jobs.branch import prepare_branch
+from orbit_runner.repeat.branch import prepare_branch
 from orbit_runner.serving.export import RECORD, new_directory_scope
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.train.callbacks.object_state import ArrayFiles

@@ -10,13 +10,10 @@ import pytest
 
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import read_setting, read_settings
-from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import (
-    read_divergence,
-    read_metrics,
-    read_recoveries,
+    MetricLog,
 )
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.utils.files import cut_records, read_lines, repair_records
 
 DEEP = '{"step": 1, "split": "train", "skipped": ' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -43,12 +40,12 @@ BRANCH: dict[str, Any] = {
 def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(LINES) + "\n")
-    assert read_metrics(path)[0][("train", "loss")][5] == 0.5
-    assert read_divergence(path) is None
-    assert read_recoveries(path) == [(1, 0)]
+    assert MetricLog(path).curves()[0][("train", "loss")][5] == 0.5
+    assert MetricLog(path).divergence() is None
+    assert MetricLog(path).recoveries() == [(1, 0)]
     assert {record["step"] for record in read_lines(path)} == {3, 4, 5}
     assert [*read_history(tmp_path).losses] == []
-    assert read_summary(tmp_path).metrics["loss"] == 0.5
+    assert RunReader(tmp_path).metrics["loss"] == 0.5
     repair_records(path, lambda note: None)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [3, 4, 5]
     cut_records(path, after=4)
@@ -77,7 +74,7 @@ def test_branch_with_values_that_cannot_be_read_is_none(
     (tmp_path / "branch.json").write_text(json.dumps(BRANCH | change))
     found = read_branch(tmp_path)
     assert (found is not None) == is_read
-    read_summary(tmp_path)
+    assert isinstance(RunReader(tmp_path).changes, dict)
 
 
 @pytest.mark.parametrize("value", ['!!int ""', "!!timestamp x", "!!bool x", "!!int x"])

@@ -10,9 +10,7 @@ import pytest
 from orbit_runner.compare.runs import compare
 from orbit_runner.run_directory.metric_records import (
     Divergence,
-    read_divergence,
-    read_metrics,
-    read_recoveries,
+    MetricLog,
     recoveries_of,
 )
 from orbit_runner.utils import files
@@ -35,12 +33,12 @@ def _write(path: Path, count: int) -> dict[int, float]:
 
 def test_short_curve_is_whole(tmp_path: Path) -> None:
     loss = _write(tmp_path / "metrics.jsonl", 300)
-    assert read_metrics(tmp_path / "metrics.jsonl", 300)[0][("train", "loss")] == loss
+    assert MetricLog(tmp_path / "metrics.jsonl").curves(300)[0][("train", "loss")] == loss
 
 
 def test_long_curve_has_the_range_of_each_group(tmp_path: Path) -> None:
     loss = _write(tmp_path / "metrics.jsonl", _RECORDS)
-    curves, speed = read_metrics(tmp_path / "metrics.jsonl", 500)
+    curves, speed = MetricLog(tmp_path / "metrics.jsonl").curves(500)
     found, steps = curves[("train", "loss")], sorted(loss)
     assert len(found) <= 500
     assert list(found) == sorted(found)
@@ -57,7 +55,7 @@ def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> Non
     _write(path, _RECORDS)
     with path.open("a") as file:
         file.write(json.dumps({"split": "train", "step": 10**6, "loss": None}) + "\n")
-    assert math.isnan(read_metrics(path, 500)[0][("train", "loss")][10**6])
+    assert math.isnan(MetricLog(path).curves(500)[0][("train", "loss")][10**6])
 
 
 def test_a_long_run_is_read_once_and_thinned_for_pages(
@@ -107,7 +105,7 @@ def test_parts_of_a_run(
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     path.write_text(f'{text}{{"recoveries": 7, "event": "recov')
 
-    found = read_recoveries(path)
+    found = MetricLog(path).recoveries()
 
     assert found == parts
     for first, count in parts:
@@ -116,12 +114,12 @@ def test_parts_of_a_run(
 
 
 def test_run_without_records_has_no_recoveries(tmp_path: Path) -> None:
-    assert read_recoveries(tmp_path / "metrics.jsonl") == [(1, 0)]
+    assert MetricLog(tmp_path / "metrics.jsonl").recoveries() == [(1, 0)]
 
 
 def test_last_divergence_is_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    assert read_divergence(path) is None
+    assert MetricLog(path).divergence() is None
     lines = [
         {"step": 5, "split": "train", "training_loss": 1.0},
         {"step": 9, "split": "event", "event": "diverged", "reason": "x", "first_above": 6},
@@ -129,7 +127,7 @@ def test_last_divergence_is_read(tmp_path: Path) -> None:
         {"step": 20, "split": "event", "event": "diverged", "reason": "y"},
     ]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines[:2]))
-    assert read_divergence(path) == Divergence(step=9, first_above=6, recoveries=0)
+    assert MetricLog(path).divergence() == Divergence(step=9, first_above=6, recoveries=0)
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     path.write_text(f'{text}{{"event": "diverged", "st')
-    assert read_divergence(path) == Divergence(step=20, first_above=None, recoveries=1)
+    assert MetricLog(path).divergence() == Divergence(step=20, first_above=None, recoveries=1)

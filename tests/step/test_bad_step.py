@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
 from orbit_runner.registry import TASKS
-from orbit_runner.run_directory.metric_records import read_divergence
+from orbit_runner.repeat.replay import ExamineBadStep, StepExamined
+from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.step import bad_step as module
-from orbit_runner.step.bad_step import BadStep, ExamineBadStep
-from orbit_runner.step.examine import StepExamined, examine_step
+from orbit_runner.step.bad_step import BadStep
 from orbit_runner.step.results import Examination
 from orbit_runner.train.callbacks.base import Callback
 from tests.support import faulty_images
@@ -143,33 +142,30 @@ def _diverged(config: ExperimentConfig, directory: Path, **arguments: Any) -> Di
     return caught.value
 
 
-def _search(directory: Path, examine: Callable[[Any, BadStep], None]) -> ExamineBadStep:
-    divergence = read_divergence(directory / "metrics.jsonl")
+def _search(
+    config: ExperimentConfig,
+    directory: Path,
+    callbacks: tuple[Callback, ...] = (),
+    ends: type[Exception] = StepExamined,
+    **arguments: Any,
+) -> ExamineBadStep:
+    """Searches the step at which a run diverged, until the search ends the run."""
+    divergence = MetricLog(directory / "metrics.jsonl").divergence()
     assert divergence is not None
-    return ExamineBadStep(divergence, examine)
+    search = ExamineBadStep(divergence)
+    with pytest.raises(ends):
+        run(config, directory, callbacks=[*callbacks, search], **arguments)
+    return search
 
 
 def _find(
-    config: ExperimentConfig,
-    directory: Path,
-    *,
-    examines: bool = True,
-    callbacks: tuple[Callback, ...] = (),
-    **arguments: Any,
-) -> tuple[BadStep, list[Examination]]:
+    config: ExperimentConfig, directory: Path, **arguments: Any
+) -> tuple[BadStep, Examination]:
     """Returns the bad step of a run that diverged, and its examination."""
-    steps: list[BadStep] = []
-    examined: list[Examination] = []
-
-    def examine(session: Any, step: BadStep) -> None:
-        steps.append(step)
-        if examines:
-            examined.append(examine_step(session))
-
-    with pytest.raises(StepExamined):
-        run(config, directory, callbacks=[*callbacks, _search(directory, examine)], **arguments)
-    (found,) = steps
-    return found, examined
+    search = _search(config, directory, **arguments)
+    assert search.found is not None
+    assert search.examination is not None, search.obstacle
+    return search.found, search.examination
 
 
 @pytest.mark.slow
@@ -194,7 +190,7 @@ def test_step_is_found_and_its_interval_is_named(fault: str, strategy: str, tmp_
     event = records(tmp_path / "a", "event")[-1]
     assert (event["event"], event["step"]) == ("diverged", error.step)
 
-    found, (examination,) = _find(config, tmp_path / "a", strategy=strategy)
+    found, examination = _find(config, tmp_path / "a", strategy=strategy)
     assert found.step == examination.step == step
     assert "the loss is " in str(found)
     assert not examination.is_finite
@@ -223,7 +219,7 @@ def test_step_layer_and_example_are_found(
         fault, **{**_LONG, "task__bad_example": example, **replicas}
     )
     _diverged(config, tmp_path, mode="train", strategy=strategy)
-    found, (examination,) = _find(config, tmp_path, mode="train", strategy=strategy)
+    found, examination = _find(config, tmp_path, mode="train", strategy=strategy)
     assert examination.first_bad is not None
     assert examination.first_bad.layer == _LAYERS[fault]
     if fault == "rate":  # The first update is finite, but the outputs after it overflow.
@@ -257,8 +253,10 @@ def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Pat
 def test_step_is_found_under_logical_replicas(strategy: str, tmp_path: Path) -> None:
     config = faulty_config(runtime__logical_replicas=2)
     _diverged(config, tmp_path, strategy=strategy)
-    found, _ = _find(config, tmp_path, strategy=strategy, examines=False)
-    assert found.step == 626
+    search = _search(config, tmp_path, strategy=strategy)
+    assert search.found is not None
+    assert search.found.step == 626
+    assert "logical_replicas" in search.obstacle
 
 
 @pytest.mark.slow
@@ -270,7 +268,7 @@ def test_weights_that_are_not_finite_with_a_finite_loss(tmp_path: Path) -> None:
         error
     )
     assert "one of steps 11 to 15" in str(error)
-    found, (examination,) = _find(config, tmp_path)
+    found, examination = _find(config, tmp_path)
     assert str(found).endswith("w/kernel: 3 of 3 values are not finite")
     assert found.step == examination.step == 13
 
@@ -301,7 +299,7 @@ def test_exact_step_of_a_loss_above_its_bound(strategy: str, tmp_path: Path) -> 
     assert "allowed: at most 10000" in str(error)
     assert "not finite" not in str(error)
 
-    found, (examination,) = _find(config, tmp_path, strategy=strategy)
+    found, examination = _find(config, tmp_path, strategy=strategy)
     assert (found.step, examination.step) == (626, 626)
     assert found.loss > 1e4
     assert examination.is_finite
@@ -316,7 +314,7 @@ def test_initial_weights_that_are_not_finite(trials: int, tmp_path: Path) -> Non
     if trials:
         assert "the weights of step 0 are not finite" in str(error)
         assert "--find" in str(error)
-    found, (examination,) = _find(config, tmp_path)
+    found, examination = _find(config, tmp_path)
     assert str(found) == "w/kernel: 1 of 3 values are not finite"
     assert (found.step, examination.step) == (0, 1)
 
@@ -326,7 +324,7 @@ def test_step_after_recoveries_has_their_order_of_examples(tmp_path: Path) -> No
     config = faulty_config(trainer__recovery_max_trials=1)
     error = _diverged(config, tmp_path)
     assert "as often as trainer.recovery_max_trials allows, 1" in str(error)
-    divergence = read_divergence(tmp_path / "metrics.jsonl")
+    divergence = MetricLog(tmp_path / "metrics.jsonl").divergence()
     assert divergence is not None
     assert divergence.recoveries == 1
     found, _ = _find(config, tmp_path)
@@ -343,8 +341,7 @@ def test_weights_that_a_callback_changed_are_not_found(tmp_path: Path) -> None:
 
     config = faulty_config(task__fault="none")
     _diverged(config, tmp_path, callbacks=[Breaks()])
-    with pytest.raises(StepExamined):
-        run(config, tmp_path, callbacks=[_search(tmp_path, lambda *_: pytest.fail("found"))])
+    assert _search(config, tmp_path).found is None
 
 
 @pytest.mark.slow
@@ -370,9 +367,7 @@ def test_search_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         signal.raise_signal(signal.SIGTERM)
         return isqrt(number)
 
-    search = _search(tmp_path, lambda session, step: None)
     with monkeypatch.context() as patch:
         patch.setattr(module.math, "isqrt", interrupted)
-        with pytest.raises(Interrupted):
-            run(config, tmp_path, callbacks=[search])
+        _search(config, tmp_path, ends=Interrupted)
     assert saved_steps(tmp_path) == [250, 500]

@@ -12,7 +12,8 @@ from official.core import exp_factory
 import tests.support.official_toys  # noqa: F401 (registers the experiment)
 from orbit_runner import Callback
 from orbit_runner.checkpoint.fingerprint import fingerprint, tensor_line, weights_fingerprint
-from orbit_runner.step.examine import ExamineAtStep, KeptState, StepExamined, examine_step
+from orbit_runner.repeat.replay import ExamineAtStep, StepExamined
+from orbit_runner.step.examine import KeptState, examine_step
 from orbit_runner.step.results import COMPUTED_IN_STEP, COMPUTED_PER_ROW, Examination
 from tests.support.digits import digits_config
 from tests.support.faulty_images import BATCH, MIRRORED, ROW, STEP, faulty_config
@@ -32,14 +33,11 @@ _EVERYTHING = {
 
 def _examine(config: Any, folder: Path, step: int, strategy: str) -> Examination:
     """Trains up to a step and returns what is found in it."""
-    found: list[Examination] = []
-
-    def examine(run: Any) -> None:
-        found.append(examine_step(run))
-
+    at_step = ExamineAtStep(step, stops=True)
     with pytest.raises(StepExamined):
-        run(config, folder, "train", strategy, callbacks=[ExamineAtStep(step, examine, stops=True)])
-    return found[0]
+        run(config, folder, "train", strategy, callbacks=[at_step])
+    assert at_step.examination is not None
+    return at_step.examination
 
 
 # Fault: step, layer, op, kind, phase, rows, source.
@@ -167,14 +165,15 @@ def test_losses_of_a_recommendation_have_their_examples(tmp_path: Path) -> None:
 
 
 def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path: Path) -> None:
-    found: list[Examination] = []
-    at_step = ExamineAtStep(3, lambda run: found.append(examine_step(run)), stops=True)
+    at_step = ExamineAtStep(3, stops=True)
     with pytest.raises(StepExamined):
         run_official(exp_factory.get_exp_config("my_line"), tmp_path, "train", callbacks=[at_step])
-    assert found[0].losses == COMPUTED_PER_ROW
-    losses = [one.loss for one in found[0].examples]
+    found = at_step.examination
+    assert found is not None
+    assert found.losses == COMPUTED_PER_ROW
+    losses = [one.loss for one in found.examples]
     assert len(losses) == 8
-    np.testing.assert_allclose(np.mean(losses), found[0].loss, rtol=1e-4)
+    np.testing.assert_allclose(np.mean(losses), found.loss, rtol=1e-4)
 
 
 def test_step_of_a_run_that_starts_there_is_examined(tmp_path: Path) -> None:

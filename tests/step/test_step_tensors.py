@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.compare.step_records import PLACES, StepTensor
+from orbit_runner.step.tensor_comparison import PLACES, StepTensor
 from orbit_runner.step.tensors import record_step
 from orbit_runner.train.run import Run
 from tests.support.toy import descent, make_strategy, session_of, toy_config, toy_task, weights

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.run_directory.run_summary import read_summaries
+from orbit_runner.run_directory.run_reader import read_runs
 from tests.support import warm_runner
 from tests.sweep.sweep_files import TEXT, write
 
@@ -70,7 +70,7 @@ def test_sweep_halves_its_trials(whole: Path) -> None:
 
     ends = sorted((trial["status"], trial["runs"][0]["step"]) for trial in found["trials"])
     assert ends == [("finished", 40), ("finished", 40), ("stopped", 20)]
-    runs = read_summaries([whole])
+    runs = read_runs([whole])
     assert [run.path.name for run in runs] == ["0000", "0001", "0002"]
     assert [run.status for run in runs] == [trial["status"] for trial in found["trials"]]
     weights = [trial["runs"][0]["weights"] for trial in found["trials"]]

@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.run_directory.evaluations import evaluated_data, read_evaluations
-from orbit_runner.run_directory.metric_records import read_metrics
+from orbit_runner.run_directory.metric_records import MetricLog
 from tests.support.digits import digits_config
 from tests.support.keras_models import BASE, keras_config
 from tests.support.tables import make_rows, table_config, write_csv
@@ -153,7 +153,7 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Pat
     notes = Notes()
     resumed = keras_config(**_KEEPS_BEST, **_TEST_DATA, **stopping, trainer__train_steps=30)
     run(resumed, tmp_path, notes=notes, resume="override")
-    curves = read_metrics(tmp_path / "metrics.jsonl")[0]
+    curves = MetricLog(tmp_path / "metrics.jsonl").curves()[0]
     assert curves["validation", "validation_examples"] == {10: 37, 20: 37, 30: 41}
     info = json.loads((tmp_path / "best" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 30
@@ -164,7 +164,7 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Pat
 def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path: Path) -> None:
     _trained(tmp_path)
     run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, resume="override")
-    curves = read_metrics(tmp_path / "metrics.jsonl")[0]
+    curves = MetricLog(tmp_path / "metrics.jsonl").curves()[0]
     assert curves["validation", "validation_examples"] == {10: 37, 20: 41}
 
 
@@ -178,7 +178,9 @@ def test_resume_with_another_best_metric_forgets_the_best_result(tmp_path: Path)
     run(keras_config(**{**_KEEPS_BEST, **loss}, trainer__train_steps=30), tmp_path)
     info = json.loads((tmp_path / "best" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 30
-    assert [*read_metrics(tmp_path / "metrics.jsonl")[0]["validation", "validation_loss"]] == [
+    assert [
+        *MetricLog(tmp_path / "metrics.jsonl").curves()[0]["validation", "validation_loss"]
+    ] == [
         10,
         20,
         30,

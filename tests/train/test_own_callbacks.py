@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.manager import RunConditions
 from orbit_runner.config.schema.trainer import EarlyStopping
-from orbit_runner.run_directory.metric_records import read_recoveries
+from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint, Comparison
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
 from tests.support.configs import keep_best
@@ -219,7 +219,7 @@ def test_diverged_run_returns_to_a_checkpoint_and_changes_the_order(
     event, recovery = records(tmp_path, "event")
     assert (event["event"], event["step"]) == ("diverged", 15)
     assert (recovery["event"], recovery["step"], recovery["recoveries"]) == ("recovered", 10, 1)
-    assert read_recoveries(tmp_path / "metrics.jsonl") == [(1, 0), (11, 1)]
+    assert MetricLog(tmp_path / "metrics.jsonl").recoveries() == [(1, 0), (11, 1)]
     assert event["reason"] == "the mean loss of steps 13 to 15 is nan"
     assert np.isfinite(session.state.model.get_weights()[0]).all()
     # Diverged steps have no records, in particular not at step 10, to which training returned.
@@ -256,7 +256,7 @@ def test_run_fails_when_no_recovery_trials_are_left(tmp_path: Path) -> None:
     events = [event["event"] for event in records(tmp_path, "event")]
     assert events == ["diverged", "recovered", "diverged", "recovered", "diverged", "resumed"]
     # The recoveries were not saved before the run ended, so the restart has the first order.
-    assert read_recoveries(tmp_path / "metrics.jsonl") == [(1, 0)]
+    assert MetricLog(tmp_path / "metrics.jsonl").recoveries() == [(1, 0)]
 
 
 def test_rollback_note_reports_an_unchanged_order(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.cli.main import main
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.train.callbacks.base import Callback
 from tests.support.digits import cnn_config
 from tests.support.toy import Notes, records, run, toy_config
@@ -117,11 +117,11 @@ def test_command_ends_with_success_and_says_how_to_continue(
     assert last.split(maxsplit=2)[:2] == ["not", "complete"]
     assert "at step 1 of 30 (trainer.max_time); to continue: " in last
     assert not (tmp_path / "a" / "export").exists()
-    summary = read_summary(tmp_path / "a")
+    summary = RunReader(tmp_path / "a")
     assert (summary.status, summary.step) == ("stopped", 1)
     assert summary.reason == "after 0.001s at step 1 of 30 (trainer.max_time)"
 
     assert main(["run", *flags, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["step"], found["stopped"]) == (30, "")
-    assert read_summary(tmp_path / "a").status == "finished"
+    assert RunReader(tmp_path / "a").status == "finished"

@@ -19,7 +19,7 @@ from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.reporting.numbers import format_age, number_or_dash
 from orbit_runner.run_directory.config import read_setting, read_settings
 from orbit_runner.run_directory.metric_records import METRIC_COMP, better_values
-from orbit_runner.run_directory.run_summary import RunSummary
+from orbit_runner.run_directory.run_reader import RunReader
 
 DEFAULT_COLUMNS = ("run", "status", "progress", "metric", "age", "experiment", "changes")
 _FLAG = "--where"
@@ -39,7 +39,7 @@ _AND = re.compile(rf"\sand\s(?=\s*[\w./]+\s*(?:{'|'.join(_COMPARE)}))")
 _NO_VALUE = re.compile(r"[<>]|[=!]=|(?:^|\s)(?:and|or)(?:\s|$)", re.I)
 _TIMES = ("age", "idle")
 
-Condition = Callable[[RunSummary], bool]
+Condition = Callable[[RunReader], bool]
 Value = Any  # a number, a text, a boolean, a list, or None if the run has no such value
 
 
@@ -53,16 +53,16 @@ class RunColumns:
         now: The time from which ages are counted, in seconds since the epoch.
     """
 
-    def __init__(self, runs: Sequence[RunSummary], now: float | None = None) -> None:
+    def __init__(self, runs: Sequence[RunReader], now: float | None = None) -> None:
         self._runs = runs
         self._now = time.time() if now is None else now
         self._metrics = {name for run in runs for name in (*run.metrics, *run.best)}
-        self.fields: Mapping[str, Callable[[RunSummary], Value]] = {
+        self.fields: Mapping[str, Callable[[RunReader], Value]] = {
             "run": lambda run: os.path.relpath(run.path),
             "status": lambda run: run.status,
             "reason": lambda run: run.reason,
             "experiment": lambda run: run.experiment,
-            "mode": lambda run: run.mode,
+            "mode": lambda run: run.last_mode,
             "step": lambda run: run.step,
             "train_steps": lambda run: run.train_steps,
             "progress": lambda run: run.step / run.train_steps if run.train_steps else None,
@@ -71,8 +71,8 @@ class RunColumns:
             "age": lambda run: None if run.started is None else self._now - run.started,
             "idle": lambda run: None if run.active is None else self._now - run.active,
             "starts": lambda run: run.starts,
-            "parent": lambda run: os.path.relpath(run.parent) if run.parent else None,
-            "branch_step": lambda run: run.branch_step,
+            "parent": lambda run: os.path.relpath(run.branch.parent) if run.branch else None,
+            "branch_step": lambda run: run.branch.step if run.branch else None,
             "seed": lambda run: run.seed,
             "weights": lambda run: run.weights,
             "changes": lambda run: _format_changes(run.changes),
@@ -119,7 +119,7 @@ class RunColumns:
             code="unknown-name",
         )
 
-    def value(self, run: RunSummary, name: str) -> Value:
+    def value(self, run: RunReader, name: str) -> Value:
         """Returns a value, or None if the run has no such value."""
         if name in self.fields:
             return self.fields[name](run)
@@ -150,7 +150,7 @@ class RunColumns:
             metric, [read_setting(run.path, METRIC_COMP) for run in keepers.values()]
         )
 
-    def text(self, run: RunSummary, name: str) -> str:
+    def text(self, run: RunReader, name: str) -> str:
         """Returns a value as it is shown in the table."""
         if name == "metric":
             return _format_metric(run)
@@ -180,7 +180,7 @@ def _format_changes(changes: Mapping[str, object]) -> str:
     return " ".join(f"{names[path]}={inline_yaml(value)}" for path, value in changes.items())
 
 
-def _format_metric(run: RunSummary) -> str:
+def _format_metric(run: RunReader) -> str:
     name = run.main_metric
     value = run.metric(name)
     # The value may be that of the best evaluation, and then hides what became of the run.
@@ -218,7 +218,7 @@ def _parse_comparison(text: str, columns: RunColumns) -> Condition:
     except (ConfigError, DurationError, TypeError) as error:
         raise _error(text, str(error)) from None
 
-    def is_true(run: RunSummary) -> bool:
+    def is_true(run: RunReader) -> bool:
         value = columns.value(run, name)
         try:
             return value is not None and bool(_COMPARE[symbol](value, wanted))

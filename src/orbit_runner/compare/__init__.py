@@ -1,1 +1,1 @@
-"""Two runs or more: settings, records, weights, metrics; why they differ, and where first."""
+"""Two runs or more: settings, weights, metrics, and where they differ first."""

@@ -6,14 +6,24 @@ A replayed step is that of a run if nothing differs. Does not import TensorFlow.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from orbit_runner.errors import first_line
-from orbit_runner.run_directory.history import (
-    Fingerprints,
-    RunHistory,
-    common_steps,
-    steps_with_other_weights,
-)
+from orbit_runner.run_directory.run_reader import Fingerprints, RunReader
+
+
+def common_steps(left: RunReader, right: RunReader) -> list[int]:
+    """Returns the steps at which both runs have fingerprints, in ascending order."""
+    return sorted({*left.fingerprints} & {*right.fingerprints})
+
+
+def steps_with_other_weights(left: RunReader, right: RunReader, steps: Iterable[int]) -> list[int]:
+    """Returns those of the common steps at which the weights differ."""
+    return [
+        step
+        for step in steps
+        if left.fingerprints[step].weights != right.fingerprints[step].weights
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,17 +56,18 @@ class RunDiff:
 
 
 def compare_runs(
-    left: RunHistory,
-    right: RunHistory,
+    left: RunReader,
+    right: RunReader,
     *,
     step: int,
     after: int = -1,
-    summary_interval: int = 1,
+    summary_interval: int | None = 1,
 ) -> RunDiff:
     """Returns whether two runs of one config are equal, and otherwise where they diverge.
 
     `right` repeats `left`. `after` is the step at which it resumed from a checkpoint of `left`, or
-    -1. `summary_interval` is the number of steps that one training record averages over.
+    -1. `summary_interval` is the number of steps that one training record averages over; with None,
+    losses are not compared.
     """
     compared = tuple(saved for saved in common_steps(left, right) if after < saved <= step)
     differ = [saved for saved in compared if left.fingerprints[saved] != right.fingerprints[saved]]
@@ -77,12 +88,14 @@ def compare_runs(
         first=first,
         first_weights=by_weights[0] if by_weights else None,
         last_equal=last_equal,
-        loss=first_loss_difference(left, right, range(begin, end + 1), summary_interval, after),
+        loss=None
+        if summary_interval is None
+        else first_loss_difference(left, right, range(begin, end + 1), summary_interval, after),
     )
 
 
 def first_loss_difference(
-    left: RunHistory, right: RunHistory, steps: range, interval: int, after: int
+    left: RunReader, right: RunReader, steps: range, interval: int, after: int
 ) -> LossDiff | None:
     """Returns the first training record with another loss, of those that end at one of `steps`."""
     for step in comparable_records(left, right, steps, interval, after):
@@ -92,7 +105,7 @@ def first_loss_difference(
 
 
 def comparable_records(
-    left: RunHistory, right: RunHistory, steps: range, interval: int, after: int
+    left: RunReader, right: RunReader, steps: range, interval: int, after: int
 ) -> list[int]:
     """Returns the steps at which both runs have a training record over the same steps."""
     # A resumed run starts a new record, whose mean is over fewer steps and cannot be compared.
@@ -124,8 +137,8 @@ class StepVerdict:
 
 
 def judge_step(
-    original: RunHistory,
-    replay: RunHistory,
+    original: RunReader,
+    replay: RunReader,
     *,
     step: int,
     after: int,

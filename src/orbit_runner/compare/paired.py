@@ -9,11 +9,11 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from orbit_runner.compare.runs import differing_values, format_value
+from orbit_runner.compare.runs import differing_values, format_value, has_equal_weights
 from orbit_runner.compare.statistics import Estimate, PairedTest, estimate, paired_test
 from orbit_runner.config.fingerprint import cannot_affect_weights
 from orbit_runner.errors import RunnerError, format_list, nearest_name_hint
-from orbit_runner.run_directory.run_summary import NON_METRICS, RunData
+from orbit_runner.run_directory.run_reader import NON_METRICS, RunReader
 
 SEED = "runtime.seed"
 _ADVICE = "compare runs that differ only in runtime.seed, such as a trial of a sweep with seeds"
@@ -31,7 +31,7 @@ class SeedGroup:
     """
 
     name: str
-    runs: Mapping[int, RunData]
+    runs: Mapping[int, RunReader]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class PairedComparison:
     def has_equal_weights(self) -> bool:
         """Returns whether the runs of each seed have the same weights at the end."""
         pairs = [(self.first.runs[seed], self.second.runs[seed]) for seed in self.seeds]
-        return all(run.weights and run.weights == other.weights for run, other in pairs)
+        return all(has_equal_weights(*pair) for pair in pairs)
 
     def notes(self) -> Iterator[str]:
         """Yields what limits the comparison, as sentences without a period."""
@@ -107,25 +107,25 @@ class PairedComparison:
                 "chance at 5 %; choose the metric before you look, with --metric"
             )
 
-    def _pair(self) -> list[RunData]:
+    def _pair(self) -> list[RunReader]:
         return [group.runs[self.seeds[0]] for group in (self.first, self.second)]
 
 
-def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
+def seed_group(name: str, runs: Sequence[RunReader]) -> SeedGroup:
     """Returns runs as a group. Raises RunnerError if they differ in more than their seed."""
-    by_seed: dict[int, RunData] = {}
+    by_seed: dict[int, RunReader] = {}
     for run in runs:
         seed = _seed(run)
         if seed is None:
             raise RunnerError(
-                f"{run.summary.path} has no {SEED} in its config.yaml",
+                f"{run.path} has no {SEED} in its config.yaml",
                 path="--paired",
                 code="not-comparable",
             )
         if seed in by_seed:
             raise RunnerError(
                 f"{name} has two runs with {SEED} {seed}: "
-                f"{by_seed[seed].summary.path} and {run.summary.path}\n{_ADVICE}",
+                f"{by_seed[seed].path} and {run.path}\n{_ADVICE}",
                 path="--paired",
                 code="set-twice",
             )
@@ -196,17 +196,17 @@ def compare_paired(
     return PairedComparison(first, second, seeds, metrics)
 
 
-def _values(run: RunData) -> dict[str, float]:
+def _values(run: RunReader) -> dict[str, float]:
     """Returns the metrics of the last evaluation, and those of the best as `best.NAME`."""
-    values = {f"best.{name}": value for name, value in run.summary.best.items()}
-    values = {**run.summary.metrics, **values}
+    values = {f"best.{name}": value for name, value in run.best.items()}
+    values = {**run.metrics, **values}
     return {
         name: v for name, v in values.items() if name.removeprefix("best.") not in _NOT_COMPARED
     }
 
 
-def _seed(run: RunData) -> int | None:
-    seed = run.settings.get(SEED, run.summary.seed)
+def _seed(run: RunReader) -> int | None:
+    seed = run.settings.get(SEED, run.seed)
     return seed if isinstance(seed, int) else None
 
 

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from orbit_runner.compare.histories import common_steps, steps_with_other_weights
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.run_directory.branch import last_common_step
-from orbit_runner.run_directory.history import common_steps, steps_with_other_weights
 from orbit_runner.run_directory.metric_records import (
     METRIC_COMP,
     SPEED,
@@ -25,7 +25,7 @@ from orbit_runner.run_directory.metric_records import (
     better_values,
     metric_title,
 )
-from orbit_runner.run_directory.run_summary import MOST_POINTS, NON_METRICS, RunData, read_run
+from orbit_runner.run_directory.run_reader import MOST_POINTS, NON_METRICS, RunReader
 
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
@@ -42,12 +42,8 @@ _EVALUATED = (
 class RunComparison:
     """Several runs side by side. The first run is the reference for the weights."""
 
-    runs: Sequence[RunData]
-
-    @property
-    def names(self) -> list[str]:
-        """The short names of the runs."""
-        return [run.name for run in self.runs]
+    runs: Sequence[RunReader]
+    names: Sequence[str]  # Short names of the runs.
 
     def settings(self) -> dict[str, list[object]]:
         """Returns the settings that differ: dotted path to the value of each run.
@@ -62,22 +58,20 @@ class RunComparison:
 
     def metrics(self) -> dict[str, list[float | None]]:
         """Returns each metric of the last evaluation, and of the last training record."""
-        return _by_name([run.summary.metrics for run in self.runs])
+        return _by_name([run.metrics for run in self.runs])
 
     def best(self) -> dict[str, list[float | None]]:
         """Returns each metric of the best evaluation; empty if no run keeps it."""
-        return _by_name([run.summary.best for run in self.runs])
+        return _by_name([run.best for run in self.runs])
 
     @property
     def main_metric(self) -> str:
         """The metric that decides which run is the best one; "" if it is not known."""
-        return next((run.summary.main_metric for run in self.runs if run.summary.main_metric), "")
+        return next((run.main_metric for run in self.runs if run.main_metric), "")
 
     def better_values(self, name: str) -> str:
         """Returns whether `higher` or `lower` values of a metric are better; "" if not known."""
-        rules = [
-            run.settings.get(METRIC_COMP) for run in self.runs if run.summary.best_metric == name
-        ]
+        rules = [run.settings.get(METRIC_COMP) for run in self.runs if run.best_metric == name]
         return better_values(name, rules)
 
     def winners(self, name: str, values: Sequence[float | None]) -> list[int]:
@@ -107,7 +101,8 @@ class RunComparison:
 
     def curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:
         """Returns the values of a metric by name of the run and step."""
-        return {run.name: run.curves[key] for run in self.runs if key in run.curves}
+        named = zip(self.names, self.runs, strict=True)
+        return {name: run.curves[key] for name, run in named if key in run.curves}
 
     def own_curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:
         """Returns the values of a metric without those in common with an earlier run.
@@ -130,16 +125,15 @@ class RunComparison:
 
     def branches(self) -> list[str]:
         """Returns where each run branched off, such as `step 45 of a`; "" for other runs."""
-        names = {run.summary.path.resolve(): run.name for run in self.runs}
-        branches = []
-        for summary in (run.summary for run in self.runs):
-            parent = summary.parent
-            if parent is None or summary.branch_step is None:
-                branches.append("")
-                continue
-            name = names.get(parent.resolve(), os.path.relpath(parent))
-            branches.append(f"step {summary.branch_step:,} of {name}")
-        return branches
+        known = {run.path.resolve(): name for run, name in zip(self.runs, self.names, strict=True)}
+        branches = [run.branch for run in self.runs]
+        return [
+            f"step {branch.step:,} of "
+            f"{known.get(branch.parent.resolve(), os.path.relpath(branch.parent))}"
+            if branch
+            else ""
+            for branch in branches
+        ]
 
     def title(self, key: tuple[str, str]) -> str:
         """Returns the title of a curve."""
@@ -150,15 +144,14 @@ class RunComparison:
 
     def weights(self) -> list[str]:
         """Returns how the weights of each run compare with those of the first run."""
-        return ["", *(_compare_weights(self.runs[0], other) for other in self.runs[1:])]
+        first, *others = self.runs
+        return ["", *(_compare_weights(first, self.names[0], other) for other in others)]
 
 
 def compare(paths: Sequence[Path], most_points: int | None = MOST_POINTS) -> RunComparison:
-    """Returns the comparison of several run directories; see `read_run`."""
-    runs = [read_run(path, "", most_points) for path in paths]
-    labels = setting_labels(short_names(paths), [run.settings for run in runs])
-    named = zip(runs, labels, strict=True)
-    return RunComparison([dataclasses.replace(run, name=label) for run, label in named])
+    """Returns the comparison of several run directories; see `RunReader`."""
+    runs = [RunReader(path, most_points) for path in paths]
+    return RunComparison(runs, setting_labels(short_names(paths), [run.settings for run in runs]))
 
 
 def setting_labels(
@@ -224,18 +217,23 @@ def differing_values(
     }
 
 
-def _compare_weights(first: RunData, other: RunData) -> str:
-    if first.weights and first.weights == other.weights:
-        return f"equal to {first.name}"
-    common = common_steps(first.history, other.history)
+def has_equal_weights(first: RunReader, other: RunReader) -> bool:
+    """Returns whether two runs have the same weights at the end, or in the newest checkpoint."""
+    return bool(first.newest_weights) and first.newest_weights == other.newest_weights
+
+
+def _compare_weights(first: RunReader, name: str, other: RunReader) -> str:
+    if has_equal_weights(first, other):
+        return f"equal to {name}"
+    common = common_steps(first, other)
     if not common:
         return "no checkpoint of the same step"
-    differing = steps_with_other_weights(first.history, other.history, common)
+    differing = steps_with_other_weights(first, other, common)
     if not differing:
-        return f"equal to {first.name} at step {common[-1]:,}"
+        return f"equal to {name} at step {common[-1]:,}"
     equal = [step for step in common if step < differing[0]]
     before = f", equal at step {equal[-1]:,}" if equal else ""
     branch = last_common_step(first.ancestry, other.ancestry)
     if branch is not None and max(equal, default=0) < branch < differing[0]:
         before = f", common up to step {branch:,}"
-    return f"differ from {first.name} at step {differing[0]:,}{before}"
+    return f"differ from {name} at step {differing[0]:,}{before}"

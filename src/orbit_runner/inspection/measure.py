@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -19,7 +18,7 @@ from orbit_runner.inspection.scale import Scale, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import batch_bytes
-from orbit_runner.step.layers import LayerCalls
+from orbit_runner.step.layers import Gradients, LayerCalls, seen_gradients_scope
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan
@@ -30,7 +29,6 @@ from orbit_runner.utils.variables import variable_bytes
 if TYPE_CHECKING:
     import tf_keras
 
-    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.train.evaluator import Evaluator
     from orbit_runner.train.multitask import MultiEvaluator
     from orbit_runner.train.trainer import Trainer
@@ -211,35 +209,18 @@ def trace_step(
     tensors = tf.nest.flatten(batch, expand_composites=True)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
     sizes: dict[int, int] = {}
-    with calls.recorded_scope(), _recorded_gradients_scope(trainer.state.optimizer, sizes):
+
+    def see(gradients: Gradients) -> None:
+        # If the strategy had several replicas, the optimizer would reduce them first.
+        sizes.update((id(var), _gradient_bytes(gradient, var)) for gradient, var in gradients)
+
+    with calls.recorded_scope(), seen_gradients_scope(trainer.state.optimizer, see):
         traced = tf.function(one_step, autograph=False).get_concrete_function(*specs)
     flops = step_flops(traced.graph, pieces)
     if shards > 1 and flops is not None:
         # The loops over shards cannot be told from those over the pieces of a batch.
         flops = flops * shards if pieces <= 2 else None
     return StepGraph(calls, flops, sum(sizes.values()))
-
-
-@contextlib.contextmanager
-def _recorded_gradients_scope(optimizer: Optimizer, sizes: dict[int, int]) -> Iterator[None]:
-    """Records the sizes of the gradients that the optimizer gets, by the `id` of the weight.
-
-    If the strategy had several replicas, the optimizer would reduce them first.
-    """
-    apply_gradients = optimizer.apply_gradients
-
-    def record(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> object:
-        pairs = [*grads_and_vars]
-        for gradient, variable in pairs:
-            if gradient is not None:
-                sizes[id(variable)] = _gradient_bytes(gradient, variable)
-        return apply_gradients(pairs, *args, **kwargs)
-
-    optimizer.apply_gradients = record
-    try:
-        yield
-    finally:
-        del optimizer.apply_gradients
 
 
 def _gradient_bytes(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> int:

@@ -1,5 +1,4 @@
 """What commands and the Python API do, with typed arguments and results.
 
-Train, check before the start, repeat a run or a step, branch, launch a cluster. No flags, no
-printing.
+Train, check before the start, launch a cluster, fine-tune. No flags, no printing.
 """

@@ -14,7 +14,7 @@ from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, curr
 from orbit_runner.errors import RunnerError, first_line, format_count
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
-from orbit_runner.run_directory.run_summary import RunSummary
+from orbit_runner.run_directory.run_reader import RunReader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Item:
 class Plan:
     """What would be deleted of a run."""
 
-    run: RunSummary
+    run: RunReader
     items: tuple[Item, ...] = ()
     untouched_reason: str = ""  # Why nothing of the run may be deleted.
 
@@ -48,7 +48,7 @@ class Plan:
         return sum(item.bytes for item in self.items)
 
 
-def make_plan(run: RunSummary, rules: Rules) -> Plan:
+def make_plan(run: RunReader, rules: Rules) -> Plan:
     """Returns what would be deleted of a run."""
     reason = _find_obstacle(run)
     if reason:
@@ -56,7 +56,7 @@ def make_plan(run: RunSummary, rules: Rules) -> Plan:
     return Plan(run=run, items=_find_items(run.path, rules))
 
 
-def _find_obstacle(run: RunSummary) -> str:
+def _find_obstacle(run: RunReader) -> str:
     """Returns why nothing of a run may be deleted, or ""."""
     if run.path.is_symlink():
         return "it is a symbolic link"

@@ -18,7 +18,7 @@ from orbit_runner.compare.statistics import (
 from orbit_runner.reporting.document import Best, Chart, Section, Series, Table, Text
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.run_directory.metric_records import better_values, metric_title
-from orbit_runner.run_directory.run_summary import NON_METRICS, RunData
+from orbit_runner.run_directory.run_reader import NON_METRICS, RunReader
 
 _T = TypeVar("_T")
 _MOST_PLACE = 14  # characters of the name of a group below a chart
@@ -64,7 +64,7 @@ def _blocks(comparison: RunComparison) -> Iterator[tuple[str, list[list[str]]]]:
         names = sorted(values, key=lambda name: name != first)
         rows = [[name, *_metric_cells(comparison, name, values[name])] for name in names]
         if rows and title == "best evaluation":
-            steps = (run.summary.best_step for run in comparison.runs)
+            steps = (run.best_step for run in comparison.runs)
             rows.append(["step", *("-" if step is None else f"{step:,}" for step in steps)])
         yield f"{title}{note if rows else ''}", rows
         note = "" if rows else note
@@ -90,7 +90,7 @@ def _metric_cells(
 def _verdict(comparison: RunComparison) -> str:
     """Returns which run is the best one by the main metric, and by how much; "" if none is."""
     name = comparison.main_metric
-    values = [run.summary.metric(name) for run in comparison.runs]
+    values = [run.metric(name) for run in comparison.runs]
     winners = comparison.winners(name, values)
     known = {n: v for n, v in enumerate(values) if v is not None and math.isfinite(v)}
     if len(winners) != 1 or len(known) < 2:
@@ -98,9 +98,9 @@ def _verdict(comparison: RunComparison) -> str:
     (winner,) = winners
     value = known.pop(winner)
     second = min(known, key=lambda number: abs(known[number] - value))
-    summary = comparison.runs[winner].summary
-    is_best = name in summary.best and summary.best_step is not None
-    at = f" at step {summary.best_step:,}" if is_best else ""
+    best = comparison.runs[winner]
+    is_best = name in best.best and best.best_step is not None
+    at = f" at step {best.best_step:,}" if is_best else ""
     return (
         f"best: {comparison.names[winner]}, {name} {number_or_dash(value)}{at}, "
         f"{abs(known[second] - value):.3g} {'more' if value > known[second] else 'less'} than "
@@ -112,9 +112,9 @@ def _curve_chart(
     comparison: RunComparison, key: tuple[str, str], marks: Mapping[int, str]
 ) -> Chart:
     best_steps = {
-        run.name: run.summary.best_step
-        for run in comparison.runs
-        if key == ("validation", run.summary.best_metric)
+        name: run.best_step
+        for name, run in zip(comparison.names, comparison.runs, strict=True)
+        if key == ("validation", run.best_metric)
     }
     series = [
         Series(name, points, comparison.names.index(name), best=best_steps.get(name))
@@ -129,14 +129,14 @@ def _rows(values: Mapping[str, Sequence[_T]], text: Callable[[_T], str]) -> list
 
 def _summary_rows(comparison: RunComparison) -> list[list[str]]:
     """Returns what every run has: status, step, time, speed, devices and weights."""
-    columns: list[tuple[str, Callable[[RunData], str]]] = [
-        ("experiment", lambda run: run.experiment or "-"),
-        ("status", lambda run: run.summary.status),
-        ("step", lambda run: f"{run.summary.step:,}"),
+    columns: list[tuple[str, Callable[[RunReader], str]]] = [
+        ("experiment", lambda run: run.title or "-"),
+        ("status", lambda run: run.status),
+        ("step", lambda run: f"{run.step:,}"),
         ("wall time", lambda run: duration_or_dash(run.seconds)),
         ("steps/s, median", lambda run: number_or_dash(run.steps_per_second)),
         ("devices", lambda run: run.devices or "-"),
-        ("weights", lambda run: run.weights[:12] or "-"),
+        ("weights", lambda run: run.newest_weights[:12] or "-"),
     ]
     rows = [[name, *map(text, comparison.runs)] for name, text in columns]
     branches = comparison.branches()

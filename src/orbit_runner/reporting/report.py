@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.config.serialize import inline_yaml
@@ -23,9 +24,10 @@ from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.html import explanation, page, tiles
 from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
-from orbit_runner.reporting.report_data import InputData, ModelData, ReportData, parse_evaluation
+from orbit_runner.reporting.report_data import InputData, ModelData, parse_evaluation, read_data
 from orbit_runner.reporting.results import worse_than_constant
 from orbit_runner.reporting.svg import escape
+from orbit_runner.run_directory.config import read_config_text
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
     SPEED,
@@ -36,7 +38,12 @@ from orbit_runner.run_directory.metric_records import (
     metric_title,
     metric_values,
 )
-from orbit_runner.run_directory.run_summary import NON_METRICS, RunData, attempt_seconds
+from orbit_runner.run_directory.run_reader import (
+    MOST_POINTS,
+    NON_METRICS,
+    RunReader,
+    attempt_seconds,
+)
 from orbit_runner.serving.export_directory import read_exports
 from orbit_runner.utils.text_table import table_lines
 
@@ -53,20 +60,15 @@ _OF_TRAINING, _OF_MACHINE = "training", "speed and machine"
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 
 
-def report_page(
-    run: RunData,
-    config: str,
-    conditions: Mapping[str, str],
-    data: ReportData = ReportData(),
-) -> str:
-    """Returns the report of a run.
+def make_report(path: Path, name: str = "") -> str:
+    """Returns the report of a run as an HTML page.
 
     Args:
-        run: The run.
-        config: The text of its `config.yaml`.
-        conditions: What the weights of the newest checkpoint depend on besides the config.
-        data: What was collected of the model, its inputs and its mistakes.
+        path: The run directory.
+        name: The name of the run directory to show, if it is not `path`.
     """
+    run = RunReader(path, MOST_POINTS)
+    data = read_data(path)
     sections = [
         Section("Evaluation", evaluation_parts(data.evaluation)),
         Section("Curves", _curves(run)),
@@ -75,32 +77,30 @@ def report_page(
         Section("Model", model_parts(data.model)),
         Section("Exports", export_parts(_exports(run))),
         Section("Settings that override the experiment file", [_changes(run)]),
-        Section("Config", [_folded("all settings", config)]),
+        Section("Config", [_folded("all settings", read_config_text(path))]),
         Section("Starts", [_starts(run)]),
         Section("Time", _times(run)),
-        Section("Weights", _weights(run, conditions)),
+        Section("Weights", _weights(run)),
         Section("Environment", [_environment(run)]),
     ]
-    title = f"{run.experiment or run.summary.path.name}: {run.summary.status}"
+    title = f"{run.title or run.path.name}: {run.status}"
     baselines = {} if data.inputs is None else data.inputs.baselines
-    return page(title, sections, header=_header(run, baselines))
+    return page(title, sections, header=_header(run, name or str(path), baselines))
 
 
-def _header(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> str:
-    summary = run.summary
-    kind = "good" if summary.status in _GOOD else "bad" if summary.status in _BAD else ""
-    reason = f" <span class=soft>{escape(summary.reason)}</span>" if summary.reason else ""
+def _header(run: RunReader, name: str, baselines: Mapping[str, tuple[str, float]]) -> str:
+    kind = "good" if run.status in _GOOD else "bad" if run.status in _BAD else ""
+    reason = f" <span class=soft>{escape(run.reason)}</span>" if run.reason else ""
     description = str(run.settings.get("description") or "")
-    attempts = run.history.attempts
-    warnings = [*((attempts[-1].get("warnings") if attempts else None) or ())]
-    metrics = {name: summary.metric(name) for name in summary.metrics}
+    warnings = [*((run.attempts[-1].get("warnings") if run.attempts else None) or ())]
+    metrics = {name: run.metric(name) for name in run.metrics}
     warnings += filter(None, [worse_than_constant(metrics, baselines)])
     lines = [
-        f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
+        f"<h1>{escape(run.title or run.path.name)}</h1>"
         f"<p class=soft>{escape(description)}</p>"
         f"{_non_finite_evaluations(run)}"
-        f'<p><b class="{kind}">{escape(summary.status)}</b>{reason}'
-        f" <span class=soft>{escape(summary.mode)} in <code>{escape(run.name)}</code>, "
+        f'<p><b class="{kind}">{escape(run.status)}</b>{reason}'
+        f" <span class=soft>{escape(run.last_mode)} in <code>{escape(name)}</code>, "
         f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>",
         *(f"<p class=bad>{escape(str(text))}</p>" for text in warnings),
         _tiles(run, baselines).html,
@@ -108,7 +108,7 @@ def _header(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def _non_finite_evaluations(run: RunData) -> str:
+def _non_finite_evaluations(run: RunReader) -> str:
     """Returns which metrics of which evaluations are NaN or infinite; "" if all are finite."""
     steps: dict[str, list[int]] = {}
     last = 0
@@ -129,16 +129,15 @@ def _non_finite_evaluations(run: RunData) -> str:
     return f"<p class=bad>{which} not finite: {escape('; '.join(texts))}</p>"
 
 
-def _tiles(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> Html:
-    summary = run.summary
+def _tiles(run: RunReader, baselines: Mapping[str, tuple[str, float]]) -> Html:
     constants = {n: f"; {text} {number_or_dash(result)}" for n, (text, result) in baselines.items()}
-    total = f" of {summary.train_steps:,}" if summary.train_steps else ""
-    facts = [("step", f"{summary.step:,}", total)]
+    total = f" of {run.train_steps:,}" if run.train_steps else ""
+    facts = [("step", f"{run.step:,}", total)]
     # All metrics of the best evaluation, if there is one, not some of the last.
-    for name in dict.fromkeys([summary.main_metric, *summary.metrics]):
-        value = summary.metric(name)
+    for name in dict.fromkeys([run.main_metric, *run.metrics]):
+        value = run.metric(name)
         if name and value is not None and name not in (*NON_METRICS, "learning_rate"):
-            at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
+            at = f"best, at step {run.best_step:,}" if name in run.best else "last"
             title = name.replace("_", " ")
             facts.append((title, number_or_dash(value), at + constants.get(name, "")))
     if run.seconds is not None:
@@ -146,7 +145,7 @@ def _tiles(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> Html:
             (
                 "wall time",
                 duration_or_dash(run.seconds),
-                "1 start" if summary.starts == 1 else f"{summary.starts} starts",
+                "1 start" if run.starts == 1 else f"{run.starts} starts",
             )
         )
     if run.steps_per_second is not None:
@@ -154,10 +153,10 @@ def _tiles(run: RunData, baselines: Mapping[str, tuple[str, float]]) -> Html:
     return tiles(facts)
 
 
-def _curves(run: RunData) -> list[Part]:
+def _curves(run: RunReader) -> list[Part]:
     """Returns the charts of all metrics; those of the training itself and of the machine folded."""
     groups: dict[str, list[Chart]] = {"": [], _OF_TRAINING: [], _OF_MACHINE: []}
-    for name, chart in _named_charts(run.curves, run.summary.main_metric, run.summary.best_step):
+    for name, chart in _named_charts(run.curves, run.main_metric, run.best_step):
         of_machine = name.startswith(SYSTEM) or name in NON_METRICS
         group = _OF_MACHINE if of_machine else _OF_TRAINING if name.startswith(WATCH) else ""
         groups[group].append(chart)
@@ -221,11 +220,11 @@ def _update_ratios(curves: Curves) -> Chart:
     return Chart("update / weights by layer", series, may_be_log=True)
 
 
-def _changes(run: RunData) -> Table:
-    return Table([(path, inline_yaml(value)) for path, value in run.summary.changes.items()])
+def _changes(run: RunReader) -> Table:
+    return Table([(path, inline_yaml(value)) for path, value in run.changes.items()])
 
 
-def _evaluations(run: RunData) -> Table:
+def _evaluations(run: RunReader) -> Table:
     """Returns the table of what `runner evaluate` found, on any data."""
     rows = [
         (
@@ -238,14 +237,14 @@ def _evaluations(run: RunData) -> Table:
                 for name, value in metric_values(record["metrics"]).items()
             ),
         )
-        for record in read_evaluations(run.summary.path)
+        for record in read_evaluations(run.path)
     ]
     return Table(rows[-_MOST_EVALUATIONS:], head=("time", "checkpoint", "data", "results"))
 
 
-def _newest_evaluation(run: RunData) -> Iterator[Section]:
+def _newest_evaluation(run: RunReader) -> Iterator[Section]:
     """Yields what is known of the newest result of `runner evaluate`."""
-    for record in reversed([*read_evaluations(run.summary.path)]):
+    for record in reversed([*read_evaluations(run.path)]):
         try:
             details = parse_evaluation(record["details"])
         except (ValueError, TypeError, KeyError):
@@ -255,15 +254,15 @@ def _newest_evaluation(run: RunData) -> Iterator[Section]:
         return
 
 
-def _exports(run: RunData) -> list[JsonObject]:
-    return read_exports(run.summary.path, str(run.settings.get("trainer.export_subdir") or ""))
+def _exports(run: RunReader) -> list[JsonObject]:
+    return read_exports(run.path, str(run.settings.get("trainer.export_subdir") or ""))
 
 
 def _folded(title: str, text: str) -> Section:
     return Section(title, [Html(f"<pre>{escape(text)}</pre>" if text else "")], is_folded=True)
 
 
-def _starts(run: RunData) -> Table:
+def _starts(run: RunReader) -> Table:
     rows = [
         [
             _time_text(attempt.get("started")),
@@ -271,7 +270,7 @@ def _starts(run: RunData) -> Table:
             str(attempt.get("outcome") or "no outcome recorded").splitlines()[0],
             " ".join(map(str, attempt.get("argv") or ())),
         ]
-        for attempt in run.history.attempts
+        for attempt in run.attempts
     ]
     return Table(rows, head=("started", "wall time", "outcome", "command"))
 
@@ -281,9 +280,13 @@ def _time_text(timestamp: object) -> str:
     return re.sub(r"T([\d:]+)(?=[+-])", r" \1 ", str(timestamp or ""))
 
 
-def _times(run: RunData) -> list[Part]:
+def _times(run: RunReader) -> list[Part]:
     """Returns the time of each phase of the run, and its share."""
-    seconds = run.phase_seconds
+    seconds: dict[str, float] = {}
+    for phases in (attempt.get("seconds", {}) for attempt in run.attempts):
+        for name, value in phases.items():
+            if isinstance(value, (int, float)):
+                seconds[name] = seconds.get(name, 0.0) + value
     total = sum(seconds.values())
     if not total:
         return []
@@ -291,17 +294,18 @@ def _times(run: RunData) -> list[Part]:
     return [Table(rows, head=("phase", "time", "share"), right=(1, 2))]
 
 
-def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
-    if not run.weights:
+def _weights(run: RunReader) -> list[Part]:
+    if not run.newest_weights:
         return []
-    prints = run.history.fingerprints
+    prints = run.fingerprints
     rows = [
         (f"{step:,}", prints[step].weights[:16], prints[step].state[:16])
         for step in sorted(prints)[-_MOST_CHECKPOINTS:]
     ]
-    last = run.history.attempts[-1] if run.history.attempts else {}
+    last = run.attempts[-1] if run.attempts else {}
+    conditions = run.newest_record.numerics if run.newest_record else {}
     return [
-        Text(f"SHA-256 {run.weights}"),
+        Text(f"SHA-256 {run.newest_weights}"),
         *_reproducibility(last.get("inexact")),
         Table(rows, head=("checkpoint at step", "weights", "whole state")),
         _folded(
@@ -319,7 +323,7 @@ def _reproducibility(reasons: Sequence[object] | None) -> Iterator[Text]:
         yield Text("The config reproduces these weights bit for bit.", "good")
 
 
-def _environment(run: RunData) -> Table:
+def _environment(run: RunReader) -> Table:
     rows = [("devices", run.devices)] if run.devices else []
     return Table([*rows, *((name, str(value)) for name, value in run.software.items())])
 

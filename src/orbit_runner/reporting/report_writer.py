@@ -6,18 +6,16 @@ What the report shows besides the records is collected in less than 1 % of the t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.errors import first_line
-from orbit_runner.reporting.report import report_page
-from orbit_runner.reporting.report_data import read_data, write_data
+from orbit_runner.reporting.report import make_report
+from orbit_runner.reporting.report_data import write_data
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_summary import read_run
 from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.utils.files import read_file, write_atomically
+from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import note, phase
 
 if TYPE_CHECKING:
@@ -26,27 +24,11 @@ if TYPE_CHECKING:
 
 # An update waits for at least this many times as long as the previous one took.
 _PAUSE_FACTOR = 200
-# A chart draws the ranges of 300 groups of points. More of them would need memory during training.
 # Examples of an evaluation take at most this part of the time of the run so far, and of the time
 # since they were collected before.
 _PART = 1 / 200
 # The limits of that time, in seconds.
 _LEAST, _MOST = 0.5, 20.0
-
-
-def make_report(path: Path, name: str = "") -> str:
-    """Returns the report of a run as an HTML page.
-
-    Args:
-        path: The run directory.
-        name: The name of the run directory to show, if it is not `path`.
-    """
-    try:
-        config = read_file(RunDirectory(path).config).decode(errors="replace")
-    except OSError:
-        config = ""
-    run = read_run(path, name or str(path))
-    return report_page(run, config, _conditions(path), read_data(path))
 
 
 def write_report(path: Path, target: Path) -> None:
@@ -143,8 +125,3 @@ class ReportWriter(Callback):
         except Exception as error:
             self._cannot_collect = True
             note(f"warning: the report has no examples of this run: {first_line(error)}")
-
-
-def _conditions(path: Path) -> Mapping[str, str]:
-    """Returns what the weights of the newest checkpoint depend on besides the config."""
-    return next((record.numerics for _, record in checkpoints_of(path).records()), {})

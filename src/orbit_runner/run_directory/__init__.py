@@ -1,4 +1,4 @@
 """The files of a run beside its checkpoints.
 
-Lock, config, data, code, history; their checks; copies in object stores.
+Lock, config, data, code; their checks; copies in object stores. `RunReader` reads them.
 """

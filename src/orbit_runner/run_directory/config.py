@@ -8,10 +8,12 @@ config, and `read_setting` one of its settings, fast.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -57,9 +59,12 @@ def check_same_config(run: Path, fingerprint: str, config: ExperimentConfig) -> 
     """
     if is_made_with(run, fingerprint, config):
         return
-    accepted = written_settings(run)
-    if accepted is not None and has_same_settings(accepted, config):
-        return  # The run was resumed with this config, and stopped before it saved a checkpoint.
+    # The run may have been resumed with this config, and have stopped before it saved a checkpoint.
+    with contextlib.suppress(ConfigError, OSError):
+        path = RunDirectory(run).config
+        accepted = resolve(Request(experiment=str(path))).config if path.is_file() else None
+        if accepted is not None and has_same_settings(identity_settings(accepted), config):
+            return
     before = _kept_settings(run, fingerprint)
     lines = [] if before is None else [*_changes(before, identity_settings(config))]
     raise RunnerError(
@@ -86,20 +91,6 @@ def keep_config(run: Path, config: ExperimentConfig) -> None:
         write_atomically(path, json.dumps(settings, indent=1, sort_keys=True) + "\n")
 
 
-def written_settings(run: Path) -> dict[str, object] | None:
-    """Returns the settings in `config.yaml` that can affect the weights, by dotted path.
-
-    None if the file does not exist or does not load.
-    """
-    path = RunDirectory(run).config
-    if not path.is_file():
-        return None
-    try:
-        return identity_settings(resolve(Request(experiment=str(path))).config)
-    except (ConfigError, OSError):
-        return None
-
-
 def _path(run: Path, fingerprint: str) -> Path:
     return RunDirectory(run).settings / f"{fingerprint[:16]}.json"
 
@@ -122,14 +113,14 @@ _ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, R
 
 def read_settings(run: Path) -> dict[str, object]:
     """Returns all settings of a run by dotted path; empty if the file cannot be read."""
-    return parse_settings(_read_text(run))
+    return parse_settings(read_config_text(run))
 
 
 def parse_settings(text: str) -> dict[str, object]:
     """Returns the settings in the text of a `config.yaml`; empty if it cannot be read."""
     try:
         content = yaml.load(text, Loader=_Loader)
-        return dict(_flatten(content, "")) if isinstance(content, dict) else {}
+        return dict(flat_values(content)) if isinstance(content, dict) else {}
     except _ERRORS:
         return {}
 
@@ -141,7 +132,7 @@ def keep_interval(config: ExperimentConfig, run: Path) -> ExperimentConfig:
 
 def read_setting(run: Path, path: str) -> object:
     """Returns one setting of a run, or None. Faster than `read_settings`, for many runs."""
-    text = f"\n{_read_text(run)}"
+    text = f"\n{read_config_text(run)}"
     start, end = 0, len(text)
     for depth, name in enumerate(path.split(".")):
         indent = "  " * depth
@@ -157,17 +148,18 @@ def read_setting(run: Path, path: str) -> object:
         return None
 
 
-def _read_text(run: Path) -> str:
+def read_config_text(run: Path) -> str:
+    """Returns the text of `config.yaml`; "" if it cannot be read."""
     try:
         return RunDirectory(run).config.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
 
-def _flatten(values: Mapping[object, object], prefix: str) -> Iterator[tuple[str, object]]:
+def flat_values(values: Mapping[Any, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Yields (dotted path, value) of nested sections."""
     for name, value in values.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{path}.")
+        if isinstance(value, Mapping) and value:
+            yield from flat_values(value, f"{above}{name}.")
         else:
-            yield path, value
+            yield f"{above}{name}", value

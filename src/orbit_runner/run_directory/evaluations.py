@@ -65,18 +65,14 @@ def changed_data_settings(run: Path, config: ExperimentConfig) -> dict[str, tupl
     """
     own = read_settings(run)
     now = parse_settings(to_yaml(config))
-    compares_data = _compares_data(run, config)
+    # The contents of declared data are compared, so that they may have moved.
+    compares_data = declares_data(config.task) and RunDirectory(run).data.is_file()
     return {
         path: (own.get(path), now.get(path))
         for path in (sorted({*own, *now}) if own else ())
         if own.get(path) != now.get(path)
         and _can_change_data(path, now, config, compares_data=compares_data)
     }
-
-
-def _compares_data(run: Path, config: ExperimentConfig) -> bool:
-    """Returns whether the contents of the data are compared, so that they may have moved."""
-    return declares_data(config.task) and RunDirectory(run).data.is_file()
 
 
 def _can_change_data(

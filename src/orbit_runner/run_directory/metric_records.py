@@ -1,4 +1,4 @@
-"""Reads the records and events in `metrics.jsonl`, and prepares them for a run that is resumed.
+"""The records and events in `metrics.jsonl`: read by `MetricLog`, prepared for a resumed run.
 
 The run may still be writing the file, and may have been killed while it wrote a line, so lines that
 are not complete records are ignored. Does not import TensorFlow.
@@ -77,51 +77,99 @@ RECOVERED = "recovered"
 RESUMED = "resumed"
 
 
-def read_records(path: Path) -> Iterator[Record]:
-    """Yields the records of a file in order; none if it cannot be read."""
-    return (record for record in read_lines(path) if record.get("split") in SPLITS)
+class MetricLog:
+    """`metrics.jsonl` of a run: the only code that looks for something in its lines.
 
-
-def read_last_records(path: Path) -> dict[str, Record]:
-    """Returns the last record of each split. Reads only the end of the file."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            size = _TAIL_BYTES
-            while True:
-                file.seek(max(0, end - size))
-                records = _find_last_records(file.read())
-                if size >= min(end, _LONGEST_TAIL) or len(records) == len(SPLITS):
-                    return records
-                size *= 8
-    except OSError:
-        return {}
-
-
-def read_metrics(path: Path, most_points: int | None = None) -> tuple[Curves, float | None]:
-    """Returns the values of every metric by step, and the median of the steps in a second.
-
-    If a step was repeated, the last value counts. The first speed does not, because it includes
-    tracing. A curve with more than about `most_points` has only the lowest and the highest value of
-    each group of records, and those that are not numbers.
+    Args:
+        path: The path of the file, which need not exist.
     """
-    size = 1 if most_points is None else math.ceil(2 * _count_lines(path) / most_points)
-    curves: Curves = {}
-    speeds = array.array("d")
-    records = read_records(path)
-    # Groups of two would save nothing.
-    while group := [*itertools.islice(records, size if size > 2 else _GROUP)]:
-        points: dict[tuple[str, str], list[tuple[float, int]]] = {}
-        for record in group:
-            for name, value in metric_values(record).items():
-                points.setdefault((record["split"], name), []).append((value, record["step"]))
-        speeds.extend(value for value, _ in points.get(("train", SPEED), ()))
-        for key, values in points.items():
-            curve = _thin_out(values) if size > 2 else values
-            curves.setdefault(key, {}).update((step, value) for value, step in curve)
-    finite = [speed for speed in speeds[1:] or speeds if math.isfinite(speed)]
-    ordered = {key: dict(sorted(values.items())) for key, values in curves.items()}
-    return ordered, statistics.median(finite) if finite else None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def records(self) -> Iterator[Record]:
+        """Yields the records in order; none if the file cannot be read."""
+        return (record for record in read_lines(self.path) if record.get("split") in SPLITS)
+
+    def last_records(self) -> dict[str, Record]:
+        """Returns the last record of each split. Reads only the end of the file."""
+        try:
+            with self.path.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                size = _TAIL_BYTES
+                while True:
+                    file.seek(max(0, end - size))
+                    records = _find_last_records(file.read())
+                    if size >= min(end, _LONGEST_TAIL) or len(records) == len(SPLITS):
+                        return records
+                    size *= 8
+        except OSError:
+            return {}
+
+    def losses(self) -> dict[int, float | None]:
+        """Returns the training losses by step; None if not a number. JSON has no NaN."""
+        return {
+            record["step"]: loss
+            for record in self.records()
+            if record["split"] == "train"
+            and AVERAGED_STEPS not in record  # means over other steps
+            and type(loss := record.get("training_loss", "")) in (int, float, type(None))
+        }
+
+    def curves(self, most_points: int | None = None) -> tuple[Curves, float | None]:
+        """Returns the values of every metric by step, and the median of the steps in a second.
+
+        If a step was repeated, the last value counts. The first speed does not, because it includes
+        tracing. A curve with more than about `most_points` has only the lowest and the highest
+        value of each group of records, and those that are not numbers.
+        """
+        size = 1 if most_points is None else math.ceil(2 * _count_lines(self.path) / most_points)
+        curves: Curves = {}
+        speeds = array.array("d")
+        records = self.records()
+        # Groups of two would save nothing.
+        while group := [*itertools.islice(records, size if size > 2 else _GROUP)]:
+            points: dict[tuple[str, str], list[tuple[float, int]]] = {}
+            for record in group:
+                for name, value in metric_values(record).items():
+                    points.setdefault((record["split"], name), []).append((value, record["step"]))
+            speeds.extend(value for value, _ in points.get(("train", SPEED), ()))
+            for key, values in points.items():
+                curve = _thin_out(values) if size > 2 else values
+                curves.setdefault(key, {}).update((step, value) for value, step in curve)
+        finite = [speed for speed in speeds[1:] or speeds if math.isfinite(speed)]
+        ordered = {key: dict(sorted(values.items())) for key, values in curves.items()}
+        return ordered, statistics.median(finite) if finite else None
+
+    def recoveries(self) -> list[tuple[int, int]]:
+        """Returns the parts with the same number of recoveries: (first step, recoveries).
+
+        Steps are numbered from 1, and parts are in ascending order; the first begins at step 1.
+        Each recovery changes the seed of the data, and so the order of the examples after it.
+        """
+        parts = [(1, 0)]
+        for event in read_lines(self.path, b'"recoveries"'):
+            step, recoveries = event["step"], event.get("recoveries")
+            if event.get("event") not in (RECOVERED, RESUMED) or not isinstance(recoveries, int):
+                continue
+            parts = [part for part in parts if part[0] <= step]
+            if not parts or parts[-1][1] != recoveries:
+                parts.append((step + 1, recoveries))
+        return parts
+
+    def divergence(self) -> Divergence | None:
+        """Returns the last divergence; None if there is none."""
+        divergence = None
+        recoveries = 0
+        for event in read_lines(self.path, b'"event"'):
+            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
+                if event["event"] == DIVERGED:
+                    first = event.get("first_above")
+                    divergence = Divergence(
+                        int(event["step"]), None if first is None else int(first), recoveries
+                    )
+                recoveries = int(event.get("recoveries", recoveries))
+        return divergence
 
 
 def _thin_out(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
@@ -187,9 +235,11 @@ def is_result(name: str) -> bool:
 
 def _find_last_records(lines: bytes) -> dict[str, Record]:
     records: dict[str, Record] = {}
-    for record in filter(None, map(parse_record, reversed(lines.split(b"\n")))):
-        if record.get("split") in SPLITS:
-            records.setdefault(record["split"], record)
+    for line in reversed(lines.split(b"\n")):
+        # Other lines are not parsed, of which there are many between two evaluations.
+        missing = [split for split in SPLITS if split not in records and split.encode() in line]
+        if missing and (record := parse_record(line)) and record.get("split") in missing:
+            records[record["split"]] = record
         if len(records) == len(SPLITS):
             break
     return records
@@ -216,23 +266,6 @@ def prepare_records(
         cut_records(path, after=step)
 
 
-def read_recoveries(metrics: Path) -> list[tuple[int, int]]:
-    """Returns the parts of a run with the same number of recoveries: (first step, recoveries).
-
-    Steps are numbered from 1, and parts are in ascending order; the first begins at step 1. Each
-    recovery changes the seed of the data, and so the order of the examples after it.
-    """
-    parts = [(1, 0)]
-    for event in read_lines(metrics, b'"recoveries"'):
-        step, recoveries = event["step"], event.get("recoveries")
-        if event.get("event") not in (RECOVERED, RESUMED) or not isinstance(recoveries, int):
-            continue
-        parts = [part for part in parts if part[0] <= step]
-        if not parts or parts[-1][1] != recoveries:
-            parts.append((step + 1, recoveries))
-    return parts
-
-
 def recoveries_of(parts: list[tuple[int, int]], step: int) -> int:
     """Returns the number of recoveries with which a step was trained."""
     return next(count for first, count in reversed(parts) if first <= step)
@@ -252,18 +285,3 @@ class Divergence:
     step: int
     first_above: int | None
     recoveries: int
-
-
-def read_divergence(metrics: Path) -> Divergence | None:
-    """Returns the last divergence of a run; None if its records have none."""
-    divergence = None
-    recoveries = 0
-    for event in read_lines(metrics, b'"event"'):
-        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
-            if event["event"] == DIVERGED:
-                first = event.get("first_above")
-                divergence = Divergence(
-                    int(event["step"]), None if first is None else int(first), recoveries
-                )
-            recoveries = int(event.get("recoveries", recoveries))
-    return divergence

@@ -37,66 +37,36 @@ _ATTEMPT_TYPES: Mapping[str, type] = {
 }
 
 
+class _Place:
+    """The path of a file or directory in a run directory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, directory: RunDirectory, _: object) -> Path:
+        return directory.path / self._path
+
+
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """A run directory (`--model_dir`)."""
+    """A run directory (`--model_dir`), and the paths of its files."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """The resolved config, with the origin of each value."""
-        return self.path / CONFIG
-
-    @property
-    def checkpoints(self) -> Path:
-        """The directory of the checkpoints, which are named `ckpt-STEP`."""
-        return self.path / CHECKPOINTS
-
-    @property
-    def fingerprints(self) -> Path:
-        """The fingerprints of every checkpoint ever saved, one per line."""
-        return self.checkpoints / "fingerprints.jsonl"
-
-    @property
-    def settings(self) -> Path:
-        """The directory of the settings behind the config fingerprints."""
-        return self.checkpoints / "configs"
-
-    @property
-    def metrics(self) -> Path:
-        """The records of training and evaluation, one per line."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def evaluations(self) -> Path:
-        """The directory of the results of `runner evaluate`, one file each."""
-        return self.path / "evaluations"
-
-    @property
-    def data(self) -> Path:
-        """The record of the data files that the run has read."""
-        return self.path / "data.json"
-
-    @property
-    def assets(self) -> Path:
-        """The directory of what the run learned from its training data: classes, vocabularies."""
-        return self.path / "assets"
-
-    @property
-    def branch(self) -> Path:
-        """The record of the run and step that a branch continues from."""
-        return self.path / "branch.json"
-
-    @property
-    def report(self) -> Path:
-        """The report of the run as an HTML page."""
-        return self.path / "report.html"
-
-    @property
-    def report_data(self) -> Path:
-        """The directory of what the report shows of the model, its inputs and its mistakes."""
-        return self.path / "report_data"
+    config = _Place(CONFIG)  # The resolved config, with the origin of each value.
+    checkpoints = _Place(CHECKPOINTS)  # The directory of the checkpoints, named `ckpt-STEP`.
+    # The fingerprints of every checkpoint ever saved, one per line.
+    fingerprints = _Place(f"{CHECKPOINTS}/fingerprints.jsonl")
+    settings = _Place(f"{CHECKPOINTS}/configs")  # The settings behind the config fingerprints.
+    metrics = _Place("metrics.jsonl")  # The records of training and evaluation, one per line.
+    evaluations = _Place("evaluations")  # The results of `runner evaluate`, one file each.
+    data = _Place("data.json")  # The record of the data files that the run has read.
+    # What the run learned from its training data: classes, vocabularies.
+    assets = _Place("assets")
+    branch = _Place("branch.json")  # The run and step that a branch continues from.
+    report = _Place("report.html")  # The report of the run as an HTML page.
+    # What the report shows of the model, its inputs and its mistakes.
+    report_data = _Place("report_data")
 
     def code_patch(self, number: int) -> Path:
         """Returns the path of the uncommitted changes of the code, `code.patch` for number 1.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from orbit_runner.checkpoint.latest_checkpoint import (
@@ -145,13 +145,9 @@ def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | Non
     if record is None:
         return checked
     pairs = [("weights", content.weights, record.weights), ("state", content.state, record.state)]
-    return dataclasses.replace(checked, damage=_describe_differences(pairs))
-
-
-def _describe_differences(pairs: Sequence[tuple[str, str, str]]) -> str:
     words = [
         f"{what} {on_disk[:12]} on disk, {str(recorded)[:12] or 'none'} in its record"
         for what, on_disk, recorded in pairs
         if on_disk != recorded
     ]
-    return "; ".join(words)
+    return dataclasses.replace(checked, damage="; ".join(words))

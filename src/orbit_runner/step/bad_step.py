@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -21,8 +21,6 @@ from orbit_runner.checkpoint.finite_check import (
 from orbit_runner.run_directory.metric_records import Divergence
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.examine import KeptState
-from orbit_runner.step.results import StepExamined
-from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
@@ -117,18 +115,3 @@ def _non_finite(state: TrainState) -> list[NonFiniteTensor]:
         for tensor in non_finite_variables(v for v in variables if id(v) not in not_trained)
         if tensor.name not in state.non_finite
     ]
-
-
-class ExamineBadStep(Callback):
-    """Finds the step at which a run diverged, examines it, and ends the run with `StepExamined`."""
-
-    def __init__(self, divergence: Divergence, examine: Callable[[Run, BadStep], object]) -> None:
-        self._divergence = divergence
-        self._examine = examine
-
-    def on_train_begin(self, run: Any) -> None:
-        """Finds and examines the step."""
-        bad_step = find_bad_step(run, self._divergence)
-        if bad_step is not None:
-            self._examine(run, bad_step)
-        raise StepExamined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,15 +81,10 @@ def sentences(task: AnyTask, batch: Tensors) -> list[tuple[str, str]]:
 
 
 def _flatten_part(name: str, part: Tensors) -> Iterator[tuple[str, tf.Tensor]]:
-    inner: Iterable[tuple[object, Tensors]]
-    if isinstance(part, dict):
-        inner = part.items()
-    elif isinstance(part, (tuple, list)):
-        inner = ((str(index), item) for index, item in enumerate(part))
-    else:
+    if not isinstance(part, (dict, tuple, list)):
         yield name or "batch", part.flat_values if isinstance(part, tf.RaggedTensor) else part
         return
-    for key, value in inner:
+    for key, value in part.items() if isinstance(part, dict) else enumerate(part):
         yield from _flatten_part(f"{name}.{key}" if name else str(key), value)
 
 
@@ -112,21 +107,13 @@ def _label_texts(labels: tf.Tensor, count: int) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayedStep:
-    """The batch of a step whose examples are known only by their position in the stream.
+    """The batch of a step whose examples are known only by their position in the stream."""
 
-    Attributes:
-        step: The step, from 1.
-        rows: `row`, `position` in the stream and perhaps `label` of each row.
-        tensors: The tensors of the batch.
-        text: The first sentences, with the name of their tensor.
-        images: Pictures, [n, height, width, channels]; None if there are none.
-    """
-
-    step: int
-    rows: Sequence[JsonObject]
+    step: int  # from 1
+    rows: Sequence[JsonObject]  # `row`, `position` in the stream and perhaps `label` of each
     tensors: Sequence[TensorSummary]
-    text: Sequence[tuple[str, str]]
-    images: np.ndarray | None
+    text: Sequence[tuple[str, str]]  # the first sentences, with the name of their tensor
+    images: np.ndarray | None  # [n, height, width, channels]; None if there are none
 
     def as_dict(self) -> JsonObject:
         """Returns the values for JSON, without pictures."""
@@ -138,7 +125,7 @@ class ReplayedStep:
 def replayed_step(task: AnyTask, step: int, batch: Tensors) -> ReplayedStep:
     """Returns the batch of a step; all batches before it must have as many rows."""
     images, labels = pictures(batch) or (None, [])
-    size = int(next(value for _, value in named_tensors(batch)).shape[0])
+    size = int(next(named_tensors(batch))[1].shape[0])
     rows = [
         {"row": row, "position": (step - 1) * size + row}
         | ({"label": labels[row]} if labels else {})
@@ -159,16 +146,8 @@ def step_batches(
     """Returns the task and its global batches of the steps from `first` to `last`, from step 1 on.
 
     If the pipeline can only start at its beginning, the batches before `first` are made as well.
-
-    Args:
-        config: The config with local paths.
-        run: The run directory, in which tasks may keep prepared data; None if there is none.
-        first: The first step.
-        last: The last step.
-        recoveries: How often the run had returned to a checkpoint before these steps.
-
-    Raises:
-        RunnerError: The task has no single training dataset, or it has fewer batches.
+    `config` has local paths, and tasks may keep prepared data in `run`. Raises `RunnerError` if the
+    task has no single training dataset, or if that has fewer batches.
     """
     runtime = single_process_runtime(config.runtime).replace(
         deterministic=config.runtime.deterministic
@@ -181,12 +160,10 @@ def step_batches(
     adapter = adapt(task)
     data = getattr(config.for_task.task, "train_data", None)
     if adapter.subtasks or data is None:
-        reason = (
-            "several tasks are trained together" if adapter.subtasks else "it has no train_data"
-        )
-        raise RunnerError(
-            f"the task has no single training dataset: {reason}", code="not-supported"
-        )
+        several = "several tasks are trained together"
+        reason = several if adapter.subtasks else "it has no train_data"
+        message = f"the task has no single training dataset: {reason}"
+        raise RunnerError(message, code="not-supported")
     phase("making the batch")
     seeded = resolve_data_config(data, config.runtime, recoveries)
     with error_message_scope(config):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.step.batches import replayed_step
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.step.instruments import Instruments, LossCall, rows_of
+from orbit_runner.step.instruments import Instruments, LossCall
+from orbit_runner.step.layers import rows_of
 from orbit_runner.step.results import (
     COMPUTED_IN_STEP,
     COMPUTED_PER_ROW,
@@ -25,17 +27,15 @@ from orbit_runner.step.results import (
     Examination,
     ExampleLoss,
     FirstBadValue,
-    StepExamined,
     VariableStep,
     sort_worst_first,
 )
 from orbit_runner.tasks.layer_names import variable_names
-from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
-    from orbit_runner.utils.types import Tensors
+    from orbit_runner.utils.types import JsonObject, Tensors
 
 _OP = re.compile(r"__wrapped__(\w+?)_device_|node: (\w+)")
 
@@ -64,6 +64,7 @@ def examine_step(run: Run) -> Examination:
     batch = run.trainer.next_batch()
     parts = run.strategy.experimental_local_results(batch)
     sizes = [rows_of(part) for part in parts]
+    rows = sum(sizes)
     instruments = Instruments(
         run.task,
         run.model,
@@ -71,27 +72,41 @@ def examine_step(run: Run) -> Examination:
         batch=tf.nest.flatten(parts, expand_composites=True),
         pieces=run.config.trainer.gradient_accumulation_steps,
     )
-    with run.strategy.scope(), kept_state_scope(run) as kept, eager_functions_scope():
-        error = _take_step(run, batch, instruments)
-        examples, losses = example_losses(instruments, sum(sizes))
-        gradients = _sum_gradients(instruments)
+    with run.strategy.scope(), contextlib.ExitStack() as stack:
+        kept = KeptState(run)
+        stack.callback(kept.restore)
+        stack.enter_context(_eager_functions_scope())
+        error: Exception | None = None
+        try:
+            with instruments.installed_scope(run.state.optimizer):
+                run.trainer.train_step(iter([batch]))
+        except RunnerError:
+            raise
+        except Exception as caught:
+            error = caught
+        examples, origin = _example_losses(instruments, rows)
+        gradients: dict[int, Any] = collections.defaultdict(float)  # of the whole batch
+        for gradient, variable in instruments.gradients:
+            value = tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+            gradients[id(variable)] += value.numpy()
         names = variable_names(run.model)
         variables = [
             _describe_variable(variable, names.get(id(variable), variable.name), kept, gradients)
             for variable in run.model.trainable_variables
         ]
-    about = _describe_examples(run, step, batch, sum(sizes))
+    about = _describe_examples(run, step, batch, rows)
+    losses = instruments.losses
     return Examination(
         step=step,
-        loss=_mean(instruments.losses),
-        rows=sum(sizes),
+        loss=float(np.mean([float(loss) for loss in losses])) if losses else None,
+        rows=rows,
         examples=sort_worst_first(
             [dataclasses.replace(example, about=about.get(example.row, {})) for example in examples]
         ),
-        losses=losses,
+        losses=origin,
         variables=variables,
         first_bad=_find_first_bad(instruments, variables, error, examples),
-        error="" if error is None else error_text(error),
+        error="" if error is None else _error_text(error),
     )
 
 
@@ -106,23 +121,22 @@ def check_examinable(run: Run) -> None:
 
 def examination_obstacle(run: Run) -> str:
     """Returns why the steps of a run cannot be examined; "" if they can."""
-    if run.trainer is None:
-        return "it does not train"
-    if run.adapter.subtasks:
-        return "several tasks are trained together"
-    if is_asynchronous(run.strategy):
-        return "asynchronous workers have no common step"
-    if run.config.runtime.traits.uses_tpu:
-        return "ops on a TPU cannot be observed one by one"
-    if run.config.runtime.logical_replicas:
-        return "runtime.logical_replicas is set, so a device computes its batch in parts"
-    if run.workers.count > 1:
-        return "several processes train together"
-    return ""
+    runtime = run.config.runtime
+    obstacles = {
+        "it does not train": run.trainer is None,
+        "several tasks are trained together": run.adapter.subtasks,
+        "asynchronous workers have no common step": is_asynchronous(run.strategy),
+        "ops on a TPU cannot be observed one by one": runtime.traits.uses_tpu,
+        "runtime.logical_replicas is set, so a device computes its batch in parts": (
+            runtime.logical_replicas
+        ),
+        "several processes train together": run.workers.count > 1,
+    }
+    return next((reason for reason, holds in obstacles.items() if holds), "")
 
 
 @contextlib.contextmanager
-def eager_functions_scope() -> Iterator[None]:
+def _eager_functions_scope() -> Iterator[None]:
     """Runs functions eagerly in a `with` block, also those that were traced before."""
     before = tf.config.functions_run_eagerly()
     level = tf.get_logger().level
@@ -133,33 +147,6 @@ def eager_functions_scope() -> Iterator[None]:
     finally:
         tf.get_logger().setLevel(level)
         tf.config.run_functions_eagerly(before)
-
-
-def _take_step(run: Run, batch: Tensors, instruments: Instruments) -> Exception | None:
-    """Runs the step, and returns the error that it raised."""
-    assert run.trainer is not None
-    try:
-        with instruments.installed_scope(run.state.optimizer):
-            run.trainer.train_step(iter([batch]))
-    except RunnerError:
-        raise
-    except Exception as error:
-        return error
-    return None
-
-
-def _mean(losses: Sequence[tf.Tensor]) -> float | None:
-    return float(np.mean([float(loss) for loss in losses])) if losses else None
-
-
-def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
-    """Returns the gradients of the whole batch by the `id` of their variables."""
-    gradients: dict[int, np.ndarray] = {}
-    for gradient, variable in instruments.gradients:
-        value = tf.cast(tf.convert_to_tensor(gradient), tf.float32).numpy()
-        key = id(variable)
-        gradients[key] = gradients[key] + value if key in gradients else value
-    return gradients
 
 
 def _describe_variable(
@@ -190,33 +177,25 @@ def _find_first_bad(
     examples: Sequence[ExampleLoss],
 ) -> FirstBadValue | None:
     if error is not None:
-        return _describe_failure(instruments.failure, error, examples)
+        place = instruments.failure or FirstBadValue(layer="", op="", kind="error", phase="")
+        match = _OP.search(str(error))
+        return dataclasses.replace(
+            place,
+            op=next(filter(None, match.groups()), "") if match else "",
+            rows=tuple(example.row for example in examples if example.error),
+            message=_error_text(error),
+        )
     updated = [variable for variable in variables if variable.non_finite_updated]
     if not updated and not instruments.has_bad_result():
         return None
-    return instruments.origin() or _bad_update(updated)
-
-
-def _bad_update(updated: Sequence[VariableStep]) -> FirstBadValue:
-    """Returns the first bad value if the output of the op that led to it is unknown."""
-    worst = next((variable for variable in updated if not variable.non_finite_weights), None) or (
-        updated[0] if updated else None
-    )
-    layer = worst.name.rpartition("/")[0] if worst is not None else ""
-    source = "weights" if worst is not None and worst.non_finite_weights else ""
+    origin = instruments.origin()
+    if origin is not None:
+        return origin
+    # The output of the op is unknown. Variables that were finite before the step come first.
+    worst = min(updated, key=lambda variable: variable.non_finite_weights > 0, default=None)
+    layer = worst.name.rpartition("/")[0] if worst else ""
+    source = "weights" if worst and worst.non_finite_weights else ""
     return FirstBadValue(layer=layer, op="", kind="inf", phase=UPDATE, source=source)
-
-
-def _describe_failure(
-    place: FirstBadValue | None, error: Exception, examples: Sequence[ExampleLoss]
-) -> FirstBadValue:
-    match = _OP.search(str(error))
-    return dataclasses.replace(
-        place or FirstBadValue(layer="", op="", kind="error", phase=""),
-        op=next((name for name in match.groups() if name), "") if match else "",
-        rows=tuple(example.row for example in examples if example.error),
-        message=error_text(error),
-    )
 
 
 def _describe_examples(
@@ -224,12 +203,11 @@ def _describe_examples(
 ) -> dict[int, Mapping[str, object]]:
     """Returns what is known about the example in each row of the global batch."""
     order = TrainingOrder(run.written_config, run.model_dir)
+    described: Sequence[JsonObject] = ()
     if order.examples(order.recoveries(step)) is not None:
         described = order.step(step).chosen
     elif run.strategy.num_replicas_in_sync == 1:
-        described = list(replayed_step(run.task, step, batch).rows)
-    else:
-        described = []
+        described = replayed_step(run.task, step, batch).rows
     if len(described) != rows:
         return {}
     return {about["row"]: {k: v for k, v in about.items() if k != "row"} for about in described}
@@ -241,20 +219,17 @@ class KeptState:
     def __init__(self, run: Run) -> None:
         assert run.trainer is not None
         state = run.state
-        root = run.state.checkpoint()  # A view does not keep its root.
+        root = state.checkpoint()  # A view does not keep its root.
         tracked = tf.train.TrackableView(root).descendants()
-        tracked_variables = [
-            trackable for trackable in tracked if isinstance(trackable, tf.Variable)
-        ]
+        variables = [item for item in tracked if isinstance(item, tf.Variable)]
         # A checkpoint finds slots and averages by their weights only.
         averages = () if state.ema is None else state.ema.averages
-        tracked_variables += [*state.optimizer_variables(), *averages, *run.trainer.variables]
-        variables = {id(variable): variable for variable in tracked_variables}
-        self._strategy = run.strategy
+        variables += [*state.optimizer_variables(), *averages, *run.trainer.variables]
+        parts_of = run.strategy.experimental_local_results
         # Each replica may have a value of its own.
         self._copies = {
-            key: [(part, np.array(part.numpy())) for part in self._parts(variable)]
-            for key, variable in variables.items()
+            key: [(part, np.array(part.numpy())) for part in parts_of(variable)]
+            for key, variable in {id(variable): variable for variable in variables}.items()
         }
 
     def value(self, variable: tf.Variable) -> np.ndarray:
@@ -267,56 +242,37 @@ class KeptState:
             for part, value in parts:
                 part.assign(value)
 
-    def _parts(self, variable: tf.Variable) -> list[tf.Variable]:
-        return list(self._strategy.experimental_local_results(variable))
-
-
-@contextlib.contextmanager
-def kept_state_scope(run: Run) -> Iterator[KeptState]:
-    """Restores all variables of a run that trains at the end of a `with` block."""
-    kept = KeptState(run)
-    try:
-        yield kept
-    finally:
-        kept.restore()
-
 
 _MOST_ROWS = 8192  # A call for each row of a larger batch would take minutes.
-
-
-def example_losses(instruments: Instruments, rows: int) -> tuple[list[ExampleLoss], str]:
-    """Returns the loss of each row of a global batch, and where the losses come from.
-
-    The list is empty if they are not known; the text is then the reason. Must be called after the
-    step, outside of the instruments.
-    """
-    if instruments.loss_calls:
-        return _collect_losses(instruments.loss_calls, _losses_of_call, rows, COMPUTED_IN_STEP)
-    if not instruments.batch_loss_calls:
-        return [], "the step did not call a loss function of the task"
-    if rows > _MOST_ROWS:
-        return [], f"the task has no losses of examples, and the batch has over {_MOST_ROWS} rows"
-    return _collect_losses(
-        instruments.batch_loss_calls, _compute_row_losses, rows, COMPUTED_PER_ROW
-    )
 
 
 _LossOrError = tuple[float | None, str]  # a loss, and the error in its place
 
 
-def _collect_losses(
-    calls: Sequence[LossCall], losses: Callable[[LossCall], list[_LossOrError]], rows: int, how: str
-) -> tuple[list[ExampleLoss], str]:
+def _example_losses(instruments: Instruments, rows: int) -> tuple[list[ExampleLoss], str]:
+    """Returns the loss of each row of a global batch, and where the losses come from.
+
+    The list is empty if they are not known; the text is then the reason. Must be called after the
+    step, outside of the instruments.
+    """
+    calls, compute, origin = instruments.loss_calls, _losses_of_call, COMPUTED_IN_STEP
+    if not calls:
+        calls, compute, origin = instruments.batch_loss_calls, _compute_row_losses, COMPUTED_PER_ROW
+        if not calls:
+            return [], "the step did not call a loss function of the task"
+        if rows > _MOST_ROWS:
+            most = f"the batch has over {_MOST_ROWS} rows"
+            return [], f"the task has no losses of examples, and {most}"
     # The calls of a replica are in the order of the rows, but replicas may take turns.
-    results = [
-        result for call in sorted(calls, key=lambda call: call.replica) for result in losses(call)
-    ]
+    ordered = sorted(calls, key=lambda call: call.replica)
+    results = [result for call in ordered for result in compute(call)]
     if len(results) != rows and not any(call.result is None for call in calls):
         return [], "the loss function of the task does not return one loss for each example"
-    return [
+    losses = [
         ExampleLoss(row=row, loss=loss, error=error)
         for row, (loss, error) in enumerate(results[:rows])
-    ], how
+    ]
+    return losses, origin
 
 
 def _losses_of_call(call: LossCall) -> list[_LossOrError]:
@@ -329,27 +285,12 @@ def _losses_of_call(call: LossCall) -> list[_LossOrError]:
 
 
 def _compute_row_losses(call: LossCall) -> list[_LossOrError]:
-    return [_compute_row_loss(call, row) for row in range(rows_of(call.arguments))]
+    rows = rows_of(call.arguments)
+    return [_compute_row_loss(call, row, rows) for row in range(rows)]
 
 
-def _compute_row_loss(call: LossCall, row: int) -> _LossOrError:
-    arguments, keywords = _slice_row(call.arguments, row, rows_of(call.arguments))
-    # The same for each row, such as weight decay.
-    keywords |= {"aux_losses": None} if "aux_losses" in keywords else {}
-    try:
-        result = call.function(*arguments, **keywords)
-    except Exception as error:
-        return None, error_text(error)
-    return float(tf.reduce_mean(tf.cast(result, tf.float32))), ""
-
-
-def error_text(error: Exception) -> str:
-    """Returns the first line of an error, without what TensorFlow adds about the op."""
-    return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", first_line(error))
-
-
-def _slice_row(nested: Any, row: int, rows: int) -> Any:
-    """Returns one row of nested tensors; those that do not have the rows of a batch are whole."""
+def _compute_row_loss(call: LossCall, row: int, rows: int) -> _LossOrError:
+    """Returns the loss of one row; tensors that do not have the rows of a batch are whole."""
 
     def slice_row(value: Any) -> Any:
         has_rows = isinstance(value, tf.RaggedTensor) or (
@@ -357,38 +298,16 @@ def _slice_row(nested: Any, row: int, rows: int) -> Any:
         )
         return value[row : row + 1] if has_rows else value
 
-    return tf.nest.map_structure(slice_row, nested)
+    arguments, keywords = tf.nest.map_structure(slice_row, call.arguments)
+    # The same for each row, such as weight decay.
+    keywords |= {"aux_losses": None} if "aux_losses" in keywords else {}
+    try:
+        result = call.function(*arguments, **keywords)
+    except Exception as error:
+        return None, _error_text(error)
+    return float(tf.reduce_mean(tf.cast(result, tf.float32))), ""
 
 
-class ExamineAtStep(Callback):
-    """Calls a function before the run takes a step for the first time.
-
-    With `stops`, the run ends with `StepExamined` afterward; otherwise, it continues.
-    """
-
-    def __init__(self, step: int, examine: Callable[[Run], object], *, stops: bool) -> None:
-        self._step = step
-        self._examine = examine
-        self._stops = stops
-        self.is_done = False
-
-    def on_run_begin(self, run: Any) -> None:
-        """Makes a loop end before the step; raises `RunnerError` if it cannot be examined."""
-        check_examinable(run)
-        run.stops.pause_at(self._step - 1)
-
-    def on_train_begin(self, run: Any) -> None:
-        """Examines the step if the run starts with it."""
-        self._examine_if_due(run)
-
-    def on_loop_end(self, run: Any, logs: Logs) -> None:
-        """Examines the step if it comes next."""
-        self._examine_if_due(run)
-
-    def _examine_if_due(self, run: Any) -> None:
-        if self.is_done or run.step != self._step - 1:
-            return
-        self.is_done = True
-        self._examine(run)
-        if self._stops:
-            raise StepExamined
+def _error_text(error: Exception) -> str:
+    """Returns the first line of an error, without what TensorFlow adds about the op."""
+    return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", first_line(error))

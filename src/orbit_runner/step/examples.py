@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from orbit_runner.run_directory.data_record import (
     data_changes,
     difference_from_record,
 )
-from orbit_runner.run_directory.metric_records import read_recoveries, recoveries_of
+from orbit_runner.run_directory.metric_records import MetricLog, recoveries_of
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
@@ -42,21 +42,13 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepExamples:
-    """The examples of a step; steps and epochs are numbered from 1, everything else from 0.
+    """The examples of a step; steps and epochs are numbered from 1, everything else from 0."""
 
-    Attributes:
-        step: The step after which `global_step` has this value.
-        rows: The number of rows of the global batch.
-        seed: The seed of the training data at that step.
-        recoveries: How often the run had returned to a checkpoint before.
-        chosen: What is known about the first rows, by name.
-    """
-
-    step: int
-    rows: int
-    seed: int
-    recoveries: int
-    chosen: list[JsonObject]
+    step: int  # after which `global_step` has this value
+    rows: int  # the number of rows of the global batch
+    seed: int  # of the training data at that step
+    recoveries: int  # how often the run had returned to a checkpoint before
+    chosen: list[JsonObject]  # what is known about the first rows, by name
 
 
 class TrainingOrder:
@@ -69,9 +61,9 @@ class TrainingOrder:
         self.config = localize(config)
         self.run = run
         self.placement = _placement(config, run)
-        self.parts = read_recoveries(RunDirectory(run).metrics) if run else [(1, 0)]
+        self.parts = MetricLog(RunDirectory(run).metrics).recoveries() if run else [(1, 0)]
         # The step that the run has reached; 0 if there is none.
-        self.reached_step = read_summary(run).step if run else 0
+        self.reached_step = RunReader(run).step if run else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
 
     def check_data(self, first: int = 1) -> None:
@@ -101,10 +93,10 @@ class TrainingOrder:
         """Returns how often the run had returned to a checkpoint before a step."""
         return recoveries_of(self.parts, step)
 
-    def seed(self, recoveries: int) -> int:
-        """Returns the seed of the training data after some recoveries."""
-        data = resolve_data_config(self.config.task.train_data, self.config.runtime, recoveries)
-        return int(data.seed or 0)
+    def _section(self, recoveries: int) -> Any:
+        """Returns the settings of the training data, with their seed after some recoveries."""
+        data = self.config.task.train_data
+        return resolve_data_config(data, self.config.runtime, recoveries)
 
     def examples(self, recoveries: int = 0) -> TrainingExamples | None:
         """Returns the examples; None if they are only known by running the input pipeline."""
@@ -126,25 +118,23 @@ class TrainingOrder:
         examples = self._require_examples(recoveries)
         rows = examples.order.rows(step - 1)
         count = len(rows.examples)
-        workers, replicas = self._owners(count)
+        owners = self._owners(count)
         chosen = np.arange(count)[:most]
-        described = [
-            _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | description
-            for row, description in zip(
-                chosen.tolist(), examples.describe(rows, chosen, text=text), strict=True
-            )
-        ]
+        described = examples.describe(rows, chosen, text=text)
         return StepExamples(
             step=step,
             rows=count,
-            seed=self.seed(recoveries),
+            seed=int(self._section(recoveries).seed or 0),
             recoveries=recoveries,
-            chosen=described,
+            chosen=[
+                _row_numbers(rows, row) | owners[row] | description
+                for row, description in enumerate(described)
+            ],
         )
 
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""
-        train_steps = read_summary(self.run).train_steps if self.run else None
+        train_steps = RunReader(self.run).train_steps if self.run else None
         per_epoch = self._require_examples(0).order.steps_per_epoch
         return train_steps or make_plan(self.config.trainer, per_epoch).train_steps
 
@@ -179,29 +169,29 @@ class TrainingOrder:
 
     def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[JsonObject]:
         occurrences = []
+        owners_of = functools.lru_cache(maxsize=8)(self._owners)  # by the size of the batch
         columns = (part.steps, part.epochs, part.places, part.rows)
         for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
             occurrence = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
             if self.placement.replicas > 1:
-                workers, replicas = self._owners(len(order.rows(step).examples))
-                occurrence |= self._owner(workers[row], replicas[row])
+                occurrence |= owners_of(len(order.rows(step).examples))[row]
             occurrences.append(occurrence)
         return occurrences
 
-    def _owners(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the worker and the replica of each row."""
-        replicas = self.placement.replicas
+    def _owners(self, rows: int) -> list[dict[str, int]]:
+        """Returns the worker and the replica of each row, if there are several."""
+        replicas, workers = self.placement.replicas, self.placement.workers
         if rows % replicas:
             raise RunnerError(
                 f"a batch of {rows} rows cannot be divided by {replicas} replicas\n"
                 "run `runner validate` to check the settings",
                 code="not-divisible",
             )
-        return row_owners(rows, replicas, self.placement.workers)
-
-    def _owner(self, worker: np.int64, replica: np.int64) -> dict[str, int]:
-        owner = {"worker": int(worker)} if self.placement.workers > 1 else {}
-        return owner | ({"replica": int(replica)} if self.placement.replicas > 1 else {})
+        counts = {"worker": workers, "replica": replicas}
+        return [
+            {name: int(owner) for name, owner in zip(counts, row, strict=True) if counts[name] > 1}
+            for row in np.stack(row_owners(rows, replicas, workers), axis=1)
+        ]
 
     def _require_examples(self, recoveries: int) -> TrainingExamples:
         examples = self.examples(recoveries)
@@ -211,7 +201,7 @@ class TrainingOrder:
     def _load(self, recoveries: int) -> TrainingExamples | None:
         if self.config.is_official:
             return None
-        section = resolve_data_config(self.config.task.train_data, self.config.runtime, recoveries)
+        section = self._section(recoveries)
         data = self.config.data
         try:
             examples: TrainingExamples | None = data.training_examples(

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
-from orbit_runner.step.layers import replaced_methods_scope
+from orbit_runner.step.layers import replaced_methods_scope, rows_of
 from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE, FirstBadValue
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.layer_names import layers_by_name
@@ -40,13 +40,13 @@ _READ_OP = "ReadVariableOp"
 class BadOutput:
     """An output of an op that is not finite."""
 
-    order: int
+    order: int  # in which the ops ran
     found: FirstBadValue
     parents: tuple[BadOutput, ...]  # the outputs of earlier ops that the op read
     tensor: tf.Tensor = dataclasses.field(repr=False)  # kept, so that no other tensor has its `id`
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class LossCall:
     """A call of a function that computes losses."""
 
@@ -107,46 +107,34 @@ class Instruments:
     @contextlib.contextmanager
     def installed_scope(self, optimizer: Optimizer) -> Iterator[None]:
         """Observes the ops in a `with` block. Functions must run eagerly."""
-        task = [self._task]
-        layers = [*self._layers.values()]
         with contextlib.ExitStack() as stack:
-            stack.enter_context(replaced_methods_scope(layers, "call", self._wrap_call))
-            stack.enter_context(replaced_methods_scope(task, "train_step", self._wrap_train_step))
+
+            def wrap(owners: Sequence[Any], name: str, make: Callable[[Any], Any]) -> None:
+                stack.enter_context(replaced_methods_scope(owners, name, make))
+
+            wrap([*self._layers.values()], "call", self._wrap_call)
+            wrap([self._task], "train_step", self._wrap_train_step)
             for name, calls, after in (
                 ("build_losses", self.batch_loss_calls, BACKWARD),
                 ("example_losses", self.loss_calls, FORWARD),
             ):
                 # A task may define only one of them.
                 if getattr(type(self._task), name, None) not in (None, Task.example_losses):
-                    wrap = functools.partial(self._wrap_loss, name=name, calls=calls, after=after)
-                    stack.enter_context(replaced_methods_scope(task, name, wrap))
-            stack.enter_context(
-                replaced_methods_scope([optimizer], "apply_gradients", self._wrap_apply_gradients)
-            )
-            stack.enter_context(self._ops_scope())
+                    make = functools.partial(self._wrap_loss, name=name, calls=calls, after=after)
+                    wrap([self._task], name, make)
+            wrap([optimizer], "apply_gradients", self._wrap_apply_gradients)
+            add_op_callback(self._on_op)
+            stack.callback(remove_op_callback, self._on_op)
+            set_gradient_function(self._gradient_function)
+            stack.callback(set_gradient_function, gradient_function)
             yield
-
-    @contextlib.contextmanager
-    def _ops_scope(self) -> Iterator[None]:
-        add_op_callback(self._on_op)
-        set_gradient_function(self._gradient_function)
-        try:
-            yield
-        finally:
-            set_gradient_function(gradient_function)
-            remove_op_callback(self._on_op)
 
     def origin(self) -> FirstBadValue | None:
         """Returns the first bad value of those that led to a bad loss, gradient or weight.
 
         Returns None if none did. Infinities that a later op masks led to nothing.
         """
-        finals = [
-            self._bad[id(tensor)]
-            for tensor in self._losses_and_gradients()
-            if id(tensor) in self._bad
-        ]
-        waiting = [*finals, *self._stored]
+        waiting = [*self._bad_of(self._losses_and_gradients()), *self._stored]
         seen = set[int]()
         origins = list[BadOutput]()
         while waiting:
@@ -162,9 +150,13 @@ class Instruments:
         first = min(origins, key=lambda output: output.order, default=None)
         return None if first is None else first.found
 
+    def _bad_of(self, tensors: Sequence[tf.Tensor] | None) -> list[BadOutput]:
+        """Returns what is known of those tensors that are not finite."""
+        return [self._bad[id(tensor)] for tensor in tensors or () if id(tensor) in self._bad]
+
     def has_bad_result(self) -> bool:
         """Returns whether the loss or a gradient is not finite."""
-        return any(count_non_finite(value.numpy()) for value in self._losses_and_gradients())
+        return any(map(_is_bad, self._losses_and_gradients()))
 
     def _losses_and_gradients(self) -> list[tf.Tensor]:
         gradients = (getattr(gradient, "values", gradient) for gradient, _ in self.gradients)
@@ -187,21 +179,15 @@ class Instruments:
             layer = self._thread.layers[-1]
             self._output_layers.update((id(tensor), layer) for tensor in outputs or ())
             self._input_layers.update(((op, id(tensor)), layer) for tensor in inputs or ())
-        for output in outputs or ():
-            if _is_float(output):
-                value = output.numpy()
-                if count_non_finite(value):
-                    self._record_bad_output(op, inputs or (), output, value)
+        for output in filter(_is_bad, outputs or ()):
+            self._record_bad_output(op, inputs or (), output)
         if not outputs and self._phase() == UPDATE:
-            self._stored += [
-                self._bad[id(tensor)] for tensor in inputs or () if id(tensor) in self._bad
-            ]
+            self._stored += self._bad_of(inputs)
 
-    def _record_bad_output(
-        self, op: str, inputs: Sequence[tf.Tensor], output: tf.Tensor, value: np.ndarray
-    ) -> None:
-        parents = tuple(self._bad[id(tensor)] for tensor in inputs if id(tensor) in self._bad)
+    def _record_bad_output(self, op: str, inputs: Sequence[tf.Tensor], output: tf.Tensor) -> None:
+        parents = tuple(self._bad_of(inputs))
         phase = self._phase()
+        value = output.numpy()
         self._bad[id(output)] = BadOutput(
             order=len(self._bad),
             found=FirstBadValue(
@@ -252,9 +238,7 @@ class Instruments:
         """Returns where an op got values that are not finite, if no other op computed them."""
         if op == _READ_OP:
             return "weights"
-        bad = [
-            tensor for tensor in inputs if _is_float(tensor) and count_non_finite(tensor.numpy())
-        ]
+        bad = [*filter(_is_bad, inputs)]
         if any(id(tensor) in self._batch for tensor in bad):
             return "batch"
         return "weights" if bad else ""
@@ -306,20 +290,15 @@ class Instruments:
 
         def train_step(*args: object, **kwargs: object) -> dict[str, tf.Tensor]:
             self._thread.phase = FORWARD
-            with self._failures_scope():
+            try:
                 logs = original(*args, **kwargs)
+            except Exception:
+                self._store_failure("", self._phase())
+                raise
             self.losses.append(as_scalar(logs[task.loss]))
             return logs
 
         return tf.autograph.experimental.do_not_convert(train_step)
-
-    @contextlib.contextmanager
-    def _failures_scope(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception:
-            self._store_failure("", self._phase())
-            raise
 
     def _store_failure(self, layer: str, phase: str) -> None:
         # The innermost layer is the first to see an error.
@@ -342,14 +321,7 @@ class Instruments:
                     result = function(*args, **kwargs)
                 return result
             finally:
-                calls.append(
-                    LossCall(
-                        replica=_replica(),
-                        function=function,
-                        arguments=(args, kwargs),
-                        result=result,
-                    )
-                )
+                calls.append(LossCall(_replica(), function, (args, kwargs), result))
 
         return tf.autograph.experimental.do_not_convert(loss)
 
@@ -367,23 +339,12 @@ class Instruments:
         return tf.autograph.experimental.do_not_convert(apply_gradients)
 
 
-def rows_of(nested: object) -> int:
-    """Returns the number of rows of nested tensors: the first size of the first one that has any.
-
-    Returns 0 if none has any.
-    """
-    for tensor in tf.nest.flatten(nested):
-        if isinstance(tensor, tf.RaggedTensor):
-            return int(tensor.nrows())
-        if tf.is_tensor(tensor) and tensor.shape.rank:
-            return int(tensor.shape[0])
-    return 0
-
-
 def _replica() -> int:
     context = tf.distribute.get_replica_context()
     return 0 if context is None else int(context.replica_id_in_sync_group)
 
 
-def _is_float(value: tf.Tensor) -> bool:
-    return hasattr(value, "numpy") and (value.dtype.is_floating or value.dtype.is_complex)
+def _is_bad(tensor: tf.Tensor) -> bool:
+    """Returns whether a tensor has values that are not finite."""
+    is_inexact = hasattr(tensor, "numpy") and (tensor.dtype.is_floating or tensor.dtype.is_complex)
+    return bool(is_inexact and count_non_finite(tensor.numpy()))

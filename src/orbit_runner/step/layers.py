@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tensorflow as tf
 
@@ -25,12 +24,14 @@ from orbit_runner.utils.flops import op_flops
 if TYPE_CHECKING:
     import tf_keras
 
+    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.utils.types import Tensors
 
 
 MOST_ROWS = 60  # More rows than this do not fit on two screens.
 
 Owner = TypeVar("Owner")
+Gradients = Sequence[tuple[Any, "tf.Variable"]]  # tensors or slices, with their variables
 
 
 class LayerCalls:
@@ -41,7 +42,7 @@ class LayerCalls:
         self._owned: dict[int, list[tf.Operation]] = {}
         self._seen: set[tf.Operation] = set()
         self._shapes: dict[int, tuple[int | None, ...]] = {}
-        self._examples: int | None = None
+        self._examples = 0
         self._is_done = False
 
     @contextlib.contextmanager
@@ -74,7 +75,7 @@ class LayerCalls:
             if self._is_done or tf.executing_eagerly():
                 return run(*args, **kwargs)
             if layer is self._model:
-                self._examples = _leading_size(tf.nest.flatten((args, kwargs)))
+                self._examples = rows_of((args, kwargs))
             start = len(graph.get_operations())
             outputs = run(*args, **kwargs)
             self.record(layer, graph.get_operations()[start:], outputs)
@@ -112,6 +113,27 @@ def replaced_methods_scope(
             del vars(owner)[name]
             if id(owner) in own:
                 vars(owner)[name] = own[id(owner)]
+
+
+@contextlib.contextmanager
+def seen_gradients_scope(
+    optimizer: Optimizer, see: Callable[[Gradients], object]
+) -> Iterator[None]:
+    """Passes the gradients that an optimizer gets in a `with` block to a function, too."""
+
+    def make(optimizer: Optimizer) -> Callable[..., object]:
+        apply = optimizer.apply_gradients
+
+        @tf.autograph.experimental.do_not_convert
+        def apply_gradients(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> Any:
+            pairs = list(grads_and_vars)
+            see([pair for pair in pairs if pair[0] is not None])
+            return apply(pairs, *args, **kwargs)
+
+        return apply_gradients
+
+    with replaced_methods_scope([optimizer], "apply_gradients", make):
+        yield
 
 
 def layer_rows(model: tf_keras.Model, calls: LayerCalls, *, every: bool = False) -> list[LayerRow]:
@@ -169,8 +191,12 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
     counted: set[int] = set()
     rows = []
     for part in parts:
-        new = [weight for weight in part.weights() if id(weight) not in counted]
-        counted.update(id(weight) for weight in new)
+        sizes = {
+            id(weight): weight.shape.num_elements()
+            for weight in part.weights()
+            if id(weight) not in counted
+        }
+        counted.update(sizes)
         trained = {id(weight) for weight in trained_weights(part.layer)}
         own = [layer for layer in part.layers() if id(layer) not in counted]
         counted.update(id(layer) for layer in own)
@@ -179,8 +205,8 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
             name=part.name,
             kind=type(part.layer).__name__,
             shape=calls.shape(part.layer),
-            parameters=sum(_size(weight) for weight in new),
-            trainable=sum(_size(weight) for weight in new if id(weight) in trained),
+            parameters=sum(sizes.values()),
+            trainable=sum(size for key, size in sizes.items() if key in trained),
             flops=None if None in flops else sum(count or 0 for count in flops),
         )
         # A layer that only calls those inside it has nothing of its own to show.
@@ -213,10 +239,8 @@ def _unique_layers(layers: Sequence[tf_keras.layers.Layer]) -> list[tf_keras.lay
     return list({id(layer): layer for layer in layers}.values())
 
 
-def _leading_size(tensors: Sequence[Tensors]) -> int | None:
-    sizes = [tensor.shape[0] for tensor in tensors if tf.is_tensor(tensor) and tensor.shape.rank]
-    return sizes[0] if sizes else None
-
-
-def _size(variable: tf.Variable) -> int:
-    return math.prod(variable.shape.as_list())
+def rows_of(nested: object) -> int:
+    """Returns the first size of the first of nested tensors that has any; 0 if it is unknown."""
+    tensors = (tensor for tensor in tf.nest.flatten(nested) if tf.is_tensor(tensor))
+    sizes = (tensor.shape[0] for tensor in tensors if tensor.shape.rank)
+    return int(next(sizes, 0) or 0)

@@ -26,24 +26,14 @@ UPDATE = "update"
 LOSS = "loss"  # In place of the name of a layer: the loss function of the task.
 
 
-class StepExamined(Exception):
-    """Ends a run after a step was examined, before that step is taken."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleLoss:
-    """The loss of an example.
+    """The loss of an example."""
 
-    Attributes:
-        row: The row in the global batch, from 0.
-        loss: The loss; None if it could not be computed.
-        error: The error that computing it raised; "" if there was none.
-        about: What else is known about the example by name, such as its index and label.
-    """
-
-    row: int
-    loss: float | None
-    error: str = ""
+    row: int  # in the global batch, from 0
+    loss: float | None  # None if it could not be computed
+    error: str = ""  # that computing it raised
+    # What else is known about the example by name, such as its index and label.
     about: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @property
@@ -59,15 +49,11 @@ class ExampleLoss:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VariableStep:
-    """A trainable variable in the step: norms, and how many values are NaN or infinite.
-
-    `gradient_norm` is that of the whole batch, before the optimizer clips it; None if the variable
-    got no gradient.
-    """
+    """A trainable variable in the step: norms, and how many values are NaN or infinite."""
 
     name: str
     weight_norm: float  # before the step
-    gradient_norm: float | None
+    gradient_norm: float | None  # of the whole batch, before clipping; None without a gradient
     update_norm: float
     non_finite_weights: int  # before the step
     non_finite_gradients: int
@@ -76,54 +62,32 @@ class VariableStep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FirstBadValue:
-    """The first value that is NaN or infinite, of those that made the step fail.
+    """The first value that is NaN or infinite, of those that made the step fail."""
 
-    Attributes:
-        layer: The path of the layer in the model, or `loss`; "" if it is in no layer.
-        op: The type of the op, such as `MatMul`.
-        kind: `nan`, `inf`, or `error` if the op failed.
-        phase: `forward`, `backward` or `update`.
-        rows: The rows of the global batch whose values are not finite; empty if not known.
-        replica: The replica that computed it; None if there is only one.
-        source: Where the op got values that were not finite: `batch` or `weights`; "" if its
-            inputs were finite.
-        message: The message of the error; "" if there was none.
-    """
-
-    layer: str
-    op: str
-    kind: str
-    phase: str
-    rows: tuple[int, ...] = ()
-    replica: int | None = None
-    source: str = ""
-    message: str = ""
+    layer: str  # the path of the layer in the model, or `loss`; "" if it is in no layer
+    op: str  # the type of the op, such as `MatMul`
+    kind: str  # `nan`, `inf`, or `error` if the op failed
+    phase: str  # `forward`, `backward` or `update`
+    rows: tuple[int, ...] = ()  # of the global batch with such values; empty if not known
+    replica: int | None = None  # that computed it; None if there is only one
+    source: str = ""  # `batch` or `weights` if the op read such values there
+    message: str = ""  # of the error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What was found in a step.
+    """What was found in a step."""
 
-    Attributes:
-        step: The step; `global_step` has this value after it.
-        loss: The mean loss of the batch; None if the step failed before it was known.
-        rows: The number of rows of the global batch.
-        examples: The losses of the examples, worst first; empty if they are not known.
-        losses: Where the losses of the examples come from, or why they are not known.
-        variables: The trainable variables.
-        first_bad: The first value that is not finite, or the op that failed; None if the loss, the
-            gradients and the updated weights are finite.
-        error: The error that ended the step; "" if it did not fail.
-    """
-
-    step: int
-    loss: float | None
-    rows: int
-    examples: Sequence[ExampleLoss]
-    losses: str
-    variables: Sequence[VariableStep]
+    step: int  # `global_step` has this value after it
+    loss: float | None  # the mean of the batch; None if the step failed before it was known
+    rows: int  # of the global batch
+    examples: Sequence[ExampleLoss]  # worst first; empty if their losses are not known
+    losses: str  # where the losses of the examples come from, or why they are not known
+    variables: Sequence[VariableStep]  # the trainable ones
+    # The first value that is not finite, or the op that failed; None if the loss, the gradients
+    # and the updated weights are finite.
     first_bad: FirstBadValue | None
-    error: str = ""
+    error: str = ""  # that ended the step
 
     @property
     def is_finite(self) -> bool:
@@ -137,26 +101,16 @@ class Examination:
         by_row = {example.row: example for example in self.examples}
         if rows:
             return [by_row.get(row, ExampleLoss(row=row, loss=None)) for row in rows]
-        return sorted(
-            (example for example in self.examples if example.is_bad),
-            key=lambda example: example.row,
-        )
+        return [by_row[row] for row in sorted(by_row) if by_row[row].is_bad]
 
     def as_dict(self) -> JsonObject:
         """Returns the values for JSON, with null for NaN and infinities."""
-        bad = None if self.first_bad is None else dataclasses.asdict(self.first_bad)
         values: JsonObject = to_jsonable(
             {
-                "step": self.step,
-                "loss": self.loss,
+                **dataclasses.asdict(self),
                 "finite": self.is_finite,
-                "rows": self.rows,
-                "error": self.error,
-                "first_bad": bad,
                 "culprits": [example.row for example in self.culprits],
-                "losses": self.losses,
                 "examples": [example.as_dict() for example in self.examples],
-                "variables": [dataclasses.asdict(variable) for variable in self.variables],
             }
         )
         return values
@@ -164,57 +118,34 @@ class Examination:
 
 def sort_worst_first(examples: Sequence[ExampleLoss]) -> list[ExampleLoss]:
     """Returns examples sorted: those with bad losses, then the others by descending loss."""
-
-    def key(example: ExampleLoss) -> tuple[bool, float, int]:
-        loss = 0.0 if example.is_bad or example.loss is None else example.loss
-        return not example.is_bad, -loss, example.row
-
-    return sorted(examples, key=key)
+    bad = sorted((example for example in examples if example.is_bad), key=lambda bad: bad.row)
+    others = (example for example in examples if not example.is_bad)
+    return bad + sorted(others, key=lambda example: (-(example.loss or 0.0), example.row))
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerRow:
-    """A row of the table of layers: a layer, or several that are shown together.
+    """A row of the table of layers: a layer, or several that are shown together."""
 
-    Attributes:
-        name: The name, with those of the layers that contain it.
-        kind: The class, or the classes of the layers that are shown together.
-        shape: The shape of the output without the batch; None if the layer was not called.
-        parameters: The number of parameters, without those of earlier rows that it shares.
-        trainable: The number of those that are trained.
-        flops: Floating-point operations of the forward pass per example; None if unknown.
-    """
-
-    name: str
-    kind: str
-    shape: tuple[int | None, ...] | None
-    parameters: int
-    trainable: int
-    flops: float | None
+    name: str  # with those of the layers that contain it
+    kind: str  # the class, or the classes of the layers that are shown together
+    shape: tuple[int | None, ...] | None  # of the output without the batch; None if not called
+    parameters: int  # without those of earlier rows that it shares
+    trainable: int  # the number of those that are trained
+    flops: float | None  # operations of the forward pass per example; None if unknown
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorSummary:
-    """A tensor of a batch.
+    """A tensor of a batch, with the range and the mean of its finite values."""
 
-    Attributes:
-        name: Where it is in the batch, such as `features.inputs`.
-        shape: Its shape.
-        dtype: The name of its data type.
-        low: The smallest finite value; None if it has none.
-        high: The largest one.
-        mean: Their mean.
-        nan: The number of values that are NaN.
-        infinite: The number of infinite values.
-    """
-
-    name: str
+    name: str  # where it is in the batch, such as `features.inputs`
     shape: tuple[int, ...]
     dtype: str
-    low: float | None = None
+    low: float | None = None  # None if no value is finite
     high: float | None = None
     mean: float | None = None
-    nan: int = 0
+    nan: int = 0  # the number of values that are NaN
     infinite: int = 0
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.compare.step_records import PLACES, StepTensor
 from orbit_runner.errors import RunnerError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
-from orbit_runner.step.layers import LayerCalls
+from orbit_runner.step.layers import Gradients, LayerCalls, seen_gradients_scope
+from orbit_runner.step.tensor_comparison import PLACES, StepTensor
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
@@ -23,11 +22,7 @@ from orbit_runner.utils.variables import variable_name
 if TYPE_CHECKING:
     import tf_keras
 
-    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.utils.types import Tensors
-
-
-NamedTensor = tuple[str, str, Any]  # (place, name, tensor)
 
 
 def record_step(run: Run) -> list[StepTensor]:
@@ -76,7 +71,8 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
     strategy = run.strategy
 
     def run_recorded_step(batch: Tensors) -> dict[str, tf.Tensor]:
-        recorder.add_batch(batch)
+        for name, tensor in named_tensors(batch):
+            recorder.add("batch", name, tensor)
         logs = step(batch)
         recorder.add("loss", "", logs[loss])
         return logs
@@ -94,7 +90,8 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
     original = trainer._step
     trainer._step = run_recorded_step
     try:
-        with recorder.recorded_scope(), _gradients_scope(run.state.optimizer, recorder):
+        gradients = seen_gradients_scope(run.state.optimizer, recorder.add_gradients)
+        with recorder.recorded_scope(), gradients:
             function = tf.function(convert(run_all_replicas, run.task), autograph=False)
             tensors = function(next(iter(trainer._make_dataset(run.step))))
     finally:
@@ -124,11 +121,13 @@ class _Recorder(LayerCalls):
     def __init__(self, model: tf.Module) -> None:
         super().__init__(model)
         self.names: list[tuple[str, str]] = []  # of all tensors, the same in each replica
-        self._found = _ReplicaTensors()
+        # Per thread, because `MirroredStrategy` traces each replica in a separate thread.
+        self._found = threading.local()
 
     def begin(self) -> None:
         """Starts in the graph that is being built, that of a replica."""
-        self._found.graph = _graph()
+        is_eager = tf.executing_eagerly()
+        self._found.graph = None if is_eager else tf.compat.v1.get_default_graph()
         self._found.named = []
 
     def add(self, place: str, name: str, tensor: tf.Tensor | tf.IndexedSlices) -> None:
@@ -138,10 +137,10 @@ class _Recorder(LayerCalls):
         if tf.is_tensor(tensor) and getattr(tensor, "graph", None) is self._found.graph:
             self._found.named.append((place, name, tensor))
 
-    def add_batch(self, batch: Tensors) -> None:
-        """Adds the tensors of a batch."""
-        for name, tensor in named_tensors(batch):
-            self.add("batch", name, tensor)
+    def add_gradients(self, pairs: Gradients) -> None:
+        """Adds the gradients that the optimizer gets."""
+        for gradient, variable in pairs:
+            self.add("gradient", variable_name(variable), gradient)
 
     def record(
         self, layer: tf_keras.layers.Layer, ops: Sequence[tf.Operation], outputs: Tensors
@@ -155,38 +154,3 @@ class _Recorder(LayerCalls):
         """Returns the tensors of this replica, and stores their names."""
         self.names = [(place, name) for place, name, _ in self._found.named]
         return [tensor for _, _, tensor in self._found.named]
-
-
-class _ReplicaTensors(threading.local):
-    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
-
-    graph: tf.Graph | None = None
-    named: list[NamedTensor]
-
-    def __init__(self) -> None:
-        self.named = []
-
-
-def _graph() -> tf.Graph | None:
-    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-@contextlib.contextmanager
-def _gradients_scope(optimizer: Optimizer, recorder: _Recorder) -> Iterator[None]:
-    """Records the gradients that the optimizer receives in a `with` block."""
-    apply: Callable[..., object] = optimizer.apply_gradients
-
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> object:
-        pairs = list(grads_and_vars)
-        for gradient, variable in pairs:
-            if gradient is not None:
-                recorder.add("gradient", variable_name(variable), gradient)
-        return apply(pairs, *args, **kwargs)
-
-    # Not by assignment, because the optimizer tracks what is assigned to it.
-    vars(optimizer)["apply_gradients"] = apply_gradients
-    try:
-        yield
-    finally:
-        del vars(optimizer)["apply_gradients"]

@@ -9,6 +9,7 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.run_directory.config import flat_values
 from orbit_runner.sweep.search import samples
 from orbit_runner.sweep.sweep_file import SweepFile
 
@@ -149,15 +150,6 @@ def request_of(
         flags=(*overrides, *varied),
         imports=imports,
     )
-
-
-def flat_values(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """Yields (dotted path, value) of nested sections."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat_values(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
 
 
 def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Problem]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.run_directory.history import read_history
-from orbit_runner.run_directory.metric_records import metric_values, read_records
+from orbit_runner.run_directory.metric_records import metric_values
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.utils.files import read_json_object
 
 # The kind of error in `run.json` after training diverged.
@@ -82,7 +82,7 @@ class RunStates:
         version = [file_version(path) for path in files]
         known = self._known.get(run)
         if known is None or known[0] != version:
-            known = self._known[run] = (version, _read_state(directory, failure))
+            known = self._known[run] = (version, _read_state(RunReader(run), failure))
         return known[1]
 
 
@@ -95,27 +95,19 @@ def file_version(path: Path) -> tuple[int, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _read_state(directory: RunDirectory, failure: Path) -> RunState:
-    history = read_history(directory.path, has_losses=False)
-    attempts = history.attempts
-    last = attempts[-1] if attempts else {}
+def _read_state(run: RunReader, failure: Path) -> RunState:
+    last = run.attempts[-1] if run.attempts else {}
     return RunState(
         metrics={
             int(record["step"]): metric_values(record)
-            for record in read_records(directory.metrics)
+            for record in run.log.records()
             if record["split"] == "validation"
         },
-        weights={step: fingerprints.weights for step, fingerprints in history.fingerprints.items()},
-        end=min(_ends(attempts), default=None),
+        weights={step: fingerprints.weights for step, fingerprints in run.fingerprints.items()},
+        end=min(run.ends, default=None),
         diverged=str(last.get("outcome")).partition(":")[0] == _DIVERGED,
         failure=_read_failure(failure),
     )
-
-
-def _ends(attempts: Sequence[Mapping[str, object]]) -> list[int]:
-    """Returns the steps of the starts that trained to the end."""
-    steps = [attempt.get("step") for attempt in attempts if attempt.get("outcome") == "done"]
-    return [step for step in steps if isinstance(step, int)]
 
 
 def _read_failure(path: Path) -> str:

@@ -148,7 +148,8 @@ class _Bracket:
     def __init__(self, sweep: Sweep, numbers: Sequence[int], states: States) -> None:
         self._sweep = sweep
         self._numbers = numbers
-        self._states = states
+        self._state = states
+        self._seeds = sweep.seeds
         self.tasks: list[TrialTask] = []
         self.stopped: dict[int, int] = {}  # trial to rung
 
@@ -251,13 +252,6 @@ class _Bracket:
             return state.best_objective(step, objective.metric, objective.mode)
         value = state.objective(step, objective.metric)
         return None if value is None else (step, value)
-
-    def _state(self, number: int, seed: int) -> RunState:
-        return self._states(number, seed)
-
-    @property
-    def _seeds(self) -> Sequence[int]:
-        return self._sweep.seeds
 
 
 # The last of these that a seed has is the status of the trial.

@@ -18,7 +18,7 @@ from orbit_runner.run_directory.metric_records import (
     DIVERGED,
     RECOVERED,
     RESUMED,
-    read_recoveries,
+    MetricLog,
     recoveries_of,
 )
 from orbit_runner.train.callbacks.base import Logs
@@ -128,7 +128,7 @@ def record_resume(run: Run) -> None:
     if not run.records.are_of_training:
         return
     count = int(run.state.recoveries.numpy())
-    if recoveries_of(read_recoveries(run.directory.metrics), run.step + 1) != count:
+    if recoveries_of(MetricLog(run.directory.metrics).recoveries(), run.step + 1) != count:
         run.records.write_event({"event": RESUMED, "recoveries": count})
 
 

@@ -26,7 +26,7 @@ from orbit_runner.run_directory.data_record import (
     inexact_data,
 )
 from orbit_runner.run_directory.evaluations import changed_data_settings
-from orbit_runner.run_directory.metric_records import prepare_records, read_last_records
+from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import LayerGroup, format_table, has_table, layer_groups
@@ -192,7 +192,7 @@ class Run:
         if restored and self.trainer is not None and self.evaluator is not None:
             is_other = self._forget_results_of_other_data()
             # The curves have one evaluation of each step.
-            last = read_last_records(self.directory.metrics).get("validation", {})
+            last = MetricLog(self.directory.metrics).last_records().get("validation", {})
             if not is_other and last.get("step") == self.step:
                 self.records.recorded_step = self.step
         is_own = self.trainer is not None and self.evaluator is not None

@@ -24,18 +24,18 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
-from orbit_runner.jobs.branch import (
+from orbit_runner.jobs.preflight import check_same_config
+from orbit_runner.repeat.branch import (
     BranchPlan,
     describe_branch,
     find_branch_step,
     plan_branch,
     prepare_branch,
 )
-from orbit_runner.jobs.preflight import check_same_config
-from orbit_runner.jobs.repetition import Repetition, check_outside, read_repetition
+from orbit_runner.repeat.plan import Repetition, check_outside, read_repetition
 from orbit_runner.run_directory.branch import Branch, read_branch
-from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import run_child
 
@@ -60,17 +60,17 @@ def main(flags: argparse.Namespace) -> int:
         known = _read_existing_branch(directory, run, flags.at)
         if known is not None:
             check_same_config(resolved, directory)
-            flags.mode = flags.mode or read_history(directory).mode
+            flags.mode = flags.mode or RunReader(directory).mode
             if flags.prepare:
                 return _print_branch(flags, known)
             return _train_branch(flags, resolved, started)
         if flags.at is None:
-            flags.at, first = find_branch_step(run, steps.config, resolved)
+            flags.at, first = find_branch_step(steps, resolved)
             seen = f"first in step {first}" if first else "in no step so far"
             note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
         _reject_cluster(flags, resolved)
         plan = plan_branch(steps, flags.at, directory, resolved)
-        flags.mode = flags.mode or plan.history.mode
+        flags.mode = flags.mode or plan.steps.history.mode
         if flags.prepare:
             return _print_branch(flags, _prepare_and_describe(flags, plan))
         return _prepare_and_train(flags, plan, started)
@@ -92,7 +92,7 @@ def _reject_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None
 def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: float) -> int:
     if plan.repeats_steps:
         # In a separate process: the steps of the parent may need other devices and threads.
-        code, _ = run_child(["branch", *flags.arguments, f"--at={plan.step}", "--prepare"])
+        code, _ = run_child(["branch", *flags.arguments, f"--at={plan.steps.stop}", "--prepare"])
         if code:
             return code
     else:
@@ -114,8 +114,8 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: flo
 def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch:
     """Creates the directory in this process, and describes the branch."""
     note(describe_branch(plan))
-    if inexact := plan.reference.inexact:
-        note(f"note: the weights of {plan.parent} may not be reproducible:\n{format_list(inexact)}")
+    if inexact := format_list(plan.reference.inexact):
+        note(f"note: the weights of {plan.steps.run} may not be reproducible:\n{inexact}")
     with library_output_scope(flags):
         return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
 

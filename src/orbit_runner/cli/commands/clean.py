@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.commands.runs import require_directory
 from orbit_runner.cli.flags.values import DIRECTORY, Count
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.reporting.numbers import bytes_text
-from orbit_runner.run_directory.run_summary import read_summaries
+from orbit_runner.run_directory.run_reader import read_runs
 from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.utils.text_table import table_lines
 
@@ -28,8 +27,7 @@ what symbolic links point to."""
 def main(flags: argparse.Namespace) -> int:
     """Shows what would be deleted, and deletes it if the user agrees. Returns 0."""
     rules = _make_rules(flags)
-    roots = [require_directory(name) for name in flags.directories or ["runs"]]
-    every_plan = [make_plan(run, rules) for run in read_summaries(roots)]
+    every_plan = [make_plan(run, rules) for run in read_runs(flags.directories or ["runs"])]
     plans = [plan for plan in every_plan if plan.items]
     untouched = {plan.run.path: plan.untouched_reason for plan in every_plan}
     if plans and not flags.json:

@@ -27,7 +27,7 @@ from orbit_runner.reporting.comparison import comparison_section, paired_section
 from orbit_runner.reporting.document import Table
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
+from orbit_runner.run_directory.run_reader import MOST_POINTS, RunReader, find_runs
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import print_result
 from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines
@@ -118,7 +118,7 @@ def _find_run_paths(name: str) -> list[Path]:
 
 def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
     if where:
-        runs = [read_summary(path) for path in paths]
+        runs = [RunReader(path) for path in paths]
         condition = parse_condition(where, RunColumns(runs))
         paths = [run.path for run in runs if condition(run)]
         if not paths:
@@ -150,20 +150,20 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> JsonObject:
     return {
         "runs": [
             {
-                "run": os.fspath(run.summary.path),
-                "status": run.summary.status,
-                "step": run.summary.step,
+                "run": os.fspath(run.path),
+                "status": run.status,
+                "step": run.step,
                 "seconds": run.seconds,
                 "steps_per_second": run.steps_per_second,
                 "devices": run.devices,
-                "weights": run.weights,
+                "weights": run.newest_weights,
                 "compared": compared,
-                "parent": run.summary.parent and os.fspath(run.summary.parent),
-                "branch_step": run.summary.branch_step,
+                "parent": run.branch and os.fspath(run.branch.parent),
+                "branch_step": run.branch and run.branch.step,
                 "common_step": common,
-                "metrics": run.summary.metrics,
-                "best": run.summary.best,
-                "best_step": run.summary.best_step,
+                "metrics": run.metrics,
+                "best": run.best,
+                "best_step": run.best_step,
             }
             for run, compared, common in zip(
                 comparison.runs, comparison.weights(), comparison.common_steps(), strict=True
@@ -193,7 +193,7 @@ def _compare_paired(
         )
     names = short_names([Path(name) for name in directories])
     groups = [
-        seed_group(name, [read_run(path, name) for path in paths])
+        seed_group(name, [RunReader(path, MOST_POINTS) for path in paths])
         for name, paths in zip(names, directories.values(), strict=True)
     ]
     settings = [next(iter(group.runs.values())).settings for group in groups]

@@ -27,7 +27,7 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import first_line
 from orbit_runner.jobs.preflight import check_evaluation
-from orbit_runner.jobs.repetition import convert_to_single_process
+from orbit_runner.repeat.plan import convert_to_single_process
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation

@@ -86,9 +86,9 @@ def _print_continuation(plan: LaunchPlan, run_arguments: Sequence[str], code: in
     """Prints the command that continues after a signal or divergence."""
     from orbit_runner.cli.continuation import format_continuation
     from orbit_runner.jobs.train_job import CONTINUED_CODES
-    from orbit_runner.run_directory.run_summary import read_summary
+    from orbit_runner.run_directory.run_reader import RunReader
 
-    is_diverged = read_summary(plan.model_dir).status == "diverged"
+    is_diverged = RunReader(plan.model_dir).status == "diverged"
     if code not in CONTINUED_CODES or (code == exit_codes.DIVERGED and not is_diverged):
         return  # A complete run may end with the same code.
     # The plan adds the run directory, unless it was given.

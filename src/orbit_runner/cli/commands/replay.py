@@ -21,8 +21,8 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.jobs.repetition import MACHINE_SETTINGS
-from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
+from orbit_runner.repeat.plan import MACHINE_SETTINGS
+from orbit_runner.repeat.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
 from orbit_runner.step.results import Examination
 
 if TYPE_CHECKING:
@@ -84,10 +84,8 @@ def _lines(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> Itera
     from orbit_runner.reporting.examples import examination_sections
     from orbit_runner.reporting.terminal import section_lines
 
-    start = plan.steps.start
-    begin = "the beginning" if start is None else f"the checkpoint of step {start}"
     how = "replayed" if result.own else "the first that diverges, found"
-    yield f"step {result.step:,} of {flags.run}, {how} from {begin}"
+    yield f"step {result.step:,} of {flags.run}, {how} from {plan.steps.beginning}"
     yield f"  {result.own or result.finding}"
     if result.examination is None:
         yield f"  its layers cannot be examined: {result.obstacle}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.errors import RunnerError
-from orbit_runner.reporting.report_writer import make_report
+from orbit_runner.reporting.report import make_report
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically, write_output
 from orbit_runner.utils.streams import print_result

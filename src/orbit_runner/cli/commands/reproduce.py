@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner import exit_codes
@@ -22,8 +22,8 @@ from orbit_runner.cli.flags.config_flags import (
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN, Count
 from orbit_runner.compare.histories import loss_text
 from orbit_runner.errors import RunnerError, format_count
-from orbit_runner.jobs.repetition import MACHINE_SETTINGS, check_outside
-from orbit_runner.jobs.reproduce import (
+from orbit_runner.repeat.plan import MACHINE_SETTINGS, check_outside
+from orbit_runner.repeat.reproduce import (
     PublishedReproduction,
     Reproduction,
     names_published_run,
@@ -31,6 +31,7 @@ from orbit_runner.jobs.reproduce import (
     reproduce_published,
     reproduce_run,
 )
+from orbit_runner.utils.files import to_jsonable
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
@@ -51,29 +52,33 @@ _SETTINGS_RULE = (
 
 def main(flags: argparse.Namespace) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
-    if names_published_run(flags.run):
-        return _reproduce_published(flags)
+    run = Path(flags.run)
+    imports, changes = tuple(flags.imports or ()), tuple(flags.overrides)
+    is_published = names_published_run(flags.run)
+    if is_published:
+        _check_published(flags)
+    result: Reproduction | PublishedReproduction
+    error = None
     with messages_scope(flags):
-        result = _reproduce(flags, Path(flags.run))
+        plan = None if is_published else plan_reproduction(run, flags.last, imports, changes)
+        with _directory_scope(flags.model_dir, run) as directory:
+            progress = progress_of(flags, "reproduce", flags.run)
+            with library_output_scope(flags):
+                if plan is None:
+                    result = reproduce_published(flags.run, directory, progress, imports)
+                else:
+                    result, error = reproduce_run(plan, directory, progress)
+            if result.equal and not flags.model_dir:
+                shutil.rmtree(directory, ignore_errors=True)
+                result = dataclasses.replace(result, again="")
+            values = to_jsonable({"equal": result.equal, **dataclasses.asdict(result)})
+            emit(flags, values, _lines(result))
+            if error is not None:
+                raise error
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
-def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
-    plan = plan_reproduction(run, flags.last, tuple(flags.imports or ()), tuple(flags.overrides))
-    with _directory_scope(flags.model_dir, run) as directory:
-        progress = progress_of(flags, "reproduce", flags.run)
-        with library_output_scope(flags):
-            result, error = reproduce_run(plan, directory, progress)
-        if result.equal and not flags.model_dir:
-            shutil.rmtree(directory, ignore_errors=True)
-            result = dataclasses.replace(result, again="")
-        emit(flags, result.as_dict(), _lines(_verdict(result), _rows(result)))
-        if error is not None:
-            raise error
-    return result
-
-
-def _reproduce_published(flags: argparse.Namespace) -> int:
+def _check_published(flags: argparse.Namespace) -> None:
     given = [] if flags.last is None else ["--last"]
     given += [flag for flag, _, _ in flags.overrides]
     if given:
@@ -83,19 +88,6 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
             path=given[0],
             code="conflict",
         )
-    with messages_scope(flags), _directory_scope(flags.model_dir, Path(flags.run)) as directory:
-        progress = progress_of(flags, "reproduce", flags.run)
-        result = reproduce_published(
-            flags.run, directory, progress, imports=tuple(flags.imports or ())
-        )
-        if result.equal and not flags.model_dir:
-            shutil.rmtree(directory, ignore_errors=True)
-            result = dataclasses.replace(result, again="")
-        has = "has the published weights" if result.equal else "does not have the published weights"
-        verdict = f"{'equal' if result.equal else 'differs'}: `{result.experiment}` {has} at step"
-        lines = _lines(f"{verdict} {result.step}", _published_rows(result))
-        emit(flags, result.as_dict(), lines)
-    return 0 if result.equal else exit_codes.DIFFERENT
 
 
 def _add_flags(parser: Parser) -> None:
@@ -147,8 +139,19 @@ def _require_new_directory(directory: Path, run: Path) -> Path:
     return directory
 
 
-def _lines(verdict: str, rows: Iterable[tuple[str, str]]) -> list[str]:
-    return [verdict, *(f"  {name:<12} {value}" for name, value in rows)]
+def _lines(result: Reproduction | PublishedReproduction) -> Iterator[str]:
+    if isinstance(result, Reproduction):
+        yield _verdict(result)
+        rows = [*_rows(result)]
+    else:
+        word, has = ("equal", "has") if result.equal else ("differs", "does not have")
+        yield f"{word}: `{result.experiment}` {has} the published weights at step {result.step}"
+        rows = [("weights", f"sha256 {result.weights}")]
+        rows += [] if result.equal else [("published", f"sha256 {result.published}")]
+        rows += [("holds for", result.versions)]
+    rows += [("note", note) for note in result.notes]
+    rows += [("new run", result.again)] if result.again else []
+    yield from (f"  {name:<12} {value}" for name, value in rows)
 
 
 def _verdict(result: Reproduction) -> str:
@@ -180,21 +183,6 @@ def _rows(result: Reproduction) -> Iterator[tuple[str, str]]:
         yield "loss", f"first differs in the record of step {diff.loss.step}: {change}"
     if result.error:
         yield "stopped by", result.error
-    for note in result.notes:
-        yield "note", note
-    if result.again:
-        yield "new run", result.again
-
-
-def _published_rows(result: PublishedReproduction) -> Iterator[tuple[str, str]]:
-    yield "weights", f"sha256 {result.weights}"
-    if not result.equal:
-        yield "published", f"sha256 {result.published}"
-    yield "holds for", result.versions
-    for note in result.notes:
-        yield "note", note
-    if result.again:
-        yield "new run", result.again
 
 
 COMMAND = Command("reproduce", _DESCRIPTION, _add_flags, ["runs/a --last=100"], main)

@@ -7,13 +7,11 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import DIRECTORY, Count
 from orbit_runner.cli.run_table import DEFAULT_COLUMNS, RunColumns, parse_condition
-from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
+from orbit_runner.run_directory.run_reader import RunReader, read_runs
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines, table_lines, terminal_width
@@ -35,8 +33,7 @@ starts seed weights parent branch_step changes"""
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the runs in the given directories. Returns 0."""
-    roots = [require_directory(name) for name in flags.directories or ["runs"]]
-    runs = read_summaries(roots, inside_runs=True)
+    runs = read_runs(flags.directories or ["runs"], inside_runs=True)
     columns = RunColumns(runs)
     names = _select_columns(flags, columns)
     chosen = _select_runs(runs, columns, flags)
@@ -89,19 +86,6 @@ def _add_flags(parser: Parser) -> None:
     output.add_argument("--table", choices=TABLE_KINDS, help="print a table for a document")
 
 
-def require_directory(name: str) -> Path:
-    """Returns a directory of runs. Raises `RunnerError` if it does not exist."""
-    path = Path(name)
-    if not path.is_dir():
-        problem = "is not a directory" if path.exists() else "does not exist"
-        raise RunnerError(
-            f"{name} {problem}\nspecify the directory that contains the runs",
-            path="DIR",
-            code="wrong-file-type" if path.exists() else "missing-file",
-        )
-    return path
-
-
 def _select_columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]:
     text = flags.columns or ""
     requested = [name.strip() for name in text.lstrip("+").split(",") if name.strip()]
@@ -115,13 +99,13 @@ def _select_columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]
 
 
 def _select_runs(
-    runs: Sequence[RunSummary], columns: RunColumns, flags: argparse.Namespace
-) -> list[RunSummary]:
+    runs: Sequence[RunReader], columns: RunColumns, flags: argparse.Namespace
+) -> list[RunReader]:
     if flags.condition:
         condition = parse_condition(flags.condition, columns)
         runs = [run for run in runs if condition(run)]
     present = sorted(runs, key=lambda run: -(run.started or 0.0))
-    absent: list[RunSummary] = []
+    absent: list[RunReader] = []
     if flags.sort:
         columns.check(flags.sort, "--sort")
         absent = [run for run in present if columns.value(run, flags.sort) is None]
@@ -150,7 +134,7 @@ def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
 
 
-def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict[str, object]:
+def _as_dict(run: RunReader, columns: RunColumns, names: Sequence[str]) -> dict[str, object]:
     """Returns everything that is known about a run, and the columns that were asked for."""
     own = ("started", "active", "metrics", "best", "best_metric", "changes", "non_finite_metrics")
     known = {name: columns.value(run, name) for name in (*columns.fields, *names)}

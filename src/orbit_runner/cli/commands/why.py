@@ -15,9 +15,9 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.compare.explanation import Explanation, format_explanation
-from orbit_runner.compare.records import compare_recorded, read_recorded_run
 from orbit_runner.errors import RunnerError
+from orbit_runner.repeat.records import compare_recorded, read_recorded_run
+from orbit_runner.repeat.why import Explanation, format_explanation, rerun_both
 
 _DESCRIPTION = """\
 Find out why two runs differ. First compare what both recorded: settings, data, code, versions,
@@ -56,8 +56,6 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
     explanation = Explanation(left=flags.a, right=flags.b, recorded=recorded)
     if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):
         return explanation
-    from orbit_runner.jobs.why import rerun_both
-
     progress = progress_of(flags, "why", f"{flags.a} {flags.b}")
     with progress.shown_scope():
         try:

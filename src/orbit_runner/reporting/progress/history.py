@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.run_directory.metric_records import is_result
-from orbit_runner.run_directory.run_summary import NON_METRICS
+from orbit_runner.run_directory.run_reader import NON_METRICS
 from orbit_runner.train.callbacks.base import Callback, Logs
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from orbit_runner.errors import cut_at_word
 from orbit_runner.reporting.document import Chart, Series
-from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_metrics
+from orbit_runner.run_directory.metric_records import SPLITS, MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
+from orbit_runner.sweep.run_state import file_version
 from orbit_runner.sweep.view.ranking import (
     objective_of,
     objective_text,
@@ -119,7 +120,7 @@ def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
     if best is None:
         return []
     files = [RunDirectory(directory / run.directory).metrics for run in best.runs]
-    curves = [read_metrics(file)[0] for file in files]
+    curves = [MetricLog(file).curves()[0] for file in files]
     shown = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
     shown |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
     charts: dict[str, list[Series]] = {}
@@ -143,25 +144,15 @@ def rungs(results: SweepResults) -> Sequence[int]:
 
 
 def _seed_curves(directory: Path, trial: TrialResult, metric: str) -> list[Points]:
-    return [
-        points
-        for run in trial.runs
-        if (points := _objective(RunDirectory(directory / run.directory).metrics, metric))
-    ]
-
-
-def _objective(path: Path, metric: str) -> Points:
-    try:
-        state = path.stat()
-    except OSError:
-        return {}
-    return _read_objective(path, metric, state.st_mtime_ns, state.st_size)
+    files = [RunDirectory(directory / run.directory).metrics for run in trial.runs]
+    curves = [_read_objective(file, metric, file_version(file)) for file in files]
+    return [points for points in curves if points]
 
 
 # The page is written each time a trial ends, and most records have not changed since.
 @functools.lru_cache(maxsize=4096)
-def _read_objective(path: Path, metric: str, changed: int, size: int) -> Points:
-    curves: Curves = read_metrics(path)[0]
+def _read_objective(path: Path, metric: str, version: tuple[int, ...]) -> Points:
+    curves = MetricLog(path).curves()[0]
     return curves.get(("validation", metric)) or curves.get(("train", metric)) or {}
 
 

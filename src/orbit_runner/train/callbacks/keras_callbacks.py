@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.run_directory.metric_records import is_result
-from orbit_runner.run_directory.run_summary import NON_METRICS
+from orbit_runner.run_directory.run_reader import NON_METRICS
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.train.callbacks.keras_kinds import (
     INSTEAD,

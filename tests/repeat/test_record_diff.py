@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.compare.explanation import Explanation, Reruns
 from orbit_runner.compare.histories import LossDiff
-from orbit_runner.compare.records import RecordedDifferences, compare_recorded, read_recorded_run
-from orbit_runner.compare.step_records import TensorDifference
+from orbit_runner.repeat.records import RecordedDifferences, compare_recorded, read_recorded_run
+from orbit_runner.repeat.why import Explanation, Reruns
+from orbit_runner.step.tensor_comparison import TensorDifference
 from tests.support.run_directories import write_run
 
 WEIGHTS = {100: "a", 200: "b", 300: "c"}

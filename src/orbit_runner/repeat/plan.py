@@ -1,6 +1,6 @@
-"""A run that is repeated from one of its checkpoints: `reproduce`, `replay`, `branch`, `why`.
+"""The plan of steps of a run that are taken again: for `reproduce`, `replay`, `branch`, `why`.
 
-Does not import TensorFlow before the run is repeated.
+Does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
@@ -18,7 +17,6 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_int
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
-from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.run_directory.code_version import code_differences, read_code_version
@@ -29,16 +27,10 @@ from orbit_runner.run_directory.data_record import (
     fingerprint_of,
     inexact_data,
 )
-from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
-from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.garbage_collection import paused_collection_scope
-
-if TYPE_CHECKING:
-    from orbit_runner.jobs.rerun import RerunResult
-    from orbit_runner.jobs.train_job import Progress
 
 Change = tuple[str, str, str]  # (flag, dotted path, text)
 
@@ -59,16 +51,26 @@ class Repetition:
     """Steps of a run that a single process takes again, in another run directory."""
 
     config: ResolvedConfig  # of the run, perhaps with other settings of the machine
-    history: RunHistory  # as it was at the start
-    record: CheckpointRecord | None  # of the newest intact checkpoint
-    reasons: Sequence[str]  # why the steps may differ
+    history: RunReader  # as it was at the start
+    record: CheckpointRecord | None = None  # of the newest intact checkpoint
+    reasons: Sequence[str] = ()  # why the steps may differ
     start: int | None = None  # step of the checkpoint to resume from; None for the beginning
     stop: int = 0  # the last step
+
+    @property
+    def run(self) -> Path:
+        """The directory of the run."""
+        return self.history.path
 
     @property
     def after(self) -> int:
         """The step after which steps are repeated; -1 for the beginning."""
         return -1 if self.start is None else self.start
+
+    @property
+    def beginning(self) -> str:
+        """Where the steps begin, in words."""
+        return "the beginning" if self.start is None else f"the checkpoint of step {self.start}"
 
     @property
     def resolved(self) -> ResolvedConfig:
@@ -79,8 +81,17 @@ class Repetition:
         replicas = attempts[-1].get("replicas") if attempts else None
         return convert_to_single_process(self.config, f"× {replicas}" if replicas else "")
 
-    def checked(self, directory: Path) -> Repetition:
-        """Returns the same, with what is known of the data.
+    def between(self, start: int | None, stop: int) -> Repetition:
+        """Returns the same with other steps: those after `start`, up to `stop`."""
+        return dataclasses.replace(self, start=start, stop=stop)
+
+    def intact_step(self, at_most: int) -> int | None:
+        """Returns the step of the latest intact checkpoint up to a step; None if there is none."""
+        record = latest_intact_record(self.history.checkpoints, at_most=at_most)
+        return None if record is None else record.step
+
+    def prepared(self, directory: Path) -> Repetition:
+        """Copies the checkpoint to resume from, and compares the data, which may add reasons.
 
         Raises `RunnerError` if the run cannot be repeated in `directory`, and `DataChanged` if the
         data changed since then.
@@ -91,50 +102,18 @@ class Repetition:
         check_before_start(limited, self.history.mode, directory, alone=True)
         with setting_error_scope(resolved):
             now = fingerprint_of(localize(resolved.config).task)
-        data = DataRecord(self.history.folder, now)
+        data = DataRecord(self.run, now)
         if data.difference.changes:
             error = DataChanged(
-                f"{self.history.folder}: the data changed since the run last started:\n"
+                f"{self.run}: the data changed since the run last started:\n"
                 f"{format_list(data.difference.changes)}\n"
                 "the run cannot be repeated until these files are restored"
             )
             error.exit_code = exit_codes.DIFFERENT
             raise error
+        if self.start is not None:
+            copy_checkpoint(self.history.checkpoints, self.start, directory)
         return dataclasses.replace(self, reasons=[*self.reasons, *data.notes()])
-
-    def run(
-        self,
-        directory: Path,
-        progress: Progress,
-        make_callbacks: Callable[[], Sequence[Callback]] = tuple,
-    ) -> RerunResult:
-        """Imports TensorFlow, and takes the steps; see `rerun`.
-
-        `directory` has a copy of the checkpoint to resume from. `make_callbacks` is called after
-        the import.
-        """
-        if self.reasons:
-            progress.note(
-                f"note: the steps may differ from those of {self.history.folder}:\n"
-                f"{format_list(self.reasons)}"
-            )
-        progress.phase("importing tensorflow")
-        resolved = self.resolved
-        prepare_environment(resolved.config.runtime)
-        with setting_error_scope(resolved):
-            with paused_collection_scope():
-                from orbit_runner.jobs.rerun import rerun
-
-                callbacks = make_callbacks()
-            return rerun(
-                resolved,
-                self.history,
-                directory,
-                progress,
-                step=self.stop,
-                after=self.after,
-                callbacks=callbacks,
-            )
 
 
 def read_repetition(
@@ -149,37 +128,30 @@ def read_repetition(
     changed = resolve(dataclasses.replace(request, flags=changes)) if changes else written
     # Read first, so that the history of a run in progress includes this checkpoint.
     record = latest_intact_record(checkpoints_of(run))
-    history = read_history(run)
-    return Repetition(
-        config=changed,
-        history=history,
-        record=record,
-        reasons=_difference_reasons(history, written, changed, record),
-    )
+    steps = Repetition(config=changed, history=read_history(run), record=record)
+    return dataclasses.replace(steps, reasons=[*_difference_reasons(steps, written)])
 
 
-def _difference_reasons(
-    history: RunHistory,
-    written: ResolvedConfig,
-    changed: ResolvedConfig,
-    record: CheckpointRecord | None,
-) -> list[str]:
-    runtime = changed.config.runtime
-    reasons = []
-    if record is not None and not is_made_with(history.folder, record.config, written.config):
-        reasons.append("the newest checkpoint was made with a different config than config.yaml")
-    if history.is_overridden:
-        reasons.append("the run was resumed with --resume=override")
+def _difference_reasons(steps: Repetition, written: ResolvedConfig) -> Iterator[str]:
+    """Yields why the steps may differ, but for the data; `written` is the config of the run."""
+    runtime = steps.config.config.runtime
+    record = steps.record
+    if record is not None and not is_made_with(steps.run, record.config, written.config):
+        yield "the newest checkpoint was made with a different config than config.yaml"
+    if steps.history.is_overridden:
+        yield "the run was resumed with --resume=override"
     if not runtime.deterministic:
-        reasons.append(
-            "runtime.deterministic is false: bitwise-identical results are not guaranteed"
-        )
-    reasons += inexact_data(history.folder)
+        yield "runtime.deterministic is false: bitwise-identical results are not guaranteed"
+    yield from inexact_data(steps.run)
     if record is not None:
-        code = read_code_version(history.folder)
-        reasons += code_differences(history.attempts, record.step, code)
-        reasons += describe_changes(record.numerics, describe_numerics(runtime))
-    return reasons
+        code = read_code_version(steps.run)
+        yield from code_differences(steps.history.attempts, record.step, code)
+        yield from describe_changes(record.numerics, describe_numerics(runtime))
+
+
+def reached_step(history: RunReader) -> int:
+    """Returns the last step that a run is known to have reached."""
+    return max([history.step, *history.fingerprints, *history.losses])
 
 
 def require_record(run: Path, record: CheckpointRecord | None) -> CheckpointRecord:
@@ -205,14 +177,10 @@ def check_outside(directory: Path, run: Path) -> None:
         )
 
 
-def copy_checkpoint(
-    checkpoints: CheckpointFolder, step: int, directory: Path, *, what: str = "--last"
-) -> None:
+def copy_checkpoint(checkpoints: CheckpointFolder, step: int, directory: Path) -> None:
     """Copies a checkpoint and the assets of its run to another run directory.
 
     Raises `RunnerError` if the checkpoint was removed meanwhile.
-
-    `what` is the flag or argument that selects it.
     """
     copied = checkpoints_of(directory)
     copied.path.mkdir(parents=True, exist_ok=True)
@@ -222,7 +190,7 @@ def copy_checkpoint(
             shutil.copyfile(path, copied.path / path.name)
     if copied.record(step) is None or copied.damage(step):
         raise RunnerError(
-            f"{what}: the checkpoint of step {step} was removed while it was being copied, because "
+            f"RUN: the checkpoint of step {step} was removed while it was being copied, because "
             "the run is still training\nrun the command again",
             code="run-removed",
         )

@@ -20,22 +20,15 @@ from orbit_runner.determinism.numerics_record import describe_changes, describe_
 from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
-from orbit_runner.jobs.repetition import (
-    Change,
-    Repetition,
-    copy_checkpoint,
-    read_repetition,
-    require_record,
-)
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
+from orbit_runner.repeat.plan import Change, Repetition, read_repetition, require_record
+from orbit_runner.repeat.rerun import rerun
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.history import read_history
-from orbit_runner.utils.files import to_jsonable
+from orbit_runner.run_directory.run_reader import read_history
 from orbit_runner.utils.user_code import changed_modules, format_names
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
-    from orbit_runner.utils.types import JsonObject
 
 _MODE = "train"
 
@@ -56,11 +49,6 @@ class Reproduction:
         """Whether the repetition had the same result."""
         return self.parting.equal and not self.error
 
-    def as_dict(self) -> JsonObject:
-        """Returns the result for `--json`, with null for NaN and infinities."""
-        values: JsonObject = to_jsonable({"equal": self.equal, **dataclasses.asdict(self)})
-        return values
-
 
 def plan_reproduction(
     run: Path, last: int | None, imports: tuple[str, ...], changes: tuple[Change, ...]
@@ -70,23 +58,23 @@ def plan_reproduction(
     `last` is the number of last steps to repeat; None for all, or for those since a branch. Raises
     `RunnerError` if the run has no checkpoint to start from or to reach.
     """
-    plan = read_repetition(run, imports, changes)
-    newest = require_record(run, plan.record).step
+    steps = read_repetition(run, imports, changes)
+    newest = require_record(run, steps.record).step
     branch = read_branch(run)
     at_most = newest - last if last is not None else branch.step if branch else None
-    start = None
-    if at_most is not None:
-        start = latest_intact_record(plan.history.checkpoints, at_most=at_most)
-        if start is None or start.step == newest:
-            raise RunnerError(
-                f"no intact checkpoint to start from at or before step {at_most}\n"
-                f"available steps: {', '.join(map(str, plan.history.checkpoints.steps()))}\n"
-                "use a smaller number of last steps, or omit the flag for all steps of a run that "
-                "is no branch",
-                path="--last",
-                code="no-checkpoint",
-            )
-    return dataclasses.replace(plan, start=start.step if start else None, stop=newest)
+    if at_most is None:
+        return steps.between(None, newest)
+    start = steps.intact_step(at_most)
+    if start is None or start == newest:
+        raise RunnerError(
+            f"no intact checkpoint to start from at or before step {at_most}\n"
+            f"available steps: {', '.join(map(str, steps.history.checkpoints.steps()))}\n"
+            "use a smaller number of last steps, or omit the flag for all steps of a run that "
+            "is no branch",
+            path="--last",
+            code="no-checkpoint",
+        )
+    return steps.between(start, newest)
 
 
 def reproduce_run(
@@ -97,32 +85,29 @@ def reproduce_run(
     Returns the comparison, and the error that ended the repetition early, if any. Divergence is a
     result, and not such an error.
     """
-    plan = plan.checked(directory)
-    history, record = plan.history, plan.record
-    assert record is not None
-    if plan.start is not None:
-        copy_checkpoint(history.checkpoints, plan.start, directory)
+    steps = plan.prepared(directory)
+    record = require_record(steps.run, steps.record)
     with progress.shown_scope():
-        done = plan.run(directory, progress)
+        done = rerun(steps, directory, progress)
         progress.phase("comparing checkpoints")
         parting = compare_runs(
-            history,
+            steps.history,
             read_history(directory),
-            step=plan.stop,
-            after=plan.after,
-            summary_interval=plan.config.config.trainer.summary_steps(plan.stop),
+            step=steps.stop,
+            after=steps.after,
+            summary_interval=steps.config.config.trainer.summary_steps(steps.stop),
         )
-    differences = [*plan.reasons]
+    notes = [*steps.reasons]
     if record.strategy not in ("", done.strategy):
-        differences.append(f"strategy: {record.strategy} → {done.strategy}")
+        notes.append(f"strategy: {record.strategy} → {done.strategy}")
     again = latest_intact_record(checkpoints_of(directory))
     if again is not None and (names := changed_modules(record.code, again.code)):
-        differences.append(f"changed code: {format_names(names)}")
+        notes.append(f"changed code: {format_names(names)}")
     result = Reproduction(
-        run=str(history.folder),
+        run=str(steps.run),
         again=str(directory),
-        start=plan.start,
-        notes=tuple(differences),
+        start=steps.start,
+        notes=tuple(notes),
         error=done.error_text,
         parting=parting,
     )
@@ -146,10 +131,6 @@ class PublishedReproduction:
         """Whether the weights are the published ones."""
         return self.weights == self.published
 
-    def as_dict(self) -> dict[str, object]:
-        """Returns the result for `--json`."""
-        return {"equal": self.equal, **dataclasses.asdict(self)}
-
 
 def names_published_run(text: str) -> bool:
     """Returns whether `RUN` is the name of an experiment, rather than a run directory.
@@ -170,53 +151,39 @@ def names_published_run(text: str) -> bool:
 
 
 def reproduce_published(
-    name: str, directory: Path, progress: Progress, *, imports: tuple[str, ...] = ()
+    name: str, directory: Path, progress: Progress, imports: tuple[str, ...] = ()
 ) -> PublishedReproduction:
     """Trains an experiment up to its published step in a new directory, and compares."""
     published = read_published()
     run = published.runs[name]
-    resolved = portable_experiment(name, run.step, imports=imports)
+    resolved = portable_experiment(name, run.step, imports)
     check_before_start(resolved, _MODE, directory, alone=True)
     notes = tuple(_find_notes(resolved, run, published.numerics))
+    job = Job(resolved=resolved, config=resolved.config, mode=_MODE, model_dir=directory)
     with progress.shown_scope(), setting_error_scope(resolved):
         if notes:
             progress.note(f"note: differences from what was published:\n{format_list(notes)}")
         progress.phase("importing tensorflow")
-        weights = train_experiment(resolved, directory, progress)
+        prepare_process(job)
+        _, results = run_job(job, progress)
     return PublishedReproduction(
         experiment=name,
         step=run.step,
         published=run.weights,
-        weights=weights,
+        weights=results.fingerprint,
         versions=published.versions(),
         notes=notes,
         again=str(directory),
     )
 
 
-def portable_experiment(
-    name: str, step: int = 0, *, imports: tuple[str, ...] = ()
-) -> ResolvedConfig:
+def portable_experiment(name: str, step: int = 0, imports: tuple[str, ...] = ()) -> ResolvedConfig:
     """Returns an experiment with portable numerics. `step` is its last; 0: as configured."""
     flags = [("reproduce", SETTING, "portable")]
     if step:
         flags += [("reproduce", "trainer.train_steps", str(step))]
         flags += [("reproduce", "trainer.train_epochs", "0")]
     return resolve(Request(experiment=name, flags=tuple(flags), imports=imports))
-
-
-def train_experiment(resolved: ResolvedConfig, directory: Path, progress: Progress) -> str:
-    """Trains an experiment. Returns the SHA-256 of the weights."""
-    job = Job(
-        resolved=resolved,
-        config=resolved.config,
-        mode=_MODE,
-        model_dir=directory,
-    )
-    prepare_process(job)
-    _, results = run_job(job, progress)
-    weights: str = results.fingerprint
-    return weights
 
 
 def _find_notes(

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
-    checkpoints_of,
     latest_intact_record,
 )
 from orbit_runner.checkpoint.record import CheckpointRecord
@@ -31,17 +30,22 @@ from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.jobs.repetition import Repetition, copy_checkpoint, require_record
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
+from orbit_runner.repeat.plan import (
+    Repetition,
+    copy_checkpoint,
+    reached_step,
+    require_record,
+)
+from orbit_runner.repeat.rerun import rerun
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
-from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_reader import read_history
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
@@ -57,30 +61,18 @@ _OPTIMIZER = "trainer.optimizer_config.optimizer.type"
 class BranchPlan:
     """A branch that has not been created yet."""
 
-    parent: Path  # run directory of the run to continue
+    steps: Repetition  # of the parent, up to the last step that both have in common
+    reference: CheckpointRecord  # of the checkpoint they start from, or the newest one without it
     directory: Path  # new run directory
-    step: int  # last step that both have in common
-    steps: Repetition  # of the parent
     resolved: ResolvedConfig  # config of the branch
-    start: CheckpointRecord | None  # nearest checkpoint of the parent, at or before the step
-    reference: CheckpointRecord  # that checkpoint, or the newest one if there is none
-    fingerprint: Fingerprint  # of the data of the branch
+    changes: Sequence[Difference]  # the settings that it changes
+    fingerprint: Fingerprint  # of its data
     data: DataRecord  # these data, compared with those of the parent
-
-    @property
-    def history(self) -> RunHistory:
-        """The history of the parent."""
-        return self.steps.history
 
     @property
     def repeats_steps(self) -> bool:
         """Whether the step has no checkpoint, so that steps of the parent are repeated."""
-        return self.start is None or self.start.step < self.step
-
-    @property
-    def changes(self) -> list[Difference]:
-        """The settings that the branch changes."""
-        return differences(self.steps.config.config, self.resolved.config)
+        return self.steps.after < self.steps.stop
 
 
 def plan_branch(
@@ -91,21 +83,20 @@ def plan_branch(
     Raises `RunnerError` if the parent did not reach the step or has no intact checkpoint, and
     `ConfigError` if a changed setting cannot be changed at a step.
     """
-    parent = steps.history.folder
     start = latest_intact_record(steps.history.checkpoints, at_most=step)
-    _check_step(parent, step, steps.history, start)
+    _check_step(steps, step, start)
     with setting_error_scope(resolved):
         fingerprint = fingerprint_of(localize(resolved.config).task)
+    reference = start or require_record(steps.run, steps.record)
+    steps = dataclasses.replace(steps, record=reference)
     plan = BranchPlan(
-        parent=parent,
+        steps=steps.between(start.step if start else None, step),
+        reference=reference,
         directory=directory,
-        step=step,
-        steps=steps,
         resolved=resolved,
-        start=start,
-        reference=start or require_record(parent, steps.record),
+        changes=differences(steps.config.config, resolved.config),
         fingerprint=fingerprint,
-        data=DataRecord(parent, fingerprint),
+        data=DataRecord(steps.run, fingerprint),
     )
     problems = [*_find_problems(plan)]
     if problems:
@@ -114,15 +105,9 @@ def plan_branch(
     return plan
 
 
-def _reached_step(run: Path, history: RunHistory) -> int:
-    """Returns the last step that a run is known to have reached."""
-    return max([read_summary(run).step, *history.fingerprints, *history.losses])
-
-
-def _check_step(
-    parent: Path, step: int, history: RunHistory, start: CheckpointRecord | None
-) -> None:
-    reached = _reached_step(parent, history)
+def _check_step(steps: Repetition, step: int, start: CheckpointRecord | None) -> None:
+    parent = steps.run
+    reached = reached_step(steps.history)
     if not 1 <= step <= reached:
         allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
         raise RunnerError(f"got {step}, allowed: {allowed}", path="--at", code="unknown-step")
@@ -142,14 +127,14 @@ def _find_problems(plan: BranchPlan) -> Iterator[Problem]:
     for change in plan.changes:
         if change.path == _OPTIMIZER:
             message = (
-                f"got {change.right}, but step {plan.step} has the slots of {change.left}\n"
-                f"keep the optimizer, or start a new run with task.init_checkpoint={plan.parent}"
+                f"got {change.right}, but step {plan.steps.stop} has the slots of {change.left}\n"
+                f"keep the optimizer, or start a new run with task.init_checkpoint={plan.steps.run}"
             )
             origin = plan.resolved.origin(change.path)
             yield Problem(change.path, message, origin, "checkpoint-mismatch")
     trainer = plan.resolved.config.trainer
-    if 0 < trainer.train_steps < plan.step and not trainer.train_epochs:
-        message = f"got {trainer.train_steps}, but the branch begins at step {plan.step}"
+    if 0 < trainer.train_steps < plan.steps.stop and not trainer.train_epochs:
+        message = f"got {trainer.train_steps}, but the branch begins at step {plan.steps.stop}"
         path = "trainer.train_steps"
         yield Problem(path, message, plan.resolved.origin(path), "out-of-range")
 
@@ -158,36 +143,35 @@ def _check_data(plan: BranchPlan) -> None:
     changes = plan.data.difference.changes
     if changes and not any(change.path.startswith("task.") for change in plan.changes):
         raise DataChanged(
-            f"{plan.parent}: the data changed since the run last started:\n{format_list(changes)}\n"
-            "restore these files, or change the settings of the data"
+            f"{plan.steps.run}: the data changed since the run last started:\n"
+            f"{format_list(changes)}\nrestore these files, or change the settings of the data"
         )
 
 
 def describe_branch(plan: BranchPlan) -> str:
     """Returns what the branch has in common with its parent, and what it changes."""
-    common = f"steps 1 to {plan.step} are those of {plan.parent}"
+    common = f"steps 1 to {plan.steps.stop} are those of {plan.steps.run}"
     changes = plan.changes
     if not changes:
         return f"{common}; no setting is changed, so the weights stay those of that run"
     lines = [f"{change.path}: {change.left} → {change.right}" for change in changes]
-    return f"{common}; from step {plan.step + 1} on:\n{format_list(lines)}"
+    return f"{common}; from step {plan.steps.stop + 1} on:\n{format_list(lines)}"
 
 
-def find_branch_step(
-    run: Path, before: ResolvedConfig, resolved: ResolvedConfig
-) -> tuple[int, int | None]:
+def find_branch_step(steps: Repetition, resolved: ResolvedConfig) -> tuple[int, int | None]:
     """Returns the step at which a branch that excludes more examples than its parent can begin.
 
     That is the last checkpoint before the first step with one of these examples, which is the
     second result; None if none of them was trained on. Until that checkpoint, a run from scratch
-    without these examples has the same weights. `before` is the config of the parent. Raises
-    `RunnerError` if the branch excludes no other examples, or if there is no such checkpoint.
+    without these examples has the same weights. `steps` are of the parent. Raises `RunnerError` if
+    the branch excludes no other examples, or if there is no such checkpoint.
     """
     with setting_error_scope(resolved):
-        order = TrainingOrder(before.config, run)
+        before = steps.config.config
+        order = TrainingOrder(before, steps.run)
         old, new = (
             set(TrainingOrder(config, None).excluded_examples().tolist())
-            for config in (before.config, resolved.config)
+            for config in (before, resolved.config)
         )
         if old - new or not new - old:
             raise RunnerError(
@@ -196,20 +180,20 @@ def find_branch_step(
                 path="--at",
                 code="not-set",
             )
-        until = _reached_step(run, read_history(run))
+        until = reached_step(steps.history)
         uses = (order.occurrences(example, until) for example in new - old)
         first = min((of_example[0]["step"] for of_example in uses if of_example), default=None)
     at_most = until if first is None else first - 1
-    record = latest_intact_record(checkpoints_of(run), at_most=at_most)
-    if record is None:
+    step = steps.intact_step(at_most)
+    if step is None:
         when = f"before step {first}, the first with an excluded example" if first else "yet"
         raise RunnerError(
-            f"is not set, and {run} has no intact checkpoint {when}\n"
+            f"is not set, and {steps.run} has no intact checkpoint {when}\n"
             "start a new run with this setting, or specify the step",
             path="--at",
             code="no-checkpoint",
         )
-    return record.step, first
+    return step, first
 
 
 def prepare_branch(plan: BranchPlan, mode: str, progress: Progress) -> Branch:
@@ -262,22 +246,25 @@ def _clear_directory(directory: Path) -> bool:
 
 
 def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Progress) -> Branch:
-    if plan.start is not None:
-        _copy_history(plan.parent, plan.start.step, directory)
+    steps = plan.steps
+    if steps.start is not None:
+        _copy_history(steps.run, steps.start, directory)
     if plan.repeats_steps:
-        _repeat_steps(plan, directory, progress)
+        _repeat_steps(steps, directory, progress)
+    else:
+        copy_checkpoint(steps.history.checkpoints, steps.stop, directory)
     checkpoints = CheckpointFolder(RunDirectory(directory).checkpoints, keep=None, run=directory)
-    checkpoints.remove_others([plan.step])
-    record = checkpoints.record(plan.step)
+    checkpoints.remove_others([steps.stop])
+    record = checkpoints.record(steps.stop)
     assert record is not None, "the checkpoint was copied or saved with a record"
     return _write_records(plan, mode, directory, record)
 
 
 def _copy_history(source: Path, step: int, directory: Path) -> None:
-    """Copies a checkpoint of a run, and the records of the steps up to it."""
-    copy_checkpoint(checkpoints_of(source), step, directory, what="RUN")
+    """Copies the records of a run up to a step, and its best checkpoints."""
     there = RunDirectory(source)
     here = RunDirectory(directory)
+    here.checkpoints.mkdir()
     for old, new in ((there.metrics, here.metrics), (there.fingerprints, here.fingerprints)):
         if old.is_file():
             shutil.copyfile(old, new)
@@ -306,24 +293,21 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
             shutil.copyfile(source / "info.json", directory / "info.json")
 
 
-def _repeat_steps(plan: BranchPlan, directory: Path, progress: Progress) -> None:
-    start = None if plan.start is None else plan.start.step
-    steps = dataclasses.replace(
-        plan.steps, record=plan.reference, start=start, stop=plan.step
-    ).checked(directory)
+def _repeat_steps(steps: Repetition, directory: Path, progress: Progress) -> None:
+    steps = steps.prepared(directory)
     with progress.shown_scope():
-        begin = "the beginning" if start is None else f"the checkpoint of step {start}"
-        progress.note(f"repeating {plan.parent} from {begin} to step {plan.step}")
-        result = steps.run(directory, progress)
+        progress.note(f"repeating {steps.run} from {steps.beginning} to step {steps.stop}")
+        result = rerun(steps, directory, progress)
     if result.error is not None:
         raise result.error
-    parting = compare_runs(plan.history, read_history(directory), step=plan.step, after=steps.after)
+    history = read_history(directory)
+    parting = compare_runs(steps.history, history, step=steps.stop, after=steps.after)
     if parting.first is None:
         return
     known = f"\nknown reasons:\n{format_list(steps.reasons)}" if steps.reasons else ""
-    saved = ", ".join(map(str, plan.history.checkpoints.committed_steps()))
+    saved = ", ".join(map(str, steps.history.checkpoints.committed_steps()))
     error = RunnerError(
-        f"the steps of {plan.parent} cannot be repeated here: the weights or the state differ "
+        f"the steps of {steps.run} cannot be repeated here: the weights or the state differ "
         f"at step {parting.first}{known}\nuse --at with a step that has a checkpoint: {saved}",
         path="RUN",
         code="not-repeatable",
@@ -336,21 +320,21 @@ def _write_records(
     plan: BranchPlan, mode: str, directory: Path, record: CheckpointRecord
 ) -> Branch:
     """Writes the config and the records of the branch; `record` is that of its checkpoint."""
-    earlier = read_branch(plan.parent)
+    earlier = read_branch(plan.steps.run)
     config = plan.resolved.config
     configs = [record.config, plan.reference.config, *(earlier.configs if earlier else ())]
     branch = Branch(
-        parent=plan.parent,
-        step=plan.step,
+        parent=plan.steps.run,
+        step=plan.steps.stop,
         weights=record.weights,
         state=record.state,
         configs=tuple(dict.fromkeys(filter(None, configs))),
         changes=tuple(plan.changes),
-        attempts=plan.history.attempts,
+        attempts=plan.steps.history.attempts,
     )
     ConfigWriter(directory, plan.resolved).on_run_begin(None)
     data = DataRecord(directory, plan.fingerprint).clear_comparison()
-    data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.step]
+    data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.steps.stop]
     data.on_run_begin(None)
     write_branch(directory, branch)
     path = RunDirectory(directory).record(mode)
@@ -361,5 +345,5 @@ def _write_records(
         **describe_run(plan.resolved, directory, mode, code),
         train_steps=config.trainer.train_steps or None,
     )
-    started.finish(f"stopped: branched off at step {plan.step}", step=plan.step)
+    started.finish(f"stopped: branched off at step {plan.steps.stop}", step=plan.steps.stop)
     return branch

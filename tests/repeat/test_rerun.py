@@ -14,8 +14,9 @@ from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
-from orbit_runner.jobs.rerun import RerunResult, rerun
-from orbit_runner.run_directory.history import read_history
+from orbit_runner.repeat.plan import Repetition
+from orbit_runner.repeat.rerun import RerunResult, take_steps
+from orbit_runner.run_directory.run_reader import read_history
 from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.toy import run, toy_config
@@ -38,17 +39,12 @@ def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
     path.write_text(json.dumps({"attempts": [*before, attempt]}))
 
 
-def _again(config: ExperimentConfig, folder: Path, progress: Callback | None = None) -> RerunResult:
-    record = latest_intact_record(read_history(folder / "a").checkpoints)
+def _again(config: ExperimentConfig, folder: Path, *callbacks: Callback) -> RerunResult:
+    history = read_history(folder / "a")
+    record = latest_intact_record(history.checkpoints)
     assert record is not None
-    return rerun(
-        ResolvedConfig(config, {}),
-        read_history(folder / "a"),
-        folder / "b",
-        progress or Callback(),
-        step=record.step,
-        after=-1,
-    )
+    steps = Repetition(config=ResolvedConfig(config, {}), history=history, stop=record.step)
+    return take_steps(steps, folder / "b", callbacks)
 
 
 def _parting(folder: Path) -> RunDiff:

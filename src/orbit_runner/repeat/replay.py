@@ -13,26 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
 from orbit_runner.compare.histories import StepVerdict, judge_step
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.repetition import (
-    Change,
-    Repetition,
-    copy_checkpoint,
-    read_repetition,
-)
-from orbit_runner.run_directory.history import RunHistory, read_history
-from orbit_runner.run_directory.metric_records import Divergence, read_divergence
+from orbit_runner.repeat.plan import Change, Repetition, read_repetition
+from orbit_runner.repeat.rerun import rerun
+from orbit_runner.run_directory.metric_records import Divergence, MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.step.results import Examination, StepExamined
-from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.run_directory.run_reader import RunReader, read_history
+from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.step.results import Examination
+from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
     from orbit_runner.step.bad_step import BadStep
-    from orbit_runner.train.run import Run
 
 # A replay continues by at most this number of steps.
 _MOST_STEPS = 300
@@ -57,8 +52,8 @@ def plan_replay(
     settings of the machine. Raises `RunnerError` if the run has no config, or if a single process
     cannot repeat it.
     """
-    plan = _read_observable(run, imports, changes)
-    train_steps = plan.config.config.trainer.train_steps
+    steps = _read_observable(run, imports, changes)
+    train_steps = steps.config.config.trainer.train_steps
     if train_steps and step > train_steps:
         raise RunnerError(
             f"got {step}, allowed: 1 to {train_steps}, the last step of the run "
@@ -66,13 +61,9 @@ def plan_replay(
             path="--step",
             code="unknown-step",
         )
-    last = _next_recorded_step(plan.history, step)
-    steps = dataclasses.replace(
-        plan,
-        config=_allow_losses_before(plan.config, step),
-        start=_start_before(plan, step),
-        stop=last or step,
-    )
+    last = _next_recorded_step(steps.history, step)
+    steps = steps.between(steps.intact_step(step - 1), last or step)
+    steps = dataclasses.replace(steps, config=_allow_losses_before(steps.config, step))
     return ReplayPlan(steps=steps, step=step, continues=last is not None)
 
 
@@ -83,8 +74,8 @@ def plan_search(
 
     Raises `RunnerError` if the run did not diverge, or if a single process cannot repeat it.
     """
-    plan = _read_observable(run, imports, changes)
-    divergence = read_divergence(RunDirectory(run).metrics)
+    steps = _read_observable(run, imports, changes)
+    divergence = MetricLog(RunDirectory(run).metrics).divergence()
     if divergence is None:
         raise RunnerError(
             f"{run} did not diverge, as far as its records say\n"
@@ -92,28 +83,23 @@ def plan_search(
             path="--find",
             code="unknown-step",
         )
-    start = _start_before(plan, divergence.first_above or divergence.step)
-    steps = dataclasses.replace(plan, start=start, stop=divergence.step)
+    first = divergence.first_above or divergence.step
+    steps = steps.between(steps.intact_step(first - 1), divergence.step)
     return ReplayPlan(steps=steps, step=divergence.step, divergence=divergence)
 
 
 def _read_observable(
     run: Path, imports: tuple[str, ...], changes: tuple[Change, ...]
 ) -> Repetition:
-    plan = read_repetition(run, imports, changes)
-    if plan.config.config.runtime.traits.uses_tpu:
+    steps = read_repetition(run, imports, changes)
+    if steps.config.config.runtime.traits.uses_tpu:
         raise RunnerError(
             "was trained on TPUs, whose ops cannot be observed one by one\n"
             "use `runner batch` to see the examples of the step",
             path="RUN",
             code="not-repeatable",
         )
-    return plan
-
-
-def _start_before(plan: Repetition, step: int) -> int | None:
-    record = latest_intact_record(plan.history.checkpoints, at_most=step - 1)
-    return None if record is None else record.step
+    return steps
 
 
 def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
@@ -129,7 +115,7 @@ def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
     return dataclasses.replace(resolved, config=config)
 
 
-def _next_recorded_step(history: RunHistory, step: int) -> int | None:
+def _next_recorded_step(history: RunReader, step: int) -> int | None:
     """Returns the step up to which the replay can be compared; None if none is near."""
     for recorded_steps in (history.fingerprints, history.losses):
         recorded = min((number for number in recorded_steps if number >= step), default=None)
@@ -140,23 +126,75 @@ def _next_recorded_step(history: RunHistory, step: int) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """A replayed step.
-
-    Attributes:
-        step: The step.
-        examination: What was found in it; None if the steps of this run cannot be examined.
-        own: Whether it is the step that the run took; None if it was found by a search.
-        finding: What is wrong with a step that was found; "" if it was given.
-        obstacle: Why it cannot be examined; "" if it can.
-        examples: The examples of a step that cannot be examined; [] if they are not known.
-    """
+    """A replayed step."""
 
     step: int
-    examination: Examination | None
-    own: StepVerdict | None = None
-    finding: str = ""
-    obstacle: str = ""
-    examples: Sequence[int] = ()
+    examination: Examination | None  # what was found in it; None if it cannot be examined
+    own: StepVerdict | None = None  # whether the run took this step; None after a search
+    finding: str = ""  # what is wrong with a step that was found
+    obstacle: str = ""  # why it cannot be examined
+    examples: Sequence[int] = ()  # of a step that cannot be examined, if they are known
+
+
+class StepExamined(Exception):
+    """Ends a run after a step was examined, before that step is taken."""
+
+
+class ExamineAtStep(Callback):
+    """Examines a step before the run takes it for the first time.
+
+    With `stops`, the run ends with `StepExamined` afterward; otherwise, it continues.
+    """
+
+    def __init__(self, step: int, *, stops: bool) -> None:
+        self._step = step
+        self._stops = stops
+        self.examination: Examination | None = None
+
+    def on_run_begin(self, run: RunView) -> None:
+        """Makes a loop end before the step; raises `RunnerError` if it cannot be examined."""
+        from orbit_runner.step.examine import check_examinable
+
+        check_examinable(run)
+        run.stops.pause_at(self._step - 1)
+
+    def on_train_begin(self, run: RunView) -> None:
+        """Examines the step if the run starts with it."""
+        self._examine_if_due(run)
+
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
+        """Examines the step if it comes next."""
+        self._examine_if_due(run)
+
+    def _examine_if_due(self, run: RunView) -> None:
+        if self.examination is not None or run.step != self._step - 1:
+            return
+        from orbit_runner.step.examine import examine_step
+
+        self.examination = examine_step(run)
+        if self._stops:
+            raise StepExamined
+
+
+class ExamineBadStep(Callback):
+    """Finds the step at which a run diverged, examines it, and ends the run with `StepExamined`."""
+
+    def __init__(self, divergence: Divergence) -> None:
+        self._divergence = divergence
+        self.found: BadStep | None = None
+        self.obstacle = ""  # why the step cannot be examined
+        self.examination: Examination | None = None
+
+    def on_train_begin(self, run: RunView) -> None:
+        """Finds and examines the step."""
+        from orbit_runner.step.bad_step import find_bad_step
+        from orbit_runner.step.examine import examination_obstacle, examine_step
+
+        self.found = find_bad_step(run, self._divergence)
+        if self.found is not None:
+            self.obstacle = examination_obstacle(run)
+            self.examination = None if self.obstacle else examine_step(run)
+        raise StepExamined
 
 
 def replay(plan: ReplayPlan, directory: Path, progress: Progress) -> Replay:
@@ -164,9 +202,7 @@ def replay(plan: ReplayPlan, directory: Path, progress: Progress) -> Replay:
 
     If the run ends before the step, raises the error that ended it, or `RunnerError`.
     """
-    steps = plan.steps.checked(directory)
-    if steps.start is not None:
-        copy_checkpoint(steps.history.checkpoints, steps.start, directory, what="RUN")
+    steps = plan.steps.prepared(directory)
     with progress.shown_scope():
         if plan.divergence is not None:
             return _find_step(steps, plan.divergence, directory, progress)
@@ -176,21 +212,9 @@ def replay(plan: ReplayPlan, directory: Path, progress: Progress) -> Replay:
 def _replay_to_step(
     plan: ReplayPlan, steps: Repetition, directory: Path, progress: Progress
 ) -> Replay:
-    examination: Examination | None = None
-
-    def examine(run: Run) -> None:
-        nonlocal examination
-        from orbit_runner.step.examine import examine_step
-
-        examination = examine_step(run)
-
-    def make_callbacks() -> list[Callback]:
-        from orbit_runner.step.examine import ExamineAtStep
-
-        return [ExamineAtStep(plan.step, examine, stops=not plan.continues)]
-
-    error = steps.run(directory, progress, make_callbacks).error
-    if examination is None:
+    callback = ExamineAtStep(plan.step, stops=not plan.continues)
+    error = rerun(steps, directory, progress, [callback]).error
+    if callback.examination is None:
         raise error or RunnerError(
             f"the run ended before step {plan.step}", path="--step", code="unknown-step"
         )
@@ -203,46 +227,35 @@ def _replay_to_step(
         summary_interval=steps.config.config.trainer.summary_steps(steps.stop),
         error=error if plan.continues else None,
     )
-    return Replay(plan.step, examination, own)
+    return Replay(plan.step, callback.examination, own)
 
 
 def _find_step(
     steps: Repetition, divergence: Divergence, directory: Path, progress: Progress
 ) -> Replay:
-    examination: Examination | None = None
-    obstacle, finding, step = "", "", 0
-
-    def examine(run: Run, found: BadStep) -> None:
-        nonlocal examination, obstacle, finding, step
-        from orbit_runner.step.examine import examination_obstacle, examine_step
-
-        finding, step = str(found), max(1, found.step)
-        obstacle = examination_obstacle(run)
-        if not obstacle:
-            examination = examine_step(run)
-
-    def make_callbacks() -> list[Callback]:
-        from orbit_runner.step.bad_step import ExamineBadStep
-
-        return [ExamineBadStep(divergence, examine)]
-
-    error = steps.run(directory, progress, make_callbacks).error
+    callback = ExamineBadStep(divergence)
+    error = rerun(steps, directory, progress, [callback]).error
     if error is not None and not isinstance(error, StepExamined):
         raise error
-    if not finding:
+    found = callback.found
+    if found is None:
         lines = [f"no step up to {steps.stop} diverges when it is trained again", *steps.reasons]
         different = RunnerError("\n".join(lines), code="not-repeatable")
         different.exit_code = exit_codes.DIFFERENT
         raise different
-    examples = _examples_of(steps, step, divergence.recoveries) if obstacle else []
-    return Replay(step, examination, finding=finding, obstacle=obstacle, examples=examples)
+    step = max(1, found.step)
+    examples = _examples_of(steps, step, divergence.recoveries) if callback.obstacle else []
+    return Replay(
+        step,
+        callback.examination,
+        finding=str(found),
+        obstacle=callback.obstacle,
+        examples=examples,
+    )
 
 
 def _examples_of(steps: Repetition, step: int, recoveries: int) -> list[int]:
-    from orbit_runner.step.examples import TrainingOrder
-
-    order = TrainingOrder(steps.config.config, steps.history.folder)
-    examples = order.examples(recoveries)
+    examples = TrainingOrder(steps.config.config, steps.run).examples(recoveries)
     if examples is None:
         return []
     rows = examples.order.rows(step - 1).examples.tolist()

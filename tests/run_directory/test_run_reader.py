@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.run_directory.run_summary import find_runs, read_summaries, read_summary
+from orbit_runner.run_directory.run_reader import RunReader, find_runs, read_runs
 from tests.support.run_directories import lock_holder, write_best, write_run
 
 
@@ -36,15 +36,15 @@ from tests.support.run_directories import lock_holder, write_best, write_run
 def test_status_follows_from_the_outcome(
     tmp_path: Path, outcome: str | None, status: str, reason: str
 ) -> None:
-    summary = read_summary(write_run(tmp_path / "a", outcome=outcome))
+    summary = RunReader(write_run(tmp_path / "a", outcome=outcome))
     assert (summary.status, summary.reason) == (status, reason)
 
 
 def test_run_is_running_while_a_process_holds_its_lock(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", outcome=None)
     with lock_holder(run):
-        assert read_summary(run).status == "running"
-    assert read_summary(run).status == "lost"
+        assert RunReader(run).status == "running"
+    assert RunReader(run).status == "lost"
 
 
 @pytest.mark.parametrize(("seconds_ago", "status"), [(60.0, "running"), (7200.0, "lost")])
@@ -55,7 +55,7 @@ def test_run_on_another_machine_is_running_if_it_wrote_recently(
     (path / ".lock").write_text('{"process": 1, "host": "elsewhere"}\n')
     last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["time"]
     monkeypatch.setattr("time.time", lambda: last + seconds_ago)
-    summary = read_summary(path)
+    summary = RunReader(path)
     assert (summary.status, summary.reason) == (status, "on elsewhere")
 
 
@@ -64,7 +64,7 @@ def test_process_id_that_was_reused_does_not_make_a_run_running(tmp_path: Path) 
     (path / ".lock").write_text(
         json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n"
     )
-    assert read_summary(path).status == "lost"
+    assert RunReader(path).status == "lost"
 
 
 def test_summary_has_progress_metrics_and_changes(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_summary_has_progress_metrics_and_changes(tmp_path: Path) -> None:
         tmp_path / "a", accuracies={100: 0.7, 200: 0.9, 300: 0.8}, flags=[("runtime.seed", "3")]
     )
     write_best(path, 200, accuracy=0.9)
-    found = read_summary(path)
-    assert (found.experiment, found.mode, found.step, found.train_steps) == (
+    found = RunReader(path)
+    assert (found.experiment, found.last_mode, found.step, found.train_steps) == (
         "digits", "train_and_eval", 300, 300,
     )  # fmt: skip
     assert found.metrics == {"accuracy": 0.8, "training_loss": 0.5, "steps_per_second": 30.0}
@@ -101,14 +101,14 @@ def test_speed_of_a_run_is_that_of_training(
     with (path / "metrics.jsonl").open("a") as file:
         evaluated = {"step": 200, "split": "validation", "accuracy": 0.8}
         print(json.dumps({**evaluated, "steps_per_second": _OF_EVALUATION}), file=file)
-    assert read_summary(path).metrics.get("steps_per_second") == speed
+    assert RunReader(path).metrics.get("steps_per_second") == speed
     (path / "metrics.jsonl").write_text("")
-    assert read_summary(path).metrics.get("steps_per_second") != _OF_EVALUATION
+    assert RunReader(path).metrics.get("steps_per_second") != _OF_EVALUATION
 
 
 def test_evaluation_far_from_the_end_of_the_records_is_found(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", outcome=None, losses=[0.1] * 5000, accuracies={100: 0.7})
-    found = read_summary(path)
+    found = RunReader(path)
     assert found.metrics["accuracy"] == 0.7
     assert found.step == 500_000
 
@@ -117,7 +117,7 @@ def test_step_of_a_run_without_records_is_that_of_its_checkpoint(tmp_path: Path)
     path = write_run(tmp_path / "a", outcome=None, losses=[])
     (path / "checkpoints" / "ckpt-40.index").touch()
     (path / "checkpoints" / "ckpt-70.json").touch()  # Not complete yet.
-    assert read_summary(path).step == 40
+    assert RunReader(path).step == 40
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_damaged_file_leaves_its_part_of_the_summary_empty(
     path = write_run(tmp_path / "a")
     write_best(path, 200, accuracy=0.9)
     (path / name).write_text(content, encoding="latin-1")
-    found = read_summary(path)
+    found = RunReader(path)
     assert found.path == path
     if name == "run.json":
         assert (found.status, found.metrics["training_loss"]) == ("lost", 0.5)
@@ -157,7 +157,7 @@ def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None
     write_run(tmp_path / ".hidden" / "f")
     (tmp_path / "link").symlink_to(tmp_path / "b")
     assert list(find_runs(tmp_path)) == paths
-    assert [run.path for run in read_summaries([tmp_path, tmp_path / "a"])] == paths
+    assert [run.path for run in read_runs([tmp_path, tmp_path / "a"])] == paths
 
 
 def test_runs_inside_runs_are_found_on_request(tmp_path: Path) -> None:
@@ -174,4 +174,4 @@ def test_directory_of_an_evaluation_is_a_run(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", mode="eval")
     (path / "run.json").rename(path / "run.eval.json")
     assert list(find_runs(tmp_path)) == [path]
-    assert read_summary(path).mode == "eval"
+    assert RunReader(path).last_mode == "eval"

@@ -1,43 +1,41 @@
 """The search for the first step that differs, on counters instead of networks."""
 
+from typing import Any
+
 import pytest
 
-from orbit_runner.jobs.why import SidePair, StepState, is_same
+from orbit_runner.repeat.why import SidePair, is_same
 
 
-def _report(step: int, **tensors: str) -> StepState:
-    return StepState(
-        step, "", {name.replace("_", ":", 1): one for name, one in tensors.items()}, {}
-    )
+def _report(**tensors: str) -> dict[str, Any]:
+    return {"tensors": {name.replace("_", ":", 1): one for name, one in tensors.items()}}
 
 
 class _Counters(SidePair):
     """Two runs whose weights differ from a step on."""
 
     def __init__(self, first: int, start: int) -> None:
-        self._first, self.step, self._kept = first, start, start
+        self._first, self.step, self.kept = first, start, start
         self.trained = 0
 
-    def advance(self, step: int) -> tuple[StepState, StepState]:
-        assert step >= self.step
+    def ask(self, command: str, **arguments: Any) -> list[dict[str, Any]]:
+        if command == "keep":
+            self.kept = self.step
+            return [{}, {}]
+        step = arguments["step"]
+        if step < self.step:
+            self.step = self.kept
         self.trained += step - self.step
         self.step = step
-        other = "b" if step >= self._first else "a"
-        return _report(step, weights_w="a"), _report(step, weights_w=other)
-
-    def keep(self) -> None:
-        self._kept = self.step
-
-    def go_back(self) -> None:
-        self.step = self._kept
+        return [_report(weights_w="a"), _report(weights_w="b" if step >= self._first else "a")]
 
 
 @pytest.mark.parametrize("start", [0, 100])
 @pytest.mark.parametrize("first", [1, 2, 3, 50, 63, 64])
-def test_first_step_is_found_and_both_runs_are_before_it(first: int, start: int) -> None:
+def test_first_step_is_found_and_the_state_before_it_is_kept(first: int, start: int) -> None:
     pair = _Counters(start + first, start)
     assert pair.find_first_step(start, start + 64) == start + first
-    assert pair.step == start + first - 1
+    assert pair.kept == start + first - 1
     assert pair.trained <= 2 * 64
 
 
@@ -62,4 +60,4 @@ def test_difference_in_the_first_step_needs_one_step() -> None:
 def test_runs_are_the_same_if_their_common_variables_are(
     left: dict[str, str], right: dict[str, str], same: bool
 ) -> None:
-    assert is_same(_report(1, **left), _report(1, **right)) is same
+    assert is_same(_report(**left), _report(**right)) is same

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.compare.step_records import (
+from orbit_runner.step.tensor_comparison import (
     StepTensor,
     TensorDifference,
     first_difference,

@@ -1,0 +1,283 @@
+"""Compares what two runs recorded: settings, data, code, numerics, versions, checkpoints.
+
+Does not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.checkpoint.record import CheckpointRecord
+from orbit_runner.compare.histories import RunDiff, common_steps, compare_runs
+from orbit_runner.compare.runs import differing_values, format_value
+from orbit_runner.config.declarations import path_kind
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import can_affect_weights
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.serialize import differences
+from orbit_runner.data.fingerprint import DataFile, Fingerprint
+from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.data_record import find_record
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_reader import RunReader, read_history
+from orbit_runner.utils.user_code import changed_modules
+
+# The kinds of paths that only locate data, whose contents are compared instead.
+_LOCATIONS = ("dir", "patterns")
+_DESCRIPTIVE_SETTINGS = ("name", "description")
+# Numerics that a setting determines, so that the difference is reported once.
+_SETTING_OF = {
+    "intra-op threads": "runtime.intra_op_threads",
+    "XLA": "runtime.enable_xla",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A difference between the records of two runs that can change the weights."""
+
+    kind: str  # `settings`, `data`, `code`, `replicas`, `numerics`, `versions` or `resume`
+    name: str  # the setting, the file, the package, or what else differs
+    left: str = ""  # its value in the first run, as a short text; "" if the name is enough
+    right: str = ""  # its value in the second run
+
+    @property
+    def values(self) -> str:
+        """Both values, such as `1 and 2`; "" if there are none."""
+        return f"{self.left} and {self.right}" if self.left or self.right else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordedDifferences:
+    """The differences between the records of two runs."""
+
+    findings: Sequence[Finding]  # what differs, settings first
+    unknown: Sequence[str]  # what cannot be compared
+    parting: RunDiff  # where the checkpoints and losses first differ
+
+    @property
+    def equal(self) -> bool:
+        """Whether all checkpoints of the same step are equal, and there are any."""
+        return bool(self.parting.compared) and self.parting.first is None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """What a run directory records."""
+
+    path: Path
+    settings: Mapping[str, object]  # as they are written
+    history: RunReader
+    resolved: ResolvedConfig | None  # None if the config cannot be built
+    problem: str  # why it cannot be built
+    record: CheckpointRecord | None  # of the newest checkpoint
+    data: Fingerprint | None  # None if it is not recorded
+    recoveries: list[tuple[int, int]]  # (first step, recoveries) of each part of the run
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Returns a section of the last start in `run.json`; empty if it has none."""
+        return self.history.section(name)
+
+
+Pair = tuple[RecordedRun, RecordedRun]
+
+
+def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> RecordedRun:
+    """Returns what a run directory records.
+
+    `name` is that of the argument, for messages. `imports` are modules to import before the config
+    is built. Raises `RunnerError` if the path is no run directory.
+    """
+    directory = RunDirectory(path)
+    if not (directory.config.exists() or directory.checkpoints.exists()):
+        raise RunnerError(
+            f"{name}: {path} has neither config.yaml nor checkpoints\n"
+            "specify a run directory; `runner runs` lists them",
+            code="not-a-run",
+        )
+    resolved = None
+    problem = "" if directory.config.is_file() else "it has no config.yaml"
+    if not problem:
+        try:
+            resolved = resolve(Request(experiment=str(directory.config), imports=imports))
+        except ConfigError as error:
+            first = error.problems[0]
+            line = first.message.partition("\n")[0]
+            problem = f"{first.path}: {line}"
+    history = read_history(path)
+    data = find_record(path)
+    return RecordedRun(
+        path=path,
+        settings=history.settings,
+        history=history,
+        resolved=resolved,
+        problem=problem,
+        record=history.newest_record,
+        data=data[0] if data else None,
+        recoveries=history.log.recoveries(),
+    )
+
+
+def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
+    """Returns the differences between the records of two runs."""
+    runs = left, right
+    findings = [*_settings(runs), *_data(runs), *_code(runs), *_replicas(runs)]
+    findings += _numerics(runs, {finding.name for finding in findings})
+    versions = _differing("versions", *(run.section("software") for run in runs))
+    findings += [finding for finding in versions if finding.name != "PyYAML"]
+    findings += _resumes(runs)
+    named = zip("AB", runs, strict=True)
+    unknown = [f"{name}: {run.problem}" for name, run in named if run.problem]
+    parting = _compare_checkpoints(runs)
+    return RecordedDifferences(findings=findings, unknown=unknown, parting=parting)
+
+
+def _differing(
+    kind: str, left: Mapping[str, object], right: Mapping[str, object]
+) -> Iterator[Finding]:
+    """Yields the entries that both have and that differ."""
+    for name, value in left.items():
+        if name in right and value != right[name]:
+            yield Finding(kind, name, str(value), str(right[name]))
+
+
+def _settings(runs: Pair) -> Iterator[Finding]:
+    configs = [run.resolved.config for run in runs if run.resolved is not None]
+    if len(configs) < len(runs):
+        # As they are written, if they are.
+        written = [run.settings for run in runs]
+        pairs = differing_values(written, _DESCRIPTIVE_SETTINGS) if all(written) else {}
+        for path, values in pairs.items():
+            yield Finding("settings", path, *map(format_value, values))
+        return
+    for difference in differences(*configs):
+        path = difference.path
+        matters = any(can_affect_weights(path, config) for config in configs)
+        if matters and not _is_location(path, runs):
+            yield Finding("settings", path, difference.left, difference.right)
+
+
+def _is_location(path: str, runs: Pair) -> bool:
+    section, _, name = path.removeprefix("task.").rpartition(".")
+    return path_kind(name) in _LOCATIONS and all(section in (run.data or ()) for run in runs)
+
+
+def _data(runs: Pair) -> Iterator[Finding]:
+    left, right = (run.data or {} for run in runs)
+    for section in (name for name in left if name in right):
+        if not section.startswith("validation"):
+            for name, texts in _files(left[section], right[section]):
+                yield Finding("data", f"{section}: {name}", *texts)
+
+
+def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the name of each file that differs, with a description of both."""
+    digests = [[row.digest for row in rows] for rows in (left, right)]
+    if all(digests[0]) and digests[0] == digests[1]:
+        return  # Only the names of the files can differ.
+    rows = [{row.name: row for row in rows} for rows in (left, right)]
+    differing = False
+    for name in {**rows[0], **rows[1]}:
+        a, b = (side.get(name) for side in rows)
+        if a is None or b is None or not _is_same(a, b):
+            differing = True
+            yield name, [_describe(row, a, b) for row in (a, b)]
+    if not differing and [*rows[0]] != [*rows[1]]:
+        yield "order of the files", [", ".join([*side][:3]) for side in rows]
+
+
+def _is_same(left: DataFile, right: DataFile) -> bool:
+    if left.digest and right.digest:
+        return left.digest == right.digest
+    return (left.bytes, left.files) == (right.bytes, right.files)
+
+
+def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
+    if row is None:
+        return "missing"
+    if len({other.bytes for other in pair if other}) > 1:
+        return f"{row.bytes:,} bytes"
+    return row.digest[: row.digest.find(":") + 13] or "unknown contents"
+
+
+def _code(runs: Pair) -> Iterator[Finding]:
+    codes = [run.section("code") for run in runs]
+    changed = [code["changed"] for code in codes if isinstance(code.get("changed"), dict)]
+    names = sorted({name for files in changed for name in files}) if len(changed) == 2 else []
+    states = [
+        ({"git revision": str(code["revision"])[:12]} if code.get("revision") else {})
+        | {name: _state(code["changed"], name) for name in names}
+        for code in codes
+    ]
+    findings = [*_differing("code", *states)]
+    if not findings and all(run.record for run in runs):
+        modules = [run.record.code for run in runs if run.record]
+        for name in changed_modules(*modules):
+            findings.append(Finding("code", f"module {name}", *(m[name][:8] for m in modules)))
+    yield from findings
+
+
+def _state(changed: Mapping[str, str], name: str) -> str:
+    if name not in changed:
+        return "as committed"
+    return f"changed ({changed[name][:8]})" if changed[name] else "changed"
+
+
+def _replicas(runs: Pair) -> Iterator[Finding]:
+    strategies = [run.record.strategy if run.record else "" for run in runs]
+    # One replica has the same result under each strategy.
+    counts = [text.rpartition("×")[2].strip() for text in strategies]
+    if all(counts) and counts[0] != counts[1]:
+        yield Finding("replicas", "replicas", *strategies)
+    devices = [run.section("devices") for run in runs]
+    gpus = [
+        {"devices": ", ".join(map(str, found.get("gpus") or ())) or "CPU"} if found else {}
+        for found in devices
+    ]
+    yield from _differing("replicas", *gpus)
+
+
+def _numerics(runs: Pair, known: set[str]) -> Iterator[Finding]:
+    numerics = [run.record.numerics if run.record else {} for run in runs]
+    versions = {name for run in runs for name in run.section("software")}
+    for finding in _differing("numerics", *numerics):
+        if finding.name in versions or _SETTING_OF.get(finding.name) in known:
+            continue
+        if finding.name == "processor":  # Only the instruction sets that the other lacks.
+            left, right = finding.left.split(), finding.right.split()
+            texts = [
+                " ".join(word for word in own if word not in other) or "none of these"
+                for own, other in ((left, right), (right, left))
+            ]
+            finding = Finding("numerics", "processor", *texts)
+        yield finding
+
+
+def _resumes(runs: Pair) -> Iterator[Finding]:
+    left, right = (run.recoveries for run in runs)
+    if left != right:
+        name = "recoveries after divergence"
+        yield Finding("resume", name, str(left[-1][1]), str(right[-1][1]))
+    a, b = (_inexact_reasons(run) for run in runs)
+    for name, reasons in (("A", a - b), ("B", b - a)):
+        for reason in sorted(reasons):
+            yield Finding("resume", f"{name} is not reproducible: {reason}")
+
+
+def _inexact_reasons(run: RecordedRun) -> set[str]:
+    """Returns why the config of a run does not reproduce it."""
+    overridden = {"it was resumed with another config"} if run.history.is_overridden else set()
+    return {*(run.record.inexact if run.record else ()), *overridden}
+
+
+def _compare_checkpoints(runs: Pair) -> RunDiff:
+    left, right = (run.history for run in runs)
+    intervals = [run.settings.get("trainer.summary_interval") for run in runs]
+    interval = intervals[0] if intervals[0] == intervals[1] else None
+    # Means over different numbers of steps cannot be compared.
+    interval = (interval if isinstance(interval, int) else 1) if interval else None
+    step = max(common_steps(left, right), default=0)
+    return compare_runs(left, right, step=step, summary_interval=interval)
