@@ -128,7 +128,7 @@ class RunColumns:
             return (run.best if kind == "best" else run.metrics).get(metric)
         if name in self._metrics:
             return run.metric(name)
-        if name in self._split_metrics:
+        if name not in self._settings and name in self._split_metrics:
             return self._split_results[run.path].get(name)
         if name in run.changes:
             return run.changes[name]
@@ -140,7 +140,7 @@ class RunColumns:
         if name == "metric":
             metrics = {run.main_metric for run in self._runs}
             metric = metrics.pop() if len(metrics) == 1 else ""
-        if metric not in self._metrics | self._split_metrics:
+        if metric not in self._metrics and metric not in self._split_metrics:
             return ""
         # One run of each experiment.
         keepers = {
