@@ -311,7 +311,7 @@ def all_metrics(task: Any, model: tf.Module, *, training: bool) -> list[Any]:
 
 def _check_names(names: Sequence[str]) -> None:
     problems = [*map(name_problem, names)]
-    problems += [f"two have the name {name!r}" for name in names if names.count(name) > 1]
+    problems += [f"another is also named {name!r}" for name in names if names.count(name) > 1]
     for problem in filter(None, problems):
         raise SettingError("task", f"metrics: {problem}\nrename the metric", code="set-twice")
 
