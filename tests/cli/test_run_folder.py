@@ -231,13 +231,13 @@ def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, tmp_p
 def test_config_is_written_once_at_run_begin(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a b"])
+    monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a\nb: ["])
     resolved = resolve(Request(experiment="digits_mlp"))
     writer, file = ConfigWriter(tmp_path, resolved), tmp_path / "config.yaml"
     of_run = SimpleNamespace(step=step)
     assert not file.exists()
     writer.on_run_begin(of_run)
-    assert file.read_text().startswith("# Made by: runner --experiment=digits '--seed=a b'\n")
+    assert file.read_text().startswith("# Made by: runner --experiment=digits '--seed=a\\nb: ['\n")
     assert resolve(Request(experiment=str(tmp_path))).config.replace(name="") == (
         resolved.config.replace(name="")
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
+from orbit_runner.run_directory.evaluations import write_evaluation
 from tests.support.problems import fails
 from tests.support.run_directories import write_best, write_run
 
@@ -203,6 +204,23 @@ def test_json_and_csv_have_full_values(runs: Path, capsys: pytest.CaptureFixture
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert rows[0] == {"run": "runs/d", "status": "finished", "accuracy": "0.97"}
     assert rows[1]["accuracy"] == ""
+
+
+def test_results_of_a_split_are_those_of_its_newest_evaluation(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = {"task.validation_data.split": "test"}
+    other = {"task.validation_data.input_path": "b.csv", **split}
+    for name, time, data, loss in (
+        ("a", "10", split, 0.5), ("a", "09", split, 0.4), ("d", "10", split, 0.7),
+        ("d", "11", other, 0.1), ("c", "12", {}, 0.2),
+    ):  # fmt: skip
+        write_evaluation(runs / name, 300, {"time": time, "data": data, "metrics": {"loss": loss}})
+    command = ["runs", "--sort=test.loss", "--columns=run,test.loss", "--where=status != diverged"]
+    assert main(command) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows == [["runs/a", "0.5"], ["runs/d", "0.7"], ["runs/c", "-"]]
+    fails(["runs", "--sort=test.los"], "unknown-name", "--sort")
 
 
 @pytest.mark.parametrize(

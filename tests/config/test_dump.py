@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from orbit_runner.config.errors import Origin
 from orbit_runner.config.parsing.yaml_files import load_text
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences, flat_settings, inline_yaml, to_yaml
@@ -139,7 +140,7 @@ def test_config_written_with_origins_loads_unchanged(
 ) -> None:
     resolved = awkward if which == "awkward" else resolve(Request(experiment="digits"))
 
-    text = to_yaml(resolved.config, resolved.origins)
+    text = to_yaml(resolved.config, {**resolved.origins, "runtime.seed": Origin("odd\nname: [")})
 
     assert reloaded(write, text) == resolved.config
     assert "  # experiments/digits.yaml:" in text

@@ -56,10 +56,12 @@ def sweep(folder: Path, file: Path, *arguments: str, code: int = 0) -> dict[str,
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished sweep; the file is beside it."""
-    folder = tmp_path_factory.mktemp("whole")
-    sweep(folder / "sweep", write(folder, SMALL), "--jobs=2")
-    return folder / "sweep"
+    """A finished sweep; the file is beside it. Its directory has an odd name."""
+    name = "-line\nfeed: [v2] *"
+    folder = tmp_path_factory.mktemp("whole") / name
+    folder.mkdir()
+    sweep(folder / name, write(folder, SMALL), "--jobs=2")
+    return folder / name
 
 
 @pytest.mark.slow

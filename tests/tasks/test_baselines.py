@@ -119,6 +119,17 @@ def test_a_model_that_is_no_better_is_a_warning(
     assert bool(worse_than_constant(metrics, baselines)) == worse
 
 
+@pytest.mark.parametrize("result", [float("nan"), float("inf"), "broken"])
+def test_constant_that_is_not_known_is_not_compared(
+    result: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = task_data(_keras("size"))
+    known = {"mae": ("mean", result), "mse": ("mean", 2.0)}
+    monkeypatch.setattr(data, "baselines", lambda: known)
+    found = data.baselines_of(["mae", "mse"])
+    assert found == ({} if result == "broken" else {"mse": ("mean", 2.0)})
+
+
 def test_report_shows_the_constant_and_the_warning(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", accuracies={100: 0.5, 200: 0.6, 300: 0.55})
     for result, is_worse in ((0.7593, True), (0.41, False)):

@@ -62,6 +62,8 @@ def _asked(rows: Any) -> list[tuple[str, ...]]:
         ("a.jsonl", '{"a": 1.0, "b": "x\u2028y\x85"}\r\n'.encode(), _data("jsonl")),
         ("a.jsonl", b'{"a": 1,\r"b": true}\n{"a": null, "b": "NA"}', _data("jsonl")),
         ("a.jsonl", b'{"a": "?", "b": -1}\n', _data("jsonl", missing_values=["?", "-1"])),
+        ("a.jsonl", b'{"a": true, "b": -9}\n', _data("jsonl", missing_values=["True", " -9.0"])),
+        ("a.csv", b"a,b\n-9,true\n-9.0,TRUE\n", _data(missing_values=["-9.0", "True"])),
         ("a.jsonl.gz", gzip.compress(b'{"a": 1, "b": "x"}\n'), _data("jsonl")),
     ],
 )

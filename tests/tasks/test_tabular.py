@@ -143,6 +143,21 @@ def test_texts_that_training_does_not_have_get_code_0() -> None:
     assert fitted.class_numbers(column).tolist() == [1, 0, 1]
 
 
+def test_evaluation_notes_categories_that_training_does_not_have(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = make_rows(5)
+    for row, color in zip(rows, ["pink", "red", None, "pink", "lime"], strict=True):
+        row["color"] = color
+    other = write_csv(tmp_path / "other.csv", rows)
+    config = table_config(path, task__validation_data__input_path=str(other), task__split=None)
+    task = _task(config)
+    task.arrays(config.task.train_data)
+    assert "no training row" not in caplog.text
+    task.arrays(config.task.validation_data)
+    assert "categories: color 'lime' in 1 row, color 'pink' in 2 rows" in caplog.text
+
+
 def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(
     path: Path, tmp_path: Path
 ) -> None:

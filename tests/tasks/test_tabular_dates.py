@@ -7,14 +7,17 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow as tf
+from pyarrow import parquet
 
 from orbit_runner.data.tables.build import build_columns
 from orbit_runner.data.tables.cell_texts import parse_date
 from orbit_runner.data.tables.columns import DATE, MISSING_DATE, Column, date_text
 from orbit_runner.data.tables.csv_file import CsvTable
-from orbit_runner.data.tables.dataset import TableOptions
+from orbit_runner.data.tables.dataset import TableOptions, TableUse
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import EncodeDates, days_and_seconds
 from orbit_runner.tasks.tabular.preprocessing import DateFit
 from tests.support.problems import raises
@@ -72,6 +75,19 @@ def test_training_and_prediction_read_texts_alike(tmp_path: Path) -> None:
         else:
             values = build_columns(table, {"when": DATE})[0]["when"].values.tolist()
             assert values == [parse_date(text) for text in [*texts, *more]]
+
+
+@pytest.mark.parametrize("form", ["text", "date32[day]", "timestamp[s]"])
+def test_date_that_means_a_missing_value_is_one_in_each_form(form: str, tmp_path: Path) -> None:
+    texts = pyarrow.array(["1900-01-01", "2024-02-29"])
+    column = texts if form == "text" else texts.cast(form)
+    parquet.write_table(pyarrow.table({"when": column}), tmp_path / "a.parquet")
+    data = TableDataConfig(
+        source="parquet", input_path=[f"{tmp_path}/a.parquet"], missing_values=["1900-01-01T00:00"]
+    )
+    table = data.format.of_section(data, data.options, TableUse())
+    values = build_columns(table, {"when": DATE})[0]["when"].values.tolist()
+    assert values == [MISSING_DATE, parse_date("2024-02-29")]
 
 
 def _encode(fit: DateFit, *moments: datetime.datetime | None) -> np.ndarray:

@@ -52,10 +52,8 @@ def test_classes_and_worst_rows_are_those_of_the_model(shared_path: Path) -> Non
     part = task.part(task.task_config.validation_data)
     assert sum(examples.confusion.values()) == part.size
     right = (shares.argmax(axis=-1) == labels).sum()
-    assert (
-        examples.note == f"{right} correct predictions for all {part.size} examples of the "
-        "validation data"
-    )
+    counted = f"all {part.size} examples of the evaluation"
+    assert examples.note == f"{right} correct predictions for {counted}"
     worst = int(shares[np.arange(len(labels)), labels].argmin())
     assert len(examples.rows) == 20
     place, label, prediction, probability, loss, values = examples.rows[0]

@@ -111,6 +111,15 @@ def test_name_that_records_of_a_run_have_is_refused(
         run(toy_config(task__aggregates=True), tmp_path, strategy="off")
 
 
+def test_two_metrics_of_one_name_are_refused() -> None:
+    first, second = (SimpleNamespace(name="accuracy") for _ in range(2))
+    task = SimpleNamespace(build_metrics=lambda training: [first, first])
+    assert all_metrics(task, tf.Module(), training=True) == [first, first]
+    task = SimpleNamespace(build_metrics=lambda training: [first, second])
+    with raises("set-twice", "task"):
+        all_metrics(task, tf.Module(), training=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "path"),
     [

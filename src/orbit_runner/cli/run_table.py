@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.durations import DurationError, duration_seconds
@@ -83,20 +84,32 @@ class RunColumns:
         examples = {run.experiment or run.path: run for run in self._runs}
         return {path for run in examples.values() for path in read_settings(run.path)}
 
+    @functools.cached_property
+    def _split_results(self) -> Mapping[Path, Mapping[str, float]]:
+        """The results of `runner evaluate --split=SPLIT` of each run, as `SPLIT.METRIC`."""
+        from orbit_runner.run_directory.evaluations import split_results  # It imports the config.
+
+        return {run.path: split_results(run.path) for run in self._runs}
+
+    @functools.cached_property
+    def _split_metrics(self) -> set[str]:
+        return {name for results in self._split_results.values() for name in results}
+
     def is_known(self, name: str) -> bool:
         """Returns whether a name is a column, a metric or a setting of one of the runs."""
         if name in self.fields or name in self._metrics:
             return True
         if _split_prefix(name)[0]:
             return _split_prefix(name)[1] in self._metrics
-        return name in self._settings
+        return name in self._settings or name in self._split_metrics
 
     def check(self, name: str, flag: str) -> None:
         """Raises `RunnerError` if a name is unknown. `flag` is where the user wrote it."""
         if not self._runs or self.is_known(name):
             return
-        near = nearest_name_hint(name, [*self.fields, *self._metrics, *self._settings])
-        metrics = ", ".join(sorted(self._metrics)) or "none"
+        known_metrics = self._metrics | self._split_metrics
+        near = nearest_name_hint(name, [*self.fields, *known_metrics, *self._settings])
+        metrics = ", ".join(sorted(known_metrics)) or "none"
         raise RunnerError(
             f"unknown name {name!r}{near}\n"
             f"columns: {', '.join(self.fields)}\n"
@@ -115,6 +128,8 @@ class RunColumns:
             return (run.best if kind == "best" else run.metrics).get(metric)
         if name in self._metrics:
             return run.metric(name)
+        if name not in self._settings and name in self._split_metrics:
+            return self._split_results[run.path].get(name)
         if name in run.changes:
             return run.changes[name]
         return read_setting(run.path, name)
@@ -125,7 +140,7 @@ class RunColumns:
         if name == "metric":
             metrics = {run.main_metric for run in self._runs}
             metric = metrics.pop() if len(metrics) == 1 else ""
-        if metric not in self._metrics:
+        if metric not in self._metrics and metric not in self._split_metrics:
             return ""
         # One run of each experiment.
         keepers = {

@@ -15,6 +15,7 @@ from orbit_runner.config.errors import DEFAULT, Origin
 from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.utils.streams import line_text
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -117,7 +118,9 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
     width = min(60, max(len(text) for text, _ in lines))
-    return "".join(f"{text:<{width}}  # {o}\n" if o else f"{text}\n" for text, o in lines)
+    return "".join(
+        f"{text:<{width}}  # {line_text(o)}\n" if o else f"{text}\n" for text, o in lines
+    )
 
 
 def flat_settings(config: Config) -> JsonObject:

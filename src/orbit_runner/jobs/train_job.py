@@ -35,6 +35,7 @@ from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import read_json_object, write_atomically
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import PhaseTimes, note, phase_times_scope
+from orbit_runner.utils.streams import line_text
 from orbit_runner.utils.user_code import user_code
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ class ConfigWriter(Callback):
             # The data of the run, which has been read now, decides how many steps that are.
             config = follow_run(keep_interval(config, self._path.parent), run.train_steps)
         keep_config(self._path.parent, config)
-        command = shlex.join(self._command)
+        command = line_text(shlex.join(self._command))
         write_atomically(self._path, f"# Made by: {command}\n{to_yaml(config)}")
         self._has_written = True
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from orbit_runner.determinism.numerics import unchanged_generators_scope
 from orbit_runner.distribute.process_group import is_asynchronous
-from orbit_runner.errors import DataError, RunnerError, first_line
+from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.inspection.measure import trace_model
 from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.model_garden.task_adapter import has_services
@@ -51,9 +51,7 @@ _PART_ROWS = 64  # of a part of a validation batch
 def collect_inputs(run: Run, step: int) -> tuple[InputData, Tensors | None]:
     """Returns the training batch of a step for the report, and its features; None if unknown."""
     inputs, features = _collect_batch(run, step)
-    with contextlib.suppress(DataError):
-        inputs = dataclasses.replace(inputs, baselines=run.config.data.baselines())
-    return inputs, features
+    return dataclasses.replace(inputs, baselines=run.config.data.known_baselines()), features
 
 
 def _collect_batch(run: Run, step: int) -> tuple[InputData, Tensors | None]:

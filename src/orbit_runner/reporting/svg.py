@@ -31,9 +31,9 @@ _STRETCHED = 1000  # the width of paths before they are stretched
 _LOG_RATIO = 10.0
 # Values that differ by less than this share of themselves are equal but for rounding.
 _EQUAL = 1e-6
-# Larger values are not drawn, because axes would be infinitely long. Those below 1 / `_LARGEST` are
+# Larger values are not drawn, because axes would be infinitely long. Those below 1 / `LARGEST` are
 # drawn as zero.
-_LARGEST = 1e100
+LARGEST = 1e100
 _MOST_TICKS = 7
 # None is red, the color of errors.
 _LIGHT = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#0891b2", "#c026d3", "#4d7c0f", "#78716c")
@@ -148,11 +148,11 @@ def value_axis(title: str, values: Sequence[float], height: float = HEIGHT) -> A
     """Returns the vertical axis of a chart of some finite values. A loss may be logarithmic."""
     low, high = min(values), max(values)
     largest = max(abs(low), abs(high))
-    if largest < 1 / _LARGEST:
+    if largest < 1 / LARGEST:
         low, high = 0.0, 1.0
     elif high - low <= _EQUAL * largest:  # The axis of equal values begins at 0.
         low, high = min(0.0, low), max(0.0, high)
-    log = "loss" in title and low >= 1 / _LARGEST and high / low >= _LOG_RATIO
+    log = "loss" in title and low >= 1 / LARGEST and high / low >= _LOG_RATIO
     if log:
         low, high = low / (high / low) ** 0.04, high * (high / low) ** 0.04
     else:
@@ -307,9 +307,9 @@ def draw_charts(charts: Iterable[Chart]) -> str:
 def _draw(chart: Chart) -> tuple[str, str, float] | None:
     """Returns the title of a chart, its contents and the width of its labels; None if empty."""
     series = chart.series
-    values = [v for line in series for v in line.points.values() if abs(v) <= _LARGEST]
+    values = [v for line in series for v in line.points.values() if abs(v) <= LARGEST]
     values += [
-        v for line in series for ends in line.band.values() for v in ends if abs(v) <= _LARGEST
+        v for line in series for ends in line.band.values() for v in ends if abs(v) <= LARGEST
     ]
     steps = sorted({step for line in series for step in line.points})
     if not values:
@@ -442,7 +442,7 @@ def _is_dot(line: Series) -> bool:
 
 
 def _is_drawn(value: float, y_axis: Axis) -> bool:
-    return abs(value) <= _LARGEST and (not y_axis.log or value > 0)
+    return abs(value) <= LARGEST and (not y_axis.log or value > 0)
 
 
 def _paths(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
@@ -476,7 +476,7 @@ def _points(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
         for step, value in line.points.items()
         if _is_drawn(value, y_axis)
     }
-    lost = [step for step, value in line.points.items() if not abs(value) <= _LARGEST]
+    lost = [step for step, value in line.points.items() if not abs(value) <= LARGEST]
     for step in lost[:20] if _is_dot(line) or not line.quiet else []:
         what = "too large" if math.isfinite(line.points[step]) else "not a finite number"
         hint = line.name if line.quiet else f"{line.name}, step {step:,}: {what}"

@@ -24,6 +24,7 @@ from orbit_runner.data.fingerprint import compare
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.config import parse_settings, read_settings
 from orbit_runner.run_directory.data_record import fingerprint_of, read_record
+from orbit_runner.run_directory.metric_records import metric_values
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import (
@@ -120,6 +121,17 @@ def write_evaluation(run: Path, step: int, values: Mapping[str, object]) -> Path
         path = directory / f"{name}-{number}.json"
     write_atomically(path, json.dumps(to_jsonable(values), indent=2) + "\n")
     return path
+
+
+def split_results(run: Path) -> dict[str, float]:
+    """Returns the newest results of splits that were evaluated by name, such as `test.accuracy`."""
+    results: dict[str, float] = {}
+    for record in read_evaluations(run):
+        (path, split), *others = record["data"].items() or [("", "")]
+        if path.endswith("split") and not others:
+            metrics = metric_values(record["metrics"])
+            results |= {f"{split}.{name}": value for name, value in metrics.items()}
+    return results
 
 
 def read_evaluations(run: Path) -> Iterator[JsonObject]:

@@ -20,6 +20,7 @@ from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
 from orbit_runner.sweep.sharing import Claim, Claims
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.utils.files import read_file, write_atomically, write_if_changed
+from orbit_runner.utils.streams import line_text
 
 # Keys that may change after a sweep began.
 _MAY_CHANGE = ("description", "seeds", "search.trials")
@@ -109,7 +110,8 @@ def _write(directory: SweepDirectory, sweep: Sweep) -> None:
         "first_seeds": sweep.first_seeds,
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    write_atomically(directory.file, f"# Made from {sweep.file.label} by `runner sweep`.\n{text}")
+    head = f"# Made from {line_text(sweep.file.label)} by `runner sweep`.\n"
+    write_atomically(directory.file, head + text)
 
 
 def _read(directory: SweepDirectory) -> Any:
@@ -221,8 +223,9 @@ def write_best(directory: SweepDirectory, results: SweepResults) -> None:
         return
     run = RunDirectory(directory.path / best.runs[0].directory)
     text = read_file(run.config).decode("utf-8", "backslashreplace")
+    name = line_text(directory.path.name)
     head = (
-        f"# Trial {best.number} of {directory.path.name}, the best of {len(results.trials)}: "
+        f"# Trial {best.number} of {name}, the best of {len(results.trials)}: "
         f"{results.objective_name} {best.objective:.6g}.\n"
     )
     write_if_changed(directory.best, head + text)

@@ -147,7 +147,7 @@ def correct_note(confusion: Mapping[tuple[int, int], int], total: int | None) ->
     if total is not None:
         counted = f"all {total:,} examples" if count >= total else f"{counted} of {total:,}"
     predictions = f"correct prediction{'s' * (correct != 1)}"
-    return f"{correct:,} {predictions} for {counted} of the validation data"
+    return f"{correct:,} {predictions} for {counted} of the evaluation"
 
 
 def calibration_of(

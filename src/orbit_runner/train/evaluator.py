@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orbit
@@ -251,7 +251,7 @@ class TaskEvaluation:
             step = self._state.global_step
             results = self._task.reduce_aggregated_logs(aggregated, global_step=step) or {}
             # A task may return its own loss and its own number of examples.
-            _check_names(results.keys() - {LOSS, EXAMPLES})
+            _check_names([*results.keys() - {LOSS, EXAMPLES}])
             logs.update(results)
         return logs
 
@@ -276,12 +276,15 @@ def all_metrics(task: Any, model: tf.Module, *, training: bool) -> list[Any]:
     if getattr(task, "builds_all_metrics", False):  # It has checked their names.
         return metrics
     metrics += metrics_of(model)
-    _check_names([metric.name for metric in metrics])
+    # An object may be in both lists.
+    _check_names([metric.name for metric in {id(metric): metric for metric in metrics}.values()])
     return metrics
 
 
-def _check_names(names: Iterable[str]) -> None:
-    for problem in filter(None, map(name_problem, names)):
+def _check_names(names: Sequence[str]) -> None:
+    problems = [*map(name_problem, names)]
+    problems += [f"another is also named {name!r}" for name in names if names.count(name) > 1]
+    for problem in filter(None, problems):
         raise SettingError("task", f"metrics: {problem}\nrename the metric", code="set-twice")
 
 

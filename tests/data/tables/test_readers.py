@@ -26,7 +26,7 @@ from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from tests.support.hugging_face import write_arrow
 from tests.support.problems import raises
-from tests.support.tables import WRITERS, make_rows, write_csv, write_parquet
+from tests.support.tables import WRITERS, make_rows, write_csv
 
 KINDS = {"size": "number", "age": "number", "color": "category", "y": "category", "id": "key"}
 
@@ -267,14 +267,22 @@ def test_python_object_without_arrow_type_is_reported_with_its_column(
         ArrayTable([("own:load", {"x": array})])
 
 
-def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["csv", "npz", "parquet"])
+def test_files_with_fewer_columns_are_refused_and_more_are_a_warning(
+    source: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = make_rows(5)
-    for name in "ab":
-        write_parquet(tmp_path / f"{name}.parquet", rows)
-        rows = [{key: value for key, value in row.items() if key != "age"} for row in rows]
+    fewer = [{key: value for key, value in row.items() if key != "age"} for row in rows]
+    first, second = (
+        WRITERS[source](tmp_path / f"{name}.{source}", values)
+        for name, values in (("a", rows), ("b", fewer))
+    )
 
     with raises("unknown-column"):
-        open_table("parquet", data_dir=str(tmp_path))
+        open_table(source, data_dir=str(tmp_path))
+    first.rename(tmp_path / f"c.{source}")
+    assert "age" not in open_table(source, data_dir=str(tmp_path)).kinds
+    assert f"only the columns of {second.name} are used, not age" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_page_is_complete_and_loads_nothing(tmp_path: Path, count: int, seeds: i
     [
         [[0.93, 0.96], [0.92, 0.97], [0.945, 0.95]],
         [[1e-12, 1e12], [-1e12, 1.0], [float("nan"), 2.0]],
+        [[1e300], [1.7e308], [0.5]],
         [[0.0], [0.0], [0.0]],
     ],
 )

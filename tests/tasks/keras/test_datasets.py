@@ -16,7 +16,7 @@ from orbit_runner.tasks.keras.data import KerasData
 from orbit_runner.tasks.keras.sources import section_source, specs_of
 from orbit_runner.tasks.keras.stream import StreamSource
 from tests.support import keras_models
-from tests.support.images import write_folder
+from tests.support.images import png, write_folder
 from tests.support.keras_models import NO_ARRAYS, keras_config
 from tests.support.problems import pairs, raises
 from tests.support.toy import run, run_and_resume
@@ -203,3 +203,18 @@ def test_batch_shows_file_and_class_of_an_image(tmp_path: Path) -> None:
 
     assert row["class"] in ("cat", "dog")
     assert {"file", "label"} < {*row}
+
+
+def test_images_of_several_sizes_need_the_setting_of_this_task(tmp_path: Path) -> None:
+    for number in range(20):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(png(number, 8, 8 + number))
+    config = keras_config(
+        **NO_ARRAYS,
+        task__train_data__source="image_folder",
+        task__train_data__data_dir=str(tmp_path),
+        task__validation_split=0.5,
+    ).task
+
+    assert [problem.path for problem in KerasData(config).problems()] == ["image_size"]

@@ -102,12 +102,18 @@ def test_unusable_row_is_reported_in_its_place(classifier: Any, line: str, messa
 
 @pytest.mark.parametrize(
     ("argument", "code"),
-    [("no_such_file", "bad-item"), ("no.npz", "damaged-file"), ("other.npz", "bad-item")],
+    [
+        ("no_such_file", "bad-item"),
+        ("no.npz", "damaged-file"),
+        ("other.npz", "bad-item"),
+        ("a.PNG", "bad-item"),
+    ],
 )
 def test_unusable_file_is_an_error(
     classifier: Any, argument: str, code: str, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "other.npz", z=np.zeros([2, 4]))
+    (tmp_path / "a.PNG").write_bytes(b"\x89PNG")
     with raises(code):
         _predicted(classifier[1], str(tmp_path / argument))
 

@@ -24,7 +24,8 @@ for example after SIGKILL.
 
 --where, --sort and --columns accept the columns below, metrics, and settings. A metric is that of
 the best evaluation if the run keeps it, otherwise of the last one. best.accuracy and last.accuracy
-select one of them. Durations have a unit: s, min, h or d.
+select one of them, and test.accuracy what `runner evaluate --split=test` found last. Durations have
+a unit: s, min, h or d.
 
 columns: run status reason experiment mode step train_steps progress metric best_step age idle
 starts seed weights parent branch_step changes"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -110,12 +111,17 @@ class TaskData(abc.ABC):
         return {}
 
     def baselines_of(self, metrics: Iterable[str]) -> Mapping[str, tuple[str, float]]:
-        """Returns those of `baselines` for some metrics; none if the data cannot be read now."""
+        """Returns those of `known_baselines` for some metrics."""
+        known = self.known_baselines()
+        return {name: known[name] for name in metrics if name in known}
+
+    def known_baselines(self) -> Mapping[str, tuple[str, float]]:
+        """Returns those of `baselines` that are finite; none if the data cannot be read now."""
         try:
             known = self.baselines()
+            return {name: known[name] for name in known if math.isfinite(known[name][1])}
         except Exception:  # Code of the user may read the data, which are not needed otherwise.
             return {}
-        return {name: known[name] for name in metrics if name in known}
 
     def summary(self) -> Any:
         """Returns a first look at the data for `runner inspect`, or None.

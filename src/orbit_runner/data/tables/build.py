@@ -10,6 +10,7 @@ import numpy as np
 
 from orbit_runner.data.tables.arrow_types import is_text, leading_zeros
 from orbit_runner.data.tables.cell_texts import (
+    are_dates,
     is_missing,
     normal_text,
     parse_date,
@@ -218,32 +219,36 @@ class _Texts(_Categories):
 
 
 class _Dates(_Builder):
+    def __init__(self, name: str, missing: frozenset[str] = frozenset()) -> None:
+        super().__init__(name, missing)
+        self._missing_dates = [parse_date(text) for text in missing if are_dates([text])]
+
     def add(self, array: pyarrow.Array, block: Block) -> None:
+        seconds = self._to_seconds(array, block)
+        self.blocks.append(np.where(np.isin(seconds, self._missing_dates), MISSING_DATE, seconds))
+
+    def column(self) -> Column:
+        return Column(self.name, DATE, self.values())
+
+    def _to_seconds(self, array: pyarrow.Array, block: Block) -> np.ndarray:
+        """Returns an Arrow array as seconds since 1970, int64 [n]."""
         import pyarrow
 
         array = decode(array)
         if is_text(array.type):
             array = to_texts(array)
             try:
-                seconds = array.cast(pyarrow.timestamp("s"))
+                dates = array.cast(pyarrow.timestamp("s")).cast(pyarrow.int64())
             except pyarrow.ArrowInvalid:
                 texts = array.to_pylist()
                 values = [self._parse(text, row, block) for row, text in enumerate(texts)]
-                self.blocks.append(np.array(values, np.int64))
-                return
-        else:
-            # Rounds down, also before 1970. Times with a zone are stored as those of UTC.
-            exact = array.cast(pyarrow.timestamp("us"), safe=False).cast(pyarrow.int64())
-            missing = exact.is_null().to_numpy(zero_copy_only=False)
-            values = exact.fill_null(0).to_numpy(zero_copy_only=False) // 1_000_000
-            self.blocks.append(np.where(missing, MISSING_DATE, values))
-            return
-        self.blocks.append(
-            seconds.cast(pyarrow.int64()).fill_null(MISSING_DATE).to_numpy(zero_copy_only=False)
-        )
-
-    def column(self) -> Column:
-        return Column(self.name, DATE, self.values())
+                return np.array(values, np.int64)
+            return dates.fill_null(MISSING_DATE).to_numpy(zero_copy_only=False)
+        # Rounds down, also before 1970. Times with a zone are stored as those of UTC.
+        exact = array.cast(pyarrow.timestamp("us"), safe=False).cast(pyarrow.int64())
+        missing = exact.is_null().to_numpy(zero_copy_only=False)
+        values = exact.fill_null(0).to_numpy(zero_copy_only=False) // 1_000_000
+        return np.where(missing, MISSING_DATE, values)
 
     def _parse(self, text: str | None, row: int, block: Block) -> int:
         if not text or is_missing(text, self.missing):

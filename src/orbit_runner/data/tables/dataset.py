@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, shorten
+from orbit_runner.utils.log import note_once
 
 if TYPE_CHECKING:
     import pyarrow
@@ -202,9 +203,15 @@ def usual_splits(data: DataConfig, *, is_split: bool) -> tuple[str, ...]:
 
 
 def check_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> None:
-    """Raises `DataError` if a file lacks a column of the first; `columns` has the names of each."""
+    """Raises `DataError` if a file lacks a column of the first; `columns` has the names of each.
+
+    Columns that the first file lacks are not used, which is a warning.
+    """
     first, *others = (list(names) for names in columns)
     for path, names in zip(files[1:], others, strict=True):
+        if more := [name for name in names if name not in first]:
+            used = f"only the columns of {files[0].name} are used, not {shorten(', '.join(more))}"
+            note_once(f"warning: {path}: {used}")
         lacking = [name for name in first if name not in names]
         if lacking:
             raise DataError(

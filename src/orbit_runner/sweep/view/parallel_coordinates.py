@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orbit_runner.reporting.svg import LETTER, escape, stretched, stretched_x, value_axis
+from orbit_runner.reporting.svg import (
+    LARGEST,
+    LETTER,
+    escape,
+    stretched,
+    stretched_x,
+    value_axis,
+)
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,
@@ -42,7 +49,7 @@ def parallel_coordinates(results: SweepResults) -> str:
         if trial.status in _FAILED
         or (objective_of(trial) is not None and trial.status != "pending")
     ]
-    values = [value for trial in drawn if (value := objective_of(trial)) is not None]
+    values = [value for trial in drawn if (value := _drawn_value(trial)) is not None]
     settings = swept_settings(results)
     if not values or not settings:
         return ""
@@ -65,7 +72,7 @@ def parallel_coordinates(results: SweepResults) -> str:
     parts += _axis(100, title, results.metric, objective.ticks(), note)
     kind = '"wide many"' if len(drawn) > _MANY else "wide"
     keys = {"best": "best trial", "q0": "best sixth", "q5": "worst sixth"}
-    if any(trial.status in _FAILED for trial in drawn):
+    if lacks_value:
         keys["lost"] = "diverged or failed"
     least = _LEFT + _RIGHT + _SPACE * len(settings)
     return (
@@ -77,6 +84,12 @@ def parallel_coordinates(results: SweepResults) -> str:
     )
 
 
+def _drawn_value(trial: TrialResult) -> float | None:
+    """Returns the objective of a trial; None if it has none, or if it is too large for an axis."""
+    value = objective_of(trial)
+    return value if value is not None and abs(value) <= LARGEST else None
+
+
 class _ObjectiveAxis:
     """The last axis, and the shade of each value by its rank."""
 
@@ -86,7 +99,7 @@ class _ObjectiveAxis:
         self.is_log = self._axis.log
 
     def position(self, trial: TrialResult) -> float:
-        value = objective_of(trial)
+        value = _drawn_value(trial)
         return _NONE if value is None else _TOP + self._axis.position(value)
 
     def ticks(self) -> list[tuple[float, str]]:
@@ -98,7 +111,7 @@ class _ObjectiveAxis:
 
 
 def _kind(trial: TrialResult, results: SweepResults, objective: _ObjectiveAxis) -> str:
-    value = objective_of(trial)
+    value = _drawn_value(trial)
     if value is None:
         return "lost"
     best = results.best

@@ -76,9 +76,10 @@ class KerasData(TaskData):
                     sources[section] = source
             except DataError as error:
                 yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
-        yield from self._image_problems(sources)
+        image_problems = [*self._image_problems(sources)]
+        yield from image_problems
         specs = [specs_of(source, self.config.input_size) for source in sources.values()]
-        if len(sources) == len(SECTIONS):
+        if len(sources) == len(SECTIONS) and not image_problems:
             yield from mismatch_problems(*specs)
         train = sources.get(SECTIONS[0])
         if isinstance(train, StreamSource):
@@ -120,8 +121,7 @@ class KerasData(TaskData):
             note_once(f"note: {section}: {line}")
         if self.config.input_size is None:
             for problem in size_problems(images):
-                message = problem.message.replace("model.input_size", "image_size")
-                yield dataclasses.replace(problem, message=message)
+                yield dataclasses.replace(problem, path="image_size")
         named = {section: source.labels for section, source in images.items()}
         if len(named) == len(SECTIONS) and None not in named.values():
             yield from label_problems(images)

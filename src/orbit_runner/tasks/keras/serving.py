@@ -14,6 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
+from orbit_runner.data.images.files import SUFFIXES
 from orbit_runner.data.tables.cell_texts import normal_text, text_of
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
@@ -183,7 +184,7 @@ class ArrayPredictor:
                 yield from self._rows_of_arrays(Path(argument))
             elif _is_json(argument):
                 yield from self._rows_of_lines([argument_line(argument)])
-            elif is_file(argument):
+            elif is_file(argument) and not argument.lower().endswith(SUFFIXES):
                 yield from self._rows_of_lines(file_lines(Path(argument)))
             else:
                 raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}", code="bad-item")

@@ -78,6 +78,12 @@ class TextColumnConfig(Config):
         64, ge=1, le=2**16, help="number of tokens, from the first, that the model sees of a text"
     )
 
+    def problems(self) -> Iterator[Problem]:
+        """Yields a length without room for a token."""
+        if self.tokenizer == SUBWORDS and self.max_length < 2:
+            message = "got 1, expected at least 2 with subwords: one is the end token"
+            yield Problem("max_length", message, code="out-of-range")
+
 
 @config_class
 class FeaturesConfig(Config):

@@ -8,6 +8,7 @@ from typing import Any
 from orbit_runner.config.errors import Problem, wrong_type
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import NoImagesConfig, source_field
+from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.shared_config import StoredDataConfig
@@ -86,10 +87,14 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
 
     @property
     def missing_texts(self) -> tuple[str, ...]:
-        """The texts that mean that a value is missing; the default is only for untyped values."""
+        """The texts that mean that a value is missing, and the forms in which they are compared.
+
+        The default is only for untyped values.
+        """
         default = type(self).__dataclass_fields__["missing_values"].default
         is_default = list(self.missing_values) == list(default)
-        return () if is_default and self.format.is_typed else tuple(self.missing_values)
+        texts = () if is_default and self.format.is_typed else self.missing_values
+        return tuple(dict.fromkeys([*texts, *(normal_text(text.strip()) for text in texts)]))
 
     @property
     def class_files(self) -> tuple[tuple[str, tuple[str, ...]], ...]:

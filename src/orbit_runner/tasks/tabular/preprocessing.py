@@ -21,7 +21,7 @@ from orbit_runner.data.text.tokenizer.words import (
     encode_words,
     frequent_words,
 )
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import DataError, RunnerError, format_count
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.config import REGRESSION, WORDS, TabularConfig, TextColumnConfig
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
@@ -150,6 +150,16 @@ class Preprocessing:
     def codes(self, column: Column) -> np.ndarray:
         """Returns the codes of a categorical feature, int32 [n]."""
         return _recode(column, self.categorical[column.name], first=1, other=0)
+
+    def new_categories(self, part: TablePart) -> list[str]:
+        """Returns the texts of categorical features that no training row has, one line each."""
+        known = {name: {"", *texts} for name, texts in self.categorical.items()}
+        return [
+            f"{name} {text!r} in {format_count(rows, 'row')}"
+            for name in known
+            for text, rows in part.column(name).text_counts().items()
+            if text not in known[name]
+        ]
 
     def class_numbers(self, column: Column) -> np.ndarray:
         """Returns the class of each row, int32 [n], -1 for a class that training does not have."""

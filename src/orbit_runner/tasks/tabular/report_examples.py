@@ -166,7 +166,7 @@ def _number_examples(
 def _note(answers: _Answers) -> str:
     count, part = len(answers.rows), answers.part
     counted = f"all {count:,}" if count >= part.size else f"the first {count:,} of {part.size:,}"
-    return f"predictions for {counted} rows of the validation data"
+    return f"predictions for {counted} rows of the evaluation"
 
 
 def _values(task: Any, part: TablePart, row: int) -> str:

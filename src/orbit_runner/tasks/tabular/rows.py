@@ -145,7 +145,7 @@ def text_rows(
             yield Row(f"{where}, row {number}", {text_column: text})
     else:
         yield from csv_rows(
-            where, lines, data.delimiter, data.missing_values, tuple(data.column_names)
+            where, lines, data.delimiter, data.missing_texts, tuple(data.column_names)
         )
 
 

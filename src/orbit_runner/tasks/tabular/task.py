@@ -224,6 +224,9 @@ class TabularTask(Task):
             self._arrays[name] = self._read(
                 params, lambda: make_arrays(self._fitted_config, part, self.fitted)
             )
+            new = [] if params.is_training else self.fitted.new_categories(part)
+            if new:
+                note(f"note: no training row has these categories: {shorten(', '.join(new), 400)}")
         return self._arrays[name]
 
     @functools.cached_property
