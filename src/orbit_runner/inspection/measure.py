@@ -15,7 +15,6 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
 from orbit_runner.inspection.scale import Scale, ScaleRequest
-from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import batch_bytes
 from orbit_runner.step.layers import Gradients, LayerCalls, seen_gradients_scope
@@ -69,7 +68,8 @@ class Measurement:
         steps: The number of steps that were timed.
         steps_per_second: Their speed.
         evaluation_seconds: The estimated time of an evaluation; None if it is unknown.
-        run_seconds: The estimated time of the run, with evaluations; None without a schedule.
+        run_seconds: The estimated time of the run, with evaluations but without the time to save
+            checkpoints; None without a schedule.
     """
 
     build_seconds: float
@@ -110,11 +110,6 @@ def evaluation_seconds(evaluator: Evaluator, batches: int) -> float | None:
     start = time.perf_counter()
     evaluator.evaluate(tf.constant(some))
     return (time.perf_counter() - start) / some * batches
-
-
-def run_seconds(schedule: Schedule, speed: float, first: float, evaluation: float | None) -> float:
-    """Returns the estimated seconds of a run, without the time to save checkpoints."""
-    return first + schedule.train_steps / speed + schedule.evaluations * (evaluation or 0.0)
 
 
 def _train(trainer: Trainer, steps: int) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, Choice
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, CheckpointLocation
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers
@@ -55,7 +55,7 @@ class CheckpointEvaluation:
         task: tf.Module,
         strategy: tf.distribute.Strategy,
         run: Path,
-        choice: Choice,
+        choice: CheckpointLocation,
         weights: str,
     ) -> CheckpointEvaluation:
         """Builds the model of a run and restores a checkpoint. `weights` is `average` or `plain`.

@@ -17,8 +17,8 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import unequal_shares_message
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.determinism.patches import logical_replica_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope
-from orbit_runner.distribute.logical_replica import logical_replica_scope
 from orbit_runner.errors import SettingError
 from orbit_runner.state.replica_state import replica_local_variables
 from orbit_runner.state.train_state import TrainState
