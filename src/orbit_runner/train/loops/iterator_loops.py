@@ -54,7 +54,7 @@ def exhausting_loop(step_fn: Callable[[Tensors], object]) -> Loop:
     """Returns a graph function that runs steps until the iterator is exhausted, or fewer."""
 
     @tf.function(autograph=False)
-    def loop(iterator: BatchIterator, _: tf.Tensor, num_steps: tf.Tensor) -> None:
+    def loop(iterator: BatchIterator, first: tf.Tensor, num_steps: tf.Tensor) -> None:
         def take(done: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
             next_batch = iterator.get_next_as_optional()
 
