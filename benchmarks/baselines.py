@@ -21,8 +21,8 @@ from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.controller import build_controller, quiet_orbit_scope
 from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.loop import build_controller, quiet_orbit_scope
 
 Run = Callable[[], int]
 PIPELINE = ("task.train_data.on_device=false", "task.validation_data.on_device=false")

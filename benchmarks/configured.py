@@ -89,7 +89,7 @@ def _runner(name: str, folder: Path) -> Callable[[], int]:
     from benchmarks.networks import ENDLESS_STEPS, build_run
     from orbit_runner.config.resolve import Request, resolve
     from orbit_runner.train import loop
-    from orbit_runner.train.controller import build_controller
+    from orbit_runner.train.loop import build_controller
 
     # Training has no end, so that any number of rounds can follow.
     endless = ("trainer.train_epochs=0", f"trainer.train_steps={ENDLESS_STEPS}")

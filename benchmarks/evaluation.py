@@ -21,7 +21,7 @@ from benchmarks.loop import BARE
 from benchmarks.networks import NETWORKS, Network, build_run, task_of
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.controller import build_controller
+from orbit_runner.train.loop import build_controller
 
 _ALL_DIGITS = ("task.validation_data.split=all", "task.validation_data.global_batch_size=64")
 

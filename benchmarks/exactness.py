@@ -22,7 +22,7 @@ from benchmarks.networks import build_run
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.train import trainer
-from orbit_runner.train.controller import build_controller, quiet_orbit_scope
+from orbit_runner.train.loop import build_controller, quiet_orbit_scope
 
 TITLE = "training with all exactness settings on / off"
 UNIT = "steps/s"

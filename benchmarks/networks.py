@@ -14,6 +14,7 @@ from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.train import run_builder
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run import Run
 
 _SYNTHETIC = "configs/data/synthetic.yaml"
@@ -128,11 +129,12 @@ def build_run(
     with strategy.scope():
         task = task_of(config)
     return run_builder.build_run(
-        config,
-        task,
-        strategy,
-        folder,
-        trains=True,
-        evaluates=evaluates,
-        asynchronous=asynchronous,
+        RunRequest(
+            config=config,
+            task=task,
+            mode="train_and_eval" if evaluates else "train",
+            model_dir=folder,
+            strategy=strategy,
+            asynchronous=asynchronous,
+        )
     )

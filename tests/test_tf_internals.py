@@ -22,13 +22,6 @@ PRIVATE_MODULES = (
     *("tensorflow.python", "tensorflow.core", "tensorflow.compiler", "tensorflow.lite"),
     *("tf_keras.src", "keras.src"),
 )
-# Private names of this package's own classes that another module of it uses.
-OWN = {
-    "step/tensors.py": {
-        *("_make_step", "_step", "_replica_step", "_update_average", "_partition"),
-        "_make_dataset",
-    },
-}
 ATTRIBUTE_FUNCTIONS = ("getattr", "setattr", "hasattr", "delattr")
 
 
@@ -69,14 +62,13 @@ def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def private_accesses(path: Path, own: set[str], package: set[str]) -> list[str]:
+def private_accesses(path: Path, package: set[str]) -> list[str]:
     """Returns the accesses of a module to private parts of libraries.
 
-    `own` are private names that it may use of any object, and `package` those of the package's
-    classes, which it may use of `self`.
+    `package` are the private names of the package's classes, which it may use of `self`.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    own = own | defined_names(tree)
+    own = defined_names(tree)
     found = [
         f"{path.name}:{line} imports {module}"
         for line, module in imported_modules(tree)
@@ -98,7 +90,7 @@ def test_no_other_module_uses_private_parts_of_libraries() -> None:
         name: accesses
         for path in paths
         if (name := path.relative_to(ROOT).as_posix())
-        and (accesses := private_accesses(path, OWN.get(name, set()), package))
+        and (accesses := private_accesses(path, package))
     }
 
     assert found == {}

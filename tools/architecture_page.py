@@ -36,7 +36,6 @@ LAYERS = (
     "tasks",
     "state",
     "checkpoint",
-    "train.callbacks.base",
     "run_directory",
     "compare",
     "trackers",

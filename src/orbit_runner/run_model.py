@@ -210,8 +210,6 @@ def run(
                 isinstance(overrides, Mapping) and all(isinstance(name, str) for name in overrides)
             ):
                 raise _type_error("overrides", overrides, "a dict of settings by dotted path")
-            if not isinstance(callbacks, (list, tuple)):
-                callbacks = () if callbacks is None else (callbacks,)
             evaluates = not (validation is None and validation_data is None) or validation_split > 0
             kept_callbacks, replaced = sort_callbacks(callbacks, evaluates=evaluates)
             settings = _settings(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import pkgutil
 import random
 import sys
@@ -78,7 +77,9 @@ _PARTS = {
         "CheckpointInitialValueCallable=__internal__.tracking.CheckpointInitialValueCallable"
     ),
     # Distribution.
-    "tensorflow.python.distribute.distribute_lib": "default_strategy=_get_default_strategy",
+    "tensorflow.python.distribute.distribute_lib": (
+        "default_strategy=_get_default_strategy replica_count=StrategyBase.num_replicas_in_sync"
+    ),
     "tensorflow.python.distribute.multi_worker_util": "normalize_cluster_spec coordination_leader",
     "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2": "CoordinatedJob",
     "tensorflow.python.distribute.coordinator.values": "PerWorkerDistributedIterator",
@@ -100,6 +101,7 @@ _PARTS = {
     # Model Garden: experiments by name, nested by "/"; classes of tasks by those of their configs.
     "official.core.exp_factory": "registered_experiments=_REGISTERED_CONFIGS",
     "official.core.task_factory": "registered_tasks=_REGISTERED_TASK_CLS",
+    "official.modeling.hyperparams.base_config": "config_annotations=Config._get_annotations",
     "gin.config": "gin_bindings=_CONFIG gin_operative_bindings=_OPERATIVE_CONFIG",
 }
 # Where each part is, as `module:name`.
@@ -352,38 +354,23 @@ def inner_layers(layer: tf_keras.layers.Layer) -> list[tf_keras.layers.Layer]:
     return list(_get(layer, "_flatten_layers")(recursive=False, include_self=False))
 
 
-def layer_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
-    """Returns the variables of a layer of Keras and of the layers inside it."""
-    if is_keras_3_layer(layer):
-        return [weight.value for weight in layer.weights]
-    return list(layer.weights)
+def layer_weights(layer: tf_keras.layers.Layer, *, trained: bool = False) -> list[tf.Variable]:
+    """Returns the variables of a layer of Keras and of those inside it, all or those trained."""
+    weights = layer.trainable_weights if trained else layer.weights
+    return [weight.value for weight in weights] if is_keras_3_layer(layer) else list(weights)
 
 
-def trained_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
-    """Returns the variables of a layer of Keras, and of those inside it, that are trained."""
-    if is_keras_3_layer(layer):
-        return [weight.value for weight in layer.trainable_weights]
-    return list(layer.trainable_weights)
-
-
-def own_trainable_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
-    """Returns a layer's weights that are trained if the layer is trainable, without inner ones."""
+def own_weights(layer: tf_keras.layers.Layer, *, trainable: bool) -> list[tf.Variable]:
+    """Returns a layer's weights that can be trained, or those that cannot, without inner layers."""
+    kind = "_trainable" if trainable else "_non_trainable"
     keras_3_layer = _keras_3_layer(layer)
     if keras_3_layer is not None:
-        return [weight.value for weight in _get(keras_3_layer, "_trainable_variables")]
-    return list(_get(layer, "_trainable_weights"))
+        return [weight.value for weight in _get(keras_3_layer, f"{kind}_variables")]
+    return list(_get(layer, f"{kind}_weights"))
 
 
-def own_other_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
-    """Returns a layer's weights that are never trained, without those of layers inside it."""
-    keras_3_layer = _keras_3_layer(layer)
-    if keras_3_layer is not None:
-        return [weight.value for weight in _get(keras_3_layer, "_non_trainable_variables")]
-    return list(_get(layer, "_non_trainable_weights"))
-
-
-def set_own_other_weights(layer: tf_keras.layers.Layer, weights: Sequence[tf.Variable]) -> None:
-    """Sets what `own_other_weights` returns."""
+def set_other_weights(layer: tf_keras.layers.Layer, weights: Sequence[tf.Variable]) -> None:
+    """Sets which weights of a layer of Keras 2 cannot be trained."""
     _set(layer, "_non_trainable_weights", list(weights))
 
 
@@ -648,18 +635,6 @@ def orbit_log_scope(log: Callable[[str], None]) -> contextlib.AbstractContextMan
 
 
 # Model Garden
-
-
-def remember_annotations() -> None:
-    """Makes Model Garden's config classes cache their annotations, once per class.
-
-    They look them up at each assignment, thousands of times before an experiment is built.
-    """
-    cls = _find("official.modeling.hyperparams.base_config:Config")
-    name = "_get_annotations"
-    function = _get(cls, name).__func__
-    if not hasattr(function, "cache_info"):
-        setattr(cls, name, classmethod(functools.cache(function)))  # type: ignore[arg-type]
 
 
 def unlock(config: base_config.Config) -> None:

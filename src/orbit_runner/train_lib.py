@@ -14,7 +14,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.determinism.block_sizes import fix_block_sizes
@@ -25,7 +24,7 @@ from orbit_runner.determinism.numerics import (
 )
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
-from orbit_runner.distribute.process_group import Workers, is_asynchronous, local_strategy
+from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.remote_runs import check_remote_run, training_scope
@@ -34,8 +33,7 @@ from orbit_runner.storage.paths import is_remote, local_run_directory
 from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
-from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.request import Action, RunRequest
 from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope, tracking_scope
 
@@ -92,8 +90,6 @@ def prepare(
     return strategy, task
 
 
-@restored_generators_scope()
-@source_cache_scope()
 def run_experiment(
     distribution_strategy: tf.distribute.Strategy | None,
     task: base_task.Task | JointTask,
@@ -161,51 +157,47 @@ def run_experiment(
             "move the step of your trainer to `train_step` of the task",
             code="not-supported",
         )
-    config = _to_runner_config(params)
     strategy = distribution_strategy or tf.distribute.get_strategy()
+    config = _to_runner_config(params)
     with contextlib.ExitStack() as held_scopes:
         model_dir = _expand_user(model_dir)
         if is_remote(model_dir):
             is_alone = Workers(strategy).count == 1 and not is_asynchronous(strategy)
             check_remote_run(model_dir, mode, is_alone=is_alone)
             model_dir = str(held_scopes.enter_context(training_scope(model_dir)))
-        exports = exports_at_end(config, task, mode)
-        held_scopes.enter_context(run_scope(config, strategy, mode, model_dir))
-        run = build_run(
-            config,
-            task,
-            strategy,
-            Path(model_dir),
-            trains=mode in TRAINING,
-            evaluates=mode in EVALUATING or run_post_eval,
-            follows=mode == "continuous_eval",
-            asynchronous=enable_async_checkpointing,
-            callbacks=callbacks,
-            save_summary=save_summary,
-            records_in_graph=summary_manager is None,
-            stop_at_step=stop_at_step,
-            started=started,
-            resume=resume,
+        return run_request(
+            RunRequest(
+                config=config,
+                task=task,
+                mode=mode,
+                model_dir=Path(model_dir),
+                strategy=strategy,
+                run_post_eval=run_post_eval,
+                save_summary=save_summary,
+                asynchronous=enable_async_checkpointing,
+                callbacks=callbacks,
+                train_actions=train_actions or (),
+                eval_actions=eval_actions or (),
+                controller_cls=controller_cls,
+                summary_manager=summary_manager,
+                eval_summary_manager=eval_summary_manager,
+                stop_at_step=stop_at_step,
+                started=started,
+                resume=resume,
+            )
         )
-        controller = build_controller(
-            run,
-            controller_cls,
-            train_actions=train_actions or (),
-            eval_actions=eval_actions or (),
-            save_summary=save_summary,
-            summary_manager=summary_manager,
-            eval_summary_manager=eval_summary_manager,
-        )
+
+
+@restored_generators_scope()
+@source_cache_scope()
+def run_request(request: RunRequest) -> tuple[tf_keras.Model, dict[str, Any]]:
+    """Does what `run_experiment` describes."""
+    exports = exports_at_end(request.config, request.task, request.mode)
+    with run_scope(request):
+        run = build_run(request)
         run.restore_or_initialize()
-        with tracking_scope(run, mode):
-            with (
-                quiet_orbit_scope(),
-                local_strategy(strategy).scope(),
-                error_message_scope(run.config),
-            ):
-                logs = loop.run_mode(run, controller, mode)
-                if run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
-                    logs = loop.evaluate(run, controller)
+        with tracking_scope(run):
+            logs = loop.run_mode(run)
             if exports and not run.stopped_by_time:
                 export_at_end(run, logs)
     return run.model, logs

@@ -60,13 +60,13 @@ def test_old_checkpoints_are_deleted_only_after_the_new_one_is_complete(
     unlink = Path.unlink
 
     def watched(self: Path, missing_ok: bool = False) -> None:
-        seen.append(folder.damage(3))
+        seen.append(folder.problem(3))
         unlink(self, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", watched)
     _commit(folder, 3)
     assert folder.steps() == [2, 3]
-    assert seen == ["", "", ""]
+    assert seen == [None, None, None]
     state = tf.train.get_checkpoint_state(str(tmp_path))
     assert [Path(path).name for path in state.all_model_checkpoint_paths] == ["ckpt-2", "ckpt-3"]
 
@@ -93,8 +93,9 @@ def test_damaged_file_is_reported_and_checkpoint_set_aside(
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 6, 7)
     spoil(tmp_path / f"ckpt-7.{file}")
-    assert f"ckpt-7.{file}" in folder.damage(7)
-    assert said in folder.damage(7)
+    problem = str(folder.problem(7))
+    assert f"ckpt-7.{file}" in problem
+    assert said in problem
     assert folder.steps() == [6, 7]
     place = folder.set_aside(7)
     assert folder.steps() == [6]
@@ -117,7 +118,7 @@ def test_corrupt_record_makes_the_checkpoint_damaged(text: str, tmp_path: Path) 
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 7)
     (tmp_path / "ckpt-7.json").write_text(text)
-    assert "ckpt-7.json cannot be read" in folder.damage(7)
+    assert "ckpt-7.json cannot be read" in str(folder.problem(7))
     with pytest.raises(
         ValueError, match=r"not a checkpoint record|Expecting|expected a JSON object"
     ):
@@ -134,7 +135,7 @@ def test_checkpoint_without_record_is_intact_if_its_files_exist(
     if missing:
         (tmp_path / f"ckpt-7.{missing}").unlink()
     assert folder.record(7) is None
-    assert (folder.damage(7) == "") == (missing is None)
+    assert (folder.problem(7) is None) == (missing is None)
 
 
 def test_unrelated_files_in_the_checkpoint_directory_are_ignored(tmp_path: Path) -> None:

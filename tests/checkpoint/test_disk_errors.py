@@ -19,8 +19,9 @@ from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter, SaveError
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.train import loop
-from orbit_runner.train.controller import build_controller
 from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.loop import build_controller
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run_builder import build_run
 from tests.support import warm_runner
 from tests.support.problems import raises
@@ -163,15 +164,6 @@ def test_failed_asynchronous_save_stops_training_immediately(tmp_path: Path) -> 
         trainer__validation_interval=200,
         trainer__steps_per_loop=1,
     )
-    session = build_run(
-        config,
-        toy_task(config),
-        strategy := make_strategy("one_device"),
-        tmp_path,
-        trains=True,
-        evaluates=False,
-        asynchronous=True,
-    )
 
     def wait(logs: Any) -> None:
         end = time.monotonic() + 60.0
@@ -179,7 +171,19 @@ def test_failed_asynchronous_save_stops_training_immediately(tmp_path: Path) -> 
             assert time.monotonic() < end
             time.sleep(0.01)
 
-    controller = build_controller(session, train_actions=[wait])
+    strategy = make_strategy("one_device")
+    session = build_run(
+        RunRequest(
+            config=config,
+            task=toy_task(config),
+            mode="train",
+            model_dir=tmp_path,
+            strategy=strategy,
+            asynchronous=True,
+            train_actions=[wait],
+        )
+    )
+    controller = build_controller(session)
     session.restore_or_initialize()
     # A file cannot be renamed onto a directory.
     (tmp_path / "checkpoints" / "ckpt-10.data-00000-of-00001").mkdir(parents=True)

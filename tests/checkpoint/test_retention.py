@@ -43,7 +43,7 @@ def _higher(value: float, than: float) -> bool:
 def test_kept_checkpoints_follow_the_rule(rule: Retention, kept: list[int]) -> None:
     left: list[int] = []
     for step in range(0, 101, 10):  # Each step is saved, one after another.
-        left = rule.steps_to_keep([*left, step])
+        left = rule([*left, step])
     assert left == kept
 
 
@@ -91,10 +91,10 @@ def test_best_checkpoint_is_found_by_its_rank(best: CheckpointFolder, tmp_path: 
     notes: list[str] = []
     for asked, step in ((None, 200), ("best", 200), ("best/best-300", 300), (str(best.path), 200)):
         choice = choose_checkpoint(tmp_path, asked, "best", notes.append)
-        assert (choice.place.step, choice.is_best) == (step, True)
+        assert (choice.step, choice.is_best) == (step, True)
     assert notes == []
     flip(best.path / f"best-200.{DATA}")
-    assert choose_checkpoint(tmp_path, "best", "best", notes.append).place.step == 100
+    assert choose_checkpoint(tmp_path, "best", "best", notes.append).step == 100
     assert "best-200 is damaged and ignored" in notes[0]
 
 

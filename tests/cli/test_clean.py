@@ -12,7 +12,7 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder, Entry, KeepRanked, steps_by_rank
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.cli.main import main
-from orbit_runner.jobs.clean import Rules, delete_items, make_plan
+from orbit_runner.jobs.clean import delete_items, make_plan
 from orbit_runner.run_directory.run_reader import RunReader
 from tests.support import warm_runner
 from tests.support.damage import DATA, flip
@@ -169,10 +169,10 @@ def test_lock_of_another_machine_counts_unless_the_run_has_ended(
 
 
 def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path: Path) -> None:
-    run, rules = make_run(tmp_path / "a"), Rules(keep_last=1)
-    plan = make_plan(RunReader(run), rules)
+    run = make_run(tmp_path / "a")
+    plan = make_plan(RunReader(run), keep_last=1)
     _commit(CheckpointFolder(run / "checkpoints", keep=None), 400)
-    assert "changed since it was listed" in delete_items(plan, rules)
+    assert "changed since it was listed" in delete_items(plan)
     assert steps_of(run) == [100, 200, 300, 400]
 
 

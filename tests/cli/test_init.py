@@ -117,17 +117,7 @@ def test_the_name_of_the_package_is_that_of_the_directory(
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "class",
-        "json",
-        "sys",
-        "orbit_runner",
-        "tests",
-        "data",
-        "translation",
-        "task",
-    ],
+    "name", ["class", "json", "sys", "orbit_runner", "tests", "data", "translation", "task"]
 )
 def test_a_name_that_is_taken_is_refused(here: Path, name: str) -> None:
     for arguments in (["a", f"--name={name}"], [f"b/{name}"]):

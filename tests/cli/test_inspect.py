@@ -108,7 +108,7 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     for name in ("connect", "connect_ex", "bind"):
         monkeypatch.setattr(socket.socket, name, refuse)
     for owner, name in (
-        (tf.distribute, "MultiWorkerMirroredStrategy"),
+        (tf.distribute.MultiWorkerMirroredStrategy, "__init__"),
         (tf.distribute, "Server"),
         (tf.config, "experimental_connect_to_cluster"),
     ):

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -157,9 +156,7 @@ def test_reproduce_stops_before_training_if_data_changed(
 
 
 def test_note_warns_if_modified_file_has_unknown_contents(tmp_path: Path) -> None:
-    DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 1)]}).on_run_begin(
-        SimpleNamespace(step=0)
-    )
+    DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 1)]}).write()
     record = DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 10**18)]})
     record.check()
     (note,) = record.notes()

@@ -240,7 +240,7 @@ def test_verify_rejects_a_path_without_checkpoints(
 def test_checkpoint_removed_during_verification_is_skipped(
     run: Path, verified: Verified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orbit_runner.checkpoint import latest_checkpoint
+    from orbit_runner.checkpoint import directory
 
     # As a live run removes it: the index first, the rest a moment later.
     (run / "checkpoints/ckpt-10.index").unlink()
@@ -249,7 +249,7 @@ def test_checkpoint_removed_during_verification_is_skipped(
         for path in (run / "checkpoints").glob("ckpt-10.*"):
             path.unlink()
 
-    monkeypatch.setattr(latest_checkpoint.time, "sleep", rest_goes)
+    monkeypatch.setattr(directory.time, "sleep", rest_goes)
     code, out = verified(run)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*NAMES[1:], "best/best-30"]

@@ -18,11 +18,7 @@ from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.support.problems import check, fails
 
-NAMED_AFTER = {
-    "name",
-    "trainer.best_checkpoint_export_subdir",
-    "trainer.export_subdir",
-}
+NAMED_AFTER = {"name", "trainer.best_checkpoint_export_subdir", "trainer.export_subdir"}
 
 
 def _fields(config: Config, path: str = "") -> Iterator[tuple[str, dataclasses.Field[object]]]:

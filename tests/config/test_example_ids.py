@@ -52,11 +52,7 @@ def test_only_line_feeds_end_the_line_of_an_id(character: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [
-        (None, "unreadable-file"),
-        (b"# nothing\n\n", "empty-data"),
-        (b"\xff\xfe1", "bad-syntax"),
-    ],
+    [(None, "unreadable-file"), (b"# nothing\n\n", "empty-data"), (b"\xff\xfe1", "bad-syntax")],
 )
 def test_file_without_ids(content: bytes | None, code: str, tmp_path: Path) -> None:
     path = tmp_path / "ids.txt"

@@ -12,7 +12,6 @@ import pytest
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.gin_files import load_gin, tree_of
-from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.parsing.tree import leaves
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
@@ -20,7 +19,7 @@ from tests.support.problems import check, raises
 
 
 def read(text: str) -> Any:
-    return load_gin(text, "f.gin", 1, find=find_file, path=Path("f.gin"))
+    return load_gin(text, "f.gin", 1, Path("f.gin"))
 
 
 def values(text: str) -> dict[str, Any]:

@@ -116,24 +116,12 @@ CASES = [
     (f"{TRAIN}=[1,2,2,1],{TPU}", "train_and_eval", TASK_EVAL, "conflict"),
     (f"{EVAL}=[1,2,2,1],{TPU}", "train_and_post_eval", EVAL, "conflict"),
     (f"{TRAIN}=[1,2,2,1],{EVAL}=[1,2,1,1],{TPU}", "train_and_eval", EVAL, "conflict"),
-    *(
-        (
-            f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy={strategy}",
-            "train",
-            TRAIN,
-            "not-supported",
-        )
-        for strategy in STRATEGIES
-        if strategy != "tpu"
-    ),
+    *((f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy={name}", "train", TRAIN, "not-supported")
+      for name in STRATEGIES if name != "tpu"),
     (f"{TASK_TRAIN}=[1,2,2,1],{MIRRORED}", "train_and_eval", TASK_TRAIN, "not-supported"),
-    (
-        f"{EVAL}=[1,2,1,1],runtime.distribution_strategy=mirrored,runtime.num_gpus=2",
-        "eval",
-        EVAL,
-        "not-supported",
-    ),
-]
+    (f"{EVAL}=[1,2,1,1],runtime.distribution_strategy=mirrored,runtime.num_gpus=2",
+     "eval", EVAL, "not-supported"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("said", "mode", "path", "code"), CASES)

@@ -171,9 +171,7 @@ def test_new_model_name_within_a_new_task_is_kept(
     assert task.train_data.augment == "none"
 
 
-def test_experiment_name_defaults_to_its_file_name(
-    write: Callable[..., str],
-) -> None:
+def test_experiment_name_defaults_to_its_file_name(write: Callable[..., str]) -> None:
     write("mine.yaml", experiment(1))
     write("said.yaml", "name: other\n" + experiment(1))
     write("runs/r1/config.yaml", experiment(1))

@@ -3,7 +3,6 @@
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -133,12 +132,12 @@ def test_data_record_round_trips_and_logs_changed_data_on_resume(
     tmp_path: Path,
 ) -> None:
     first, second = _rows(DataFile("a", 5, 1, "k:1")), _rows(DataFile("a", 6, 2, "k:2"))
-    DataRecord(tmp_path, first).on_run_begin(SimpleNamespace(step=0))
+    DataRecord(tmp_path, first).write()
     assert read_record(tmp_path) == (first, [])
     changed = DataRecord(tmp_path, second)
     with raises("data-changed"):
         changed.check()
-    changed.on_run_begin(SimpleNamespace(step=40))
+    changed.write(40)
     DataRecord(tmp_path, second).check()
     assert [change["step"] for change in read_record(tmp_path)[1]] == [40]
     assert inexact_data(tmp_path) == ["it resumed at step 40 with different data"]
@@ -151,6 +150,6 @@ def test_damaged_data_record_is_reported_and_renamed(content: bytes, tmp_path: P
     record.check()
     (note,) = record.notes()
     assert note.startswith(f"{tmp_path / 'data.json'}: cannot be read")
-    record.on_run_begin(SimpleNamespace(step=0))
+    record.write()
     assert (tmp_path / "data.json.damaged").read_bytes() == content
     assert read_record(tmp_path) == (_rows(DataFile("a", 5)), [])

@@ -14,10 +14,7 @@ from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.datasets import scikit_learn
 from tests.support.problems import raises
 
-LOADERS = {
-    "breast_cancer": scikit_learn.BreastCancerTable,
-    "diabetes": scikit_learn.DiabetesTable,
-}
+LOADERS = {"breast_cancer": scikit_learn.BreastCancerTable, "diabetes": scikit_learn.DiabetesTable}
 
 
 def _open(name: str, data_dir: str = "") -> Any:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.determinism import scopes
+from orbit_runner.determinism import patches
 from orbit_runner.determinism.scopes import keyed_draws_scope, keyed_piece_scope, unkeyed_draws
 from orbit_runner.tf_internals import MissingInternal
 from tests.support.draws import all_distinct, drawn, traced_step, uniform_draw
@@ -247,7 +247,7 @@ def test_draws_in_init_scope_are_not_keyed() -> None:
 
 
 def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scopes, "_installed", set())
+    monkeypatch.setattr(patches, "_installed", set())
     monkeypatch.delattr("tensorflow.random.Generator.skip")
     with pytest.raises(MissingInternal, match=r"Generator\.skip"), keyed_draws_scope(7, 5, 1):
         pass

@@ -106,7 +106,7 @@ def _name(call: Call, directory: Path) -> str:
 def complete_steps(directory: Path) -> list[int]:
     """Returns the steps of the checkpoints that are complete and undamaged, in order."""
     folder = CheckpointFolder(directory / "checkpoints")
-    found = [step for step in folder.committed_steps() if folder.damage(step) == ""]
+    found = [step for step in folder.committed_steps() if folder.problem(step) is None]
     return [step for step in found if folder.record(step) is not None]
 
 

@@ -102,8 +102,7 @@ def test_learning_rates_leave_the_step_of_the_optimizer() -> None:
 
 def test_a_replica_has_its_share_of_the_batch() -> None:
     config = config_of(
-        "digits",
-        **{"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2},
+        "digits", **{"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2}
     )
 
     found = inspect_experiment(config)

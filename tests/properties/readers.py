@@ -249,7 +249,7 @@ READERS = {
         "metrics.jsonl", _fixed("\n".join(map(json.dumps, _METRICS)).encode()), _read_run
     ),
     "checkpoint": Reader(
-        "ckpt-5.json", _checkpoint, lambda path: CheckpointFolder(path.parent).damage(5)
+        "ckpt-5.json", _checkpoint, lambda path: CheckpointFolder(path.parent)._damage(5)
     ),
     "config": Reader(
         "config.yaml",

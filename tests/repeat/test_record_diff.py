@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.compare.histories import LossDiff
-from orbit_runner.repeat.records import RecordedDifferences, compare_recorded, read_recorded_run
+from orbit_runner.repeat.records import RecordedDifferences, RecordedRun, compare_recorded
 from orbit_runner.repeat.why import Explanation, Reruns
 from orbit_runner.step.tensor_comparison import TensorDifference
 from tests.support.run_directories import write_run
@@ -18,7 +18,7 @@ SOFTWARE = {"tensorflow": "2.20.0", "numpy": "2.0.0"}
 
 
 def _compare(folder: Path) -> RecordedDifferences:
-    runs = [read_recorded_run(folder / name, name.upper()) for name in ("a", "b")]
+    runs = [RecordedRun(folder / name, name.upper()) for name in ("a", "b")]
     return compare_recorded(*runs)
 
 

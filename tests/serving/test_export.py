@@ -260,7 +260,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_checkpoint_is_chosen_by_step_or_path(asked: str | None, step: int, three: Path) -> None:
     said = asked.format(run=three) if asked else None
     choice = choose_checkpoint(three, said, "", pytest.fail)
-    assert (choice.place.step, choice.is_best) == (step, False)
+    assert (choice.step, choice.is_best) == (step, False)
     record = choice.record()
     assert record is not None
     assert record.step == step
@@ -272,7 +272,7 @@ def test_damaged_checkpoint_is_skipped_unless_requested(three: Path, tmp_path: P
     newest, *others = (folder / "checkpoints" / f"ckpt-{step}.{DATA}" for step in (30, 20, 10))
     flip(newest)
     notes: list[str] = []
-    assert choose_checkpoint(folder, None, "", notes.append).place.step == 20
+    assert choose_checkpoint(folder, None, "", notes.append).step == 20
     (note,) = notes
     assert "checkpoints/ckpt-30 is damaged and ignored" in note
     with raises("damaged-checkpoint", "--checkpoint"):

@@ -259,7 +259,7 @@ def test_run_is_restored_from_the_store(store: ObjectStore) -> None:
     with training_scope(store.url) as copy:
         folder = CheckpointFolder(copy / "checkpoints")
         assert folder.committed_steps() == [10]
-        assert folder.damage(10) == ""
+        assert folder.problem(10) is None
         assert (copy / "metrics.jsonl").read_text(encoding="utf-8") == '{"step": 10}\n'
         assert folder.clear_leftovers() == [20]
 

@@ -11,7 +11,7 @@ from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.run_builder import RunBuilder
+from orbit_runner.train.engine import EngineBuilder
 from tests.support.toy import make_strategy
 
 
@@ -28,6 +28,6 @@ def evaluate(
     state = build_state(config, adapter, strategy)
     steps = adapter.validation_steps(config.task.validation_data, config.trainer.validation_steps)
     with strategy.scope():
-        evaluator = RunBuilder(config, adapter, strategy, state, "").build_evaluator(steps)
+        evaluator = EngineBuilder(config, adapter, strategy, state, "").build_evaluator(steps)
     logs = evaluator.evaluate(tf.constant(steps))
     return state.model, {name: float(value) for name, value in logs.items()}

@@ -8,7 +8,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.launch import SERVERS, make_clusters, member_environ
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
-from orbit_runner.utils.signals import Signals
+from orbit_runner.utils.signals import SignalGuard
 
 MEMBER = str(Path(__file__).with_name("member.py"))
 
@@ -29,8 +29,8 @@ def main() -> int:
             for number, cluster in enumerate(make_clusters(told["counts"]))
         ]
 
-    signals = Signals()
-    with signals.handler_scope():
+    signals = SignalGuard()
+    with signals.installed_scope():
         output = Output(sys.stdout.buffer, sys.stderr.buffer)
         return supervise(make_specs, output, signals, Limits(**told["limits"]))
 

@@ -25,7 +25,7 @@ from orbit_runner.tasks.base import Task
 from orbit_runner.train import loop
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.controller import build_controller
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_builder import build_run
 from orbit_runner.train_lib import run_experiment
@@ -259,15 +259,15 @@ def session_of(
         with strategy.scope():
             task = TASKS.get(config.task.name).load()(config.task)
     return build_run(
-        config,
-        task,
-        strategy,
-        model_dir,
-        trains=True,
-        evaluates=True,
-        asynchronous=False,
-        resume=resume,
-        callbacks=[] if notes is None else [notes],
+        RunRequest(
+            config=config,
+            task=task,
+            mode="train_and_eval",
+            model_dir=model_dir,
+            strategy=strategy,
+            resume=resume,
+            callbacks=[] if notes is None else [notes],
+        )
     )
 
 
@@ -279,7 +279,7 @@ def trained(
 ) -> Run:
     """Trains and evaluates, and returns the run for inspection."""
     session = session_of(config, model_dir, strategy, notes=notes)
-    controller = build_controller(session)
+    controller = loop.build_controller(session)
     with notes.listening_scope() if notes is not None else contextlib.nullcontext():
         session.checkpoints.restore_or_initialize(session.task)
         with strategy.scope():

@@ -10,7 +10,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.definition import Sweep, resolve_base
 from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.open_sweep import open_sweep
-from orbit_runner.utils.signals import Signals
+from orbit_runner.utils.signals import SignalGuard
 from tests.support.problems import raises
 from tests.sweep.sweep_files import TEXT, parsed
 
@@ -37,7 +37,7 @@ def _no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(folder: Path, text: str = TEXT) -> Sweep:
     file = parsed(text)
     directory = SweepDirectory(folder / "sweep")
-    return open_sweep(directory, file, resolve_base(file), (), Signals())()
+    return open_sweep(directory, file, resolve_base(file), (), SignalGuard())()
 
 
 def test_new_directory_is_made(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ BEST = {
     "trainer__checkpoint_interval": 4,
     "trainer__max_to_keep": 2,
 }
-RUN = "orbit_runner.train.run_builder"
+CALLBACKS = "orbit_runner.train.callbacks.own_callbacks"
 # The score of the evaluation at each step.
 SCORES = {2: 5.0, 4: 7.0, 6: 6.0, 8: 8.0, 10: 1.0, 12: 7.0, 14: float("nan"), 16: 6.5}
 RANKED = [8, 4, 12]
@@ -54,7 +54,7 @@ class Scores(Callback):
 
 @pytest.fixture(autouse=True)
 def known_metric(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{RUN}.require_metric", lambda *names: None)
+    monkeypatch.setattr(f"{CALLBACKS}._require_metric", lambda *names: None)
 
 
 def _train(folder: Path, *callbacks: Callback, notes: Notes | None = None, **changes: Any) -> None:
@@ -83,7 +83,7 @@ def _content(folder: Path) -> dict[str, Any]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{RUN}.require_metric", lambda *names: None)
+        patch.setattr(f"{CALLBACKS}._require_metric", lambda *names: None)
         _train(folder, Scores(SCORES))
     return folder
 
@@ -101,7 +101,7 @@ def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
         assert record is not None
         assert record.result["score"] == SCORES[step]
         assert {"error", "validation_loss"} <= record.result.keys()
-        assert folder.damage(step) == ""
+        assert folder.problem(step) is None
 
 
 def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:

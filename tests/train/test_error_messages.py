@@ -127,7 +127,8 @@ def test_inspect_tells_whether_a_batch_fits(tmp_path: Path) -> None:
         return subprocess.run(
             [sys.executable, "-m", "orbit_runner", "inspect", "digits", "--measure",
              f"--{_TRAIN}={size}"],
-            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, **limit, "TF_ENABLE_ONEDNN_OPTS": "0"},
+            capture_output=True, text=True, check=False, cwd=tmp_path,
+            env={**os.environ, **limit, "TF_ENABLE_ONEDNN_OPTS": "0"},
         )  # fmt: skip
 
     failed = inspect(4096)

@@ -59,14 +59,14 @@ def test_evaluation_noise_differs_between_batches(tmp_path: Path) -> None:
     session = session_of(config, tmp_path, make_strategy("one_device"), task=NoisyToy(config.task))
     drawn = []
     evaluator = session.evaluator
-    step = evaluator._task.validation_step
+    step = session.task.validation_step
 
     def watched(inputs: Any, model: Any, metrics: Any = None) -> Any:
         noise = tf.random.normal([4])
         tf.py_function(lambda value: drawn.append(value.numpy()), [noise], [])
         return step(inputs, model=model, metrics=metrics)
 
-    evaluator._task.validation_step = watched
+    session.task.validation_step = watched
     with session.strategy.scope():
         evaluator.evaluate(tf.constant(2))
         evaluator.evaluate(tf.constant(2))

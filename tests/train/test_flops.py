@@ -70,7 +70,7 @@ def _flops(monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any) -> set[Any
             found.add((self.flops, logs["tflops_per_second"] * 1e12 / logs["steps_per_second"]))
             return logs
 
-    monkeypatch.setattr("orbit_runner.train.run_builder.Trainer", Kept)
+    monkeypatch.setattr("orbit_runner.train.engine.Trainer", Kept)
     run(mode="train", model_dir=folder, **how)
     return {round(value) for pair in found for value in pair}
 

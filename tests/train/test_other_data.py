@@ -128,13 +128,10 @@ def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> No
 def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
     from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 
-    class Step:
-        step = 0
-
     path = write_csv(tmp_path / "rows.csv", make_rows(50))
     config = table_config(path)
     (tmp_path / "config.yaml").write_text(to_yaml(config))
-    DataRecord(tmp_path, fingerprint_of(config.task)).on_run_begin(Step())
+    DataRecord(tmp_path, fingerprint_of(config.task)).write()
     assert not evaluated_data(tmp_path, config)
     write_csv(path, make_rows(51))
     other = evaluated_data(tmp_path, config)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from tests.support.toy import (
 )
 
 BEST = keep_best("error")
+# The part of a run that the best checkpoint uses.
+RUN = SimpleNamespace(checkpoints=SimpleNamespace(conditions=RunConditions()))
 
 
 @pytest.mark.sample(2)
@@ -42,12 +45,12 @@ def test_best_checkpoint_has_the_best_value_so_far(
     trains: bool, higher: bool, values: list[float], kept: list[int | None], tmp_path: Path
 ) -> None:
     state = state_of(toy_config(), make_strategy("one_device"))
-    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, RunConditions(), trains=trains)
+    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, trains=trains)
     for step, (value, expected) in enumerate(zip(values, kept, strict=True), start=1):
         state.global_step.assign(step)
         state.model.set_weights([np.full([3, 1], step, np.float32)])
         best.on_evaluate(
-            None, {"m": np.float32(value), "other": np.float32("nan"), "matrix": np.eye(2)}
+            RUN, {"m": np.float32(value), "other": np.float32("nan"), "matrix": np.eye(2)}
         )
         latest = tf.train.latest_checkpoint(str(tmp_path))
         assert latest == (None if expected is None else str(tmp_path / f"best-{expected}"))
@@ -275,15 +278,14 @@ def test_rollback_note_reports_an_unchanged_order(tmp_path: Path) -> None:
 
 
 def test_best_checkpoint_warns_about_a_metric_that_is_not_finite(tmp_path: Path) -> None:
-    notes: list[str] = []
+    notes = Notes()
     state = state_of(toy_config(), make_strategy("one_device"))
-    best = BestCheckpoint(
-        Comparison("m", higher=True), tmp_path, state, RunConditions(), note=notes.append
-    )
-    for step, value in enumerate(["nan", "nan", "0.5", "inf"], start=1):
-        state.global_step.assign(step)
-        best.on_evaluate(None, {"m": float(value)})
-    assert notes == [
+    best = BestCheckpoint(Comparison("m", higher=True), tmp_path, state)
+    with notes.listening_scope():
+        for step, value in enumerate(["nan", "nan", "0.5", "inf"], start=1):
+            state.global_step.assign(step)
+            best.on_evaluate(RUN, {"m": float(value)})
+    assert notes.notes == [
         f"warning: m is {value} at step {step}, so these weights are not saved as the best"
         for value, step in (("nan", 1), ("inf", 4))
     ]

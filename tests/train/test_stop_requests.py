@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.train.stop_requests import LeftAtOnce, SignalGuard, StopRequests, StopTraining
+from orbit_runner.train.stop_requests import StopRequests, StopTraining
+from orbit_runner.utils.signals import LeftAtOnce, SignalGuard
 from tests.support.problems import raises
 
 OTHER = "a callback on another worker requested a stop"
@@ -19,7 +20,7 @@ def _requests(
     chief: bool,
     others: list[int],
     received: int | None = None,
-    is_over: Callable[[], bool] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
     acknowledge: Callable[[], Any] = lambda: None,
 ) -> StopRequests:
     """The requests of a worker; the other workers add `others` to its values."""
@@ -31,7 +32,7 @@ def _requests(
         is_chief=chief, all_reduce_sum=all_reduce_sum, acknowledge=acknowledge
     )
     signals: Any = SimpleNamespace(received=received, notice="")
-    return StopRequests(workers, signals, list, lambda text: None, is_over=is_over)
+    return StopRequests(workers, signals, list, is_over=is_over)
 
 
 @pytest.mark.parametrize(("chief", "others"), [(True, [0] * 6), (False, [31, *[0] * 5])])
@@ -159,7 +160,7 @@ def _send(guard: SignalGuard, clock: Clock, signals: list[tuple[int, float]]) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_second_signal_leaves_at_once(number: int) -> None:
     clock = Clock()
-    guard = SignalGuard(on_terminate=True, clock=clock)
+    guard = SignalGuard(raises=True, clock=clock)
     _send(guard, clock, [(number, 0.0), (number, 4.5)])  # To the process and to its group.
     assert guard.received == number
     with pytest.raises(LeftAtOnce, match="nothing has been saved") as caught:
@@ -176,7 +177,7 @@ def test_second_signal_of_a_request_does_not_kill_a_run_that_has_saved(
     before = signal.signal(number, signal.SIG_DFL)
     try:
         clock = Clock()
-        _send(SignalGuard(on_terminate=True, clock=clock), clock, [(number, 0.0)])
+        _send(SignalGuard(raises=True, clock=clock), clock, [(number, 0.0)])
         handler = signal.getsignal(number)
         assert callable(handler)
         clock.now += 4.5
@@ -192,6 +193,6 @@ def test_second_signal_of_a_request_does_not_kill_a_run_that_has_saved(
 
 def test_second_interrupt_leaves_at_once_even_within_five_seconds() -> None:
     clock = Clock()
-    guard = SignalGuard(on_terminate=True, clock=clock)
+    guard = SignalGuard(raises=True, clock=clock)
     with pytest.raises(KeyboardInterrupt):
         _send(guard, clock, [(signal.SIGTERM, 0.0), (signal.SIGINT, 0.0)])

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.train.callbacks.summaries import EventFiles, JsonLines, Summaries
+from orbit_runner.train.records import EventFiles, JsonLines, Summaries
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.toy import Notes, descent, records, run, toy_config
 

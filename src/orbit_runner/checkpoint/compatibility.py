@@ -74,8 +74,7 @@ def match_variables(
     of that name: Model Garden's runner creates a slot only when its variable gets a gradient.
     """
     matcher = _Matcher(content)
-    root = content.graph.nodes[0]
-    matcher.match_children(items, root, "")
+    matcher.match_objects(items)
     matcher.match_slots(allow_missing_slots)
     unused = matcher.find_unused({*items, *_COMPLETE})
     return Match(matcher.pairs, matcher.missing, unused, matcher.uncreated_slots, matcher.rates)
@@ -95,12 +94,16 @@ class _Matcher:
         self.uncreated_slots: list[str] = []
         self.rates: list[str] = []
 
-    def match_children(self, items: dict[str, Trackable], node: SavedNode, path: str) -> None:
-        """Matches children by name, recursively."""
-        self._enqueue(items, node, path)
+    def match_objects(self, items: dict[str, Trackable]) -> None:
+        """Matches objects by name, and their children recursively."""
+        self._enqueue(items, self._content.graph.nodes[0], "")
         while self._queue:
             live, saved_node, name = self._queue.pop(0)
-            self._visit(live, saved_node, name)
+            if hasattr(type(live), "get_slot_names"):
+                self._optimizers.append((live, saved_node))
+            if isinstance(live, tf.Variable):
+                attributes = saved_node.attributes if saved_node else []
+                self._add_pair(live, name, attributes[0].checkpoint_key if attributes else "")
             self._enqueue(tf.train.TrackableView.children(live), saved_node, name)
 
     def _enqueue(self, items: dict[str, Trackable], node: SavedNode | None, path: str) -> None:
@@ -111,14 +114,6 @@ class _Matcher:
             self._seen.add(id(live))
             saved_node = self._content.graph.nodes[ids[name]] if name in ids else None
             self._queue.append((live, saved_node, f"{path}.{name}" if path else name))
-
-    def _visit(self, live: Trackable, node: SavedNode | None, path: str) -> None:
-        if hasattr(type(live), "get_slot_names"):
-            self._optimizers.append((live, node))
-        if not isinstance(live, tf.Variable):
-            return
-        keys = [attribute.checkpoint_key for attribute in node.attributes] if node else []
-        self._add_pair(live, path, keys[0] if keys else "")
 
     def _add_pair(self, variable: tf.Variable, path: str, key: str) -> None:
         shown = f"{path} ({variable_name(variable)}, {_format_shape(variable.shape)}"
@@ -179,13 +174,9 @@ class _Matcher:
             for key in left
             if key.partition("/")[0] in roots
             and not _is_learning_rate(_path_of(key))
-            and not self._is_empty_table(key)
+            # A lookup table without entries.
+            and not (key.rpartition("/")[2] in _TABLE_PARTS and self._content.shapes[key][0] == 0)
         ]
-
-    def _is_empty_table(self, key: str) -> bool:
-        """Returns whether a key belongs to a lookup table without entries."""
-        is_table = key.rpartition("/")[2] in _TABLE_PARTS
-        return is_table and self._content.shapes[key][0] == 0
 
 
 def _is_learning_rate(path: str) -> bool:
@@ -233,12 +224,12 @@ class OptimizerKind(NamedTuple):
 
 def has_inner_optimizer(content: CheckpointContent) -> bool:
     """Returns whether a checkpoint's optimizer wraps another one to average the weights."""
-    return INNER_OPTIMIZER in _children(content, _children(content, 0).get("optimizer"))
+    return INNER_OPTIMIZER in content.children(content.children(0).get("optimizer"))
 
 
 def is_model_gardens(content: CheckpointContent) -> bool:
     """Returns whether a checkpoint lacks the state that only this runner saves."""
-    return RECOVERIES not in _children(content, 0)
+    return RECOVERIES not in content.children(0)
 
 
 def kind_of(optimizer: Optimizer) -> OptimizerKind:
@@ -252,25 +243,19 @@ def saved_optimizer_kind(content: CheckpointContent) -> OptimizerKind | None:
 
     Infers the kind from the names of the optimizer's variables.
     """
-    node = _children(content, 0).get("optimizer")
-    node = _children(content, node).get(INNER_OPTIMIZER, node)
-    parts = _children(content, node)
+    node = content.children(0).get("optimizer")
+    node = content.children(node).get(INNER_OPTIMIZER, node)
+    parts = content.children(node)
     if "iter" in parts:
         scope = _variable_name(content, parts["iter"]).split("/")[:-1]
         return OptimizerKind(scope[-1] if scope else "", is_legacy=True)
     if "_iterations" not in parts:
         return None
     slots = [
-        _variable_name(content, at) for at in _children(content, parts.get("_variables")).values()
+        _variable_name(content, at) for at in content.children(parts.get("_variables")).values()
     ]
     scopes = {name.split("/")[0] for name in slots if name and name != "iteration"}
     return OptimizerKind(scopes.pop() if len(scopes) == 1 else "", is_legacy=False)
-
-
-def _children(content: CheckpointContent, node_id: int | None) -> dict[str, int]:
-    if node_id is None:
-        return {}
-    return {child.local_name: child.node_id for child in content.graph.nodes[node_id].children}
 
 
 def _variable_name(content: CheckpointContent, node_id: int) -> str:

@@ -13,13 +13,19 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from orbit_runner.checkpoint.record import CheckpointRecord, mark_files, read_record
-from orbit_runner.errors import RunnerError
-from orbit_runner.utils.files import create_directory, read_file, write_atomically
+from orbit_runner.checkpoint.record import (
+    CheckpointProblem,
+    CheckpointRecord,
+    mark_files,
+    read_record,
+)
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.utils.files import create_directory, read_file, unused_path, write_atomically
 
 if TYPE_CHECKING:
     from official.core import config_definitions as cfg
@@ -27,11 +33,8 @@ if TYPE_CHECKING:
     from orbit_runner.config.schema.trainer import TrainerConfig
 
 
-class RetentionRule(Protocol):
-    """The interface of an object that decides which checkpoints of a directory are kept."""
-
-    def steps_to_keep(self, steps: Sequence[int]) -> list[int]:
-        """Returns the steps to keep; the `checkpoint` file names the last one first."""
+# Returns which of the steps of a directory to keep; the `checkpoint` file names the last one first.
+RetentionRule: TypeAlias = Callable[[Sequence[int]], list[int]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,17 +44,15 @@ class Retention:
     max_to_keep: int | None = 5  # None: all.
     step_interval: int = 0  # Checkpoints at its multiples are kept in addition; 0: none.
 
-    def steps_to_keep(self, steps: Sequence[int]) -> list[int]:
+    def __call__(self, steps: Sequence[int]) -> list[int]:
         """Returns the steps to keep, in ascending order like `steps`."""
         if self.max_to_keep is None:
             return list(steps)
-        by_step = {step for step in steps if self._is_multiple(step)}
+        interval = self.step_interval
+        by_step = {step for step in steps if interval and step and step % interval == 0}
         others = [step for step in steps if step not in by_step]
         kept = {*by_step, *others[-self.max_to_keep :]}
         return [step for step in steps if step in kept]
-
-    def _is_multiple(self, step: int) -> bool:
-        return self.step_interval > 0 and step > 0 and step % self.step_interval == 0
 
 
 def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
@@ -64,6 +65,7 @@ def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
 
 CHECKPOINT_FILE = re.compile(r"(?P<name>.+)-(?P<step>\d+)\.(index|json|data-\d+-of-\d+)")
 _TEMPORARY = ".writing-"
+_PAUSE_SECONDS = 0.5
 # Called when a checkpoint of a run is in place, maybe in another thread.
 save_listeners: list[Callable[[], None]] = []
 
@@ -87,9 +89,7 @@ class CheckpointFolder:
         self.path = path
         self._name = name
         self._run = run
-        if keep is None or isinstance(keep, int):
-            keep = Retention(max_to_keep=keep)
-        self._rule: RetentionRule = keep
+        self._rule: RetentionRule = keep if callable(keep) else Retention(max_to_keep=keep)
 
     def _files_by_step(self) -> Iterator[tuple[int, Path]]:
         for path in self.path.glob(f"{self._name}-*"):
@@ -106,11 +106,14 @@ class CheckpointFolder:
 
         A process that only reads the directory must use no other checkpoints.
         """
-        return [step for step in self.steps() if self.prefix(step).with_suffix(".index").exists()]
+        return [step for step in self.steps() if self._file(step, "index").exists()]
 
     def prefix(self, step: int) -> Path:
         """Returns the path of a checkpoint without suffix, as TensorFlow expects it."""
         return self.path / f"{self._name}-{step}"
+
+    def _file(self, step: int, suffix: str) -> Path:
+        return self.path / f"{self._name}-{step}.{suffix}"
 
     def files(self, step: int) -> list[Path]:
         """Returns the existing files of a checkpoint."""
@@ -121,7 +124,7 @@ class CheckpointFolder:
 
         Raises `ValueError` or `OSError` if the record cannot be read.
         """
-        path = self._record_path(step)
+        path = self._file(step, "json")
         return read_record(path) if path.exists() else None
 
     def records(self) -> Iterator[tuple[int, CheckpointRecord]]:
@@ -144,15 +147,40 @@ class CheckpointFolder:
                 code="damaged-checkpoint",
             ) from error
 
-    def _record_path(self, step: int) -> Path:
-        return self.path / f"{self._name}-{step}.json"
+    def problem(
+        self, step: int, *, deep: bool = False, known: Collection[str] = ()
+    ) -> CheckpointProblem | None:
+        """Returns why a checkpoint cannot be used, or None if it is intact.
 
-    def damage(self, step: int) -> str:
-        """Returns what is wrong with the files of a checkpoint, or "" if they are intact.
-
-        Without a record, only checks that the files exist.
+        Compares its files with the record; without a record, only checks that they exist. With
+        `deep`, also reads the tensors of a checkpoint without a record: those of others were
+        checked when they were written. `known` are the variables that may be non-finite.
         """
-        name = f"{self._name}-{step}"
+        damage = self._damage(step)
+        if damage:
+            time.sleep(_PAUSE_SECONDS)  # The run may be moving it into place or removing it.
+            if step not in self.steps():
+                return CheckpointProblem("it no longer exists", is_gone=True)
+            damage = self._damage(step)
+        if damage:
+            return CheckpointProblem(damage)
+        return self.content_problem(step, known) if deep else None
+
+    def content_problem(self, step: int, known: Collection[str] = ()) -> CheckpointProblem | None:
+        """Returns what `problem` says about the tensors of a checkpoint with intact files."""
+        try:
+            has_record = self.record(step) is not None
+        except (OSError, ValueError) as error:
+            return CheckpointProblem(f"it cannot be read: {first_line(error)}")
+        if has_record:
+            return None
+        from orbit_runner.checkpoint.fingerprint import content_problem
+
+        return content_problem(self.prefix(step), step, known)
+
+    def _damage(self, step: int) -> str:
+        """Returns what is wrong with the files of a checkpoint, or "" if they are intact."""
+        name = self.prefix(step).name
         try:
             record = self.record(step)
         except (OSError, ValueError) as error:
@@ -176,9 +204,7 @@ class CheckpointFolder:
 
         It then has no index, and TensorFlow's list of checkpoints does not name it.
         """
-        if self.prefix(step).with_suffix(".index").exists():
-            return False
-        return step not in self.listed_steps()
+        return not self._file(step, "index").exists() and step not in self.listed_steps()
 
     def listed_steps(self) -> list[int]:
         """Returns the steps in TensorFlow's list of checkpoints, the one that it names last."""
@@ -195,7 +221,7 @@ class CheckpointFolder:
         shutil.rmtree(temporary, ignore_errors=True)
         create_directory(self.path)
         temporary.mkdir()
-        return temporary / f"{self._name}-{step}"
+        return temporary / self.prefix(step).name
 
     def discard(self, written: Path) -> None:
         """Removes the temporary directory of `written`, a path that `begin_write` returned."""
@@ -221,7 +247,7 @@ class CheckpointFolder:
         for path in sorted(files, key=lambda path: path.suffix == ".index"):
             if path.suffix == ".index":
                 whole = dataclasses.replace(record, files=marks)
-                whole.write(self._record_path(record.step))
+                whole.write(self._file(record.step, "json"))
             path.replace(self.path / path.name)
         _flush_to_disk(self.path)
         self.discard(written)
@@ -231,7 +257,7 @@ class CheckpointFolder:
         """Removes checkpoints after the step `newest`, and those that the rule does not keep."""
         # Later steps were abandoned when training rolled back to an earlier checkpoint.
         steps = [step for step in self.steps() if step <= newest]
-        self.remove_others(self._rule.steps_to_keep(steps))
+        self.remove_others(self._rule(steps))
 
     def remove_others(self, kept: list[int]) -> None:
         """Removes all checkpoints but some. TensorFlow's list names the last one of `kept`."""
@@ -268,11 +294,8 @@ class CheckpointFolder:
 
     def set_aside(self, step: int) -> Path:
         """Moves a damaged checkpoint to a directory below `damaged`; returns that directory."""
-        parent = self.path / "damaged"
-        taken = len(list(parent.glob(f"{self._name}-{step}*"))) if parent.exists() else 0
-        directory = parent / (f"{self._name}-{step}" + (f".{taken}" if taken else ""))
-        create_directory(parent)
-        directory.mkdir()
+        directory = unused_path(self.path / "damaged" / self.prefix(step).name)
+        create_directory(directory)
         for path in self.files(step):
             path.replace(directory / path.name)
         self._write_state(self.steps())
@@ -337,7 +360,7 @@ class KeepRanked:
         self.ranking: Ranking = ()
         self.needed: frozenset[int] = frozenset()  # Further steps to keep.
 
-    def steps_to_keep(self, steps: Sequence[int]) -> list[int]:
+    def __call__(self, steps: Sequence[int]) -> list[int]:
         """Returns the steps to keep, the best one last."""
         ranked = [entry.step for entry in reversed(self.ranking) if entry.step in steps]
         return [step for step in steps if step in self.needed and step not in ranked] + ranked

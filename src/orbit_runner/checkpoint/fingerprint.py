@@ -10,13 +10,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_finite, is_trained
+from orbit_runner.checkpoint.finite_check import (
+    NonFiniteTensor,
+    count_non_finite,
+    describe_non_finite,
+    is_trained,
+)
+from orbit_runner.checkpoint.record import CheckpointProblem
+from orbit_runner.errors import first_line
 from orbit_runner.storage.paths import readable_path
 from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
 from orbit_runner.utils.variables import variable_name
@@ -86,8 +93,14 @@ class CheckpointContent:
 
     def weights(self) -> dict[str, str]:
         """Returns the variable names of the model's weights by checkpoint key."""
-        root = {child.local_name: child.node_id for child in self.graph.nodes[0].children}
-        return dict(self._descendant_variables(root["model"])) if "model" in root else {}
+        model = self.children(0).get("model")
+        return {} if model is None else dict(self._descendant_variables(model))
+
+    def children(self, node_id: int | None) -> dict[str, int]:
+        """Returns the nodes of the children of a saved object, by their names in it."""
+        if node_id is None:
+            return {}
+        return {child.local_name: child.node_id for child in self.graph.nodes[node_id].children}
 
     def _descendant_variables(self, node_id: int) -> Iterator[tuple[str, str]]:
         queue = [node_id]
@@ -126,3 +139,29 @@ class CheckpointContent:
     def _names(self) -> dict[str, str]:
         attributes = (attribute for node in self.graph.nodes for attribute in node.attributes)
         return {attribute.checkpoint_key: attribute.full_name for attribute in attributes}
+
+
+# What TensorFlow raises for files that it cannot read or parse.
+READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
+
+
+def content_problem(prefix: Path, step: int, known: Collection[str]) -> CheckpointProblem | None:
+    """Returns why the tensors of a checkpoint cannot be used, or None if they can.
+
+    `step` is the one in its name, and `known` are the variables that may be non-finite.
+    """
+    try:
+        if not tf.train.load_checkpoint(readable_path(prefix)).has_tensor(OBJECT_GRAPH):
+            return None  # A checkpoint of TensorFlow 1: restoring it raises an error that says so.
+        content = CheckpointContent(prefix)
+        saved_at = content.global_step()
+        if saved_at not in (None, step):
+            reason = f"it contains step {saved_at}: its files were renamed or copied"
+            return CheckpointProblem(reason)
+        non_finite = content.summary().non_finite
+    except READ_ERRORS as error:
+        return CheckpointProblem(f"it cannot be read: {first_line(error)}")
+    left = [tensor for tensor in non_finite if tensor.name not in known]
+    return (
+        CheckpointProblem(describe_non_finite(left), "has NaN or infinite values") if left else None
+    )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,8 +22,8 @@ from orbit_runner.utils.files import read_file
 
 BEST = "best"
 NEWEST = "newest"
-_PREFIX = re.compile(r"(.+)-(\d+)")
-_PAUSE_SECONDS = 0.5
+AVERAGE = "average"
+PLAIN = "plain"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +32,29 @@ class CheckpointLocation:
 
     folder: CheckpointFolder
     step: int
-    name: str  # Relative to the path that was searched: `checkpoints/ckpt-100`.
+    above: str = ""  # What its name begins with, such as `checkpoints/`.
+
+    @property
+    def name(self) -> str:
+        """Its path relative to the one that was searched: `checkpoints/ckpt-100`."""
+        return f"{self.above}{self.prefix.name}"
 
     @property
     def prefix(self) -> Path:
         """The path without suffix, as TensorFlow expects it."""
         return self.folder.prefix(self.step)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether it is a best one, which has the averaged weights if the run keeps an average."""
+        return self.prefix.name.startswith(f"{BEST}-")
+
+    def record(self) -> CheckpointRecord | None:
+        """Returns the record of the checkpoint, or None if it is Model Garden's.
+
+        Raises `RunnerError` if the record cannot be read, or if the run has just removed it.
+        """
+        return self.folder.require_record(self.step)
 
 
 def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
@@ -67,37 +83,22 @@ def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
     return places
 
 
-def _find_in_folder(path: Path, label: str) -> Iterator[CheckpointLocation]:
+def _find_in_folder(path: Path, above: str) -> Iterator[CheckpointLocation]:
     matches = (CHECKPOINT_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
     for name in sorted({match[1] for match in matches if match}):
         directory = CheckpointFolder(path, name=name)
-        yield from (
-            CheckpointLocation(directory, step, f"{label}{name}-{step}")
-            for step in directory.steps()
-        )
+        yield from (CheckpointLocation(directory, step, above) for step in directory.steps())
 
 
 def _find_one(prefix: Path) -> Iterator[CheckpointLocation]:
-    match = CHECKPOINT_FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
+    names = (prefix.name, f"{prefix.name}.index")
+    match = next(filter(None, map(CHECKPOINT_FILE.fullmatch, names)), None)
     if match is None:
         return
-    directory = CheckpointFolder(prefix.parent, name=match[1])
-    step = int(match[2])
+    directory = CheckpointFolder(prefix.parent, name=match["name"])
+    step = int(match["step"])
     if directory.files(step):
-        yield CheckpointLocation(directory, step, f"{match[1]}-{step}")
-
-
-def current_damage(directory: CheckpointFolder, step: int) -> str | None:
-    """Returns what is wrong with a checkpoint: "" if it is intact, None if it no longer exists.
-
-    The run may be training in the meantime.
-    """
-    damage = directory.damage(step)
-    if damage:
-        # The run may be moving it into place or removing it.
-        time.sleep(_PAUSE_SECONDS)
-        return directory.damage(step) if step in directory.steps() else None
-    return damage
+        yield CheckpointLocation(directory, step)
 
 
 def checkpoints_of(run: Path) -> CheckpointFolder:
@@ -115,8 +116,8 @@ def list_checkpoints(
     """
     theirs = CheckpointFolder(own.path.parent)
     steps = own.steps() if unfinished else own.committed_steps()
-    places = [CheckpointLocation(theirs, step, f"ckpt-{step}") for step in theirs.committed_steps()]
-    places += [CheckpointLocation(own, step, f"{own.path.name}/ckpt-{step}") for step in steps]
+    places = [CheckpointLocation(theirs, step) for step in theirs.committed_steps()]
+    places += [CheckpointLocation(own, step, f"{own.path.name}/") for step in steps]
     return sorted(places, key=lambda place: place.step)
 
 
@@ -144,39 +145,15 @@ def latest_intact_record(
     steps = [step for step in directory.steps() if at_most is None or step <= at_most]
     for step in reversed(steps):
         with contextlib.suppress(OSError, ValueError):  # A run in training may remove it.
-            record = directory.record(step) if current_damage(directory, step) == "" else None
+            record = directory.record(step) if directory.problem(step) is None else None
             if record is not None:
                 return record
     return None
 
 
-AVERAGE = "average"
-PLAIN = "plain"
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """A checkpoint whose files are intact."""
-
-    place: CheckpointLocation
-    is_best: bool = False  # The best weights are already averaged if the run keeps an average.
-
-    @property
-    def prefix(self) -> str:
-        """The path without suffix, as TensorFlow expects it."""
-        return str(self.place.prefix)
-
-    def record(self) -> CheckpointRecord | None:
-        """Returns the record of the checkpoint, or None if it is Model Garden's.
-
-        Raises `RunnerError` if the record cannot be read, or if the run has just removed it.
-        """
-        return self.place.folder.require_record(self.place.step)
-
-
 def choose_checkpoint(
     run: Path, requested: str | None, best: str, note: Callable[[str], None]
-) -> Choice:
+) -> CheckpointLocation:
     """Returns a checkpoint of a run after checking that its files are intact.
 
     `requested` is a step, `newest`, `best` or a path; None for the best checkpoint if the run keeps
@@ -188,15 +165,12 @@ def choose_checkpoint(
     checkpoints = checkpoints_of(run)
     name = best or BEST
     directory = CheckpointFolder(run / name, name=BEST)
-    places = [
-        CheckpointLocation(directory, step, f"{name}/{BEST}-{step}")
-        for step in steps_by_rank(directory)
-    ]
+    places = [CheckpointLocation(directory, n, f"{name}/") for n in steps_by_rank(directory)]
     if requested is None and best:
         with contextlib.suppress(RunnerError):
-            return Choice(_select_newest(places, directory.path, note), is_best=True)
+            return _select_newest(places, directory.path, note)
     if requested in (None, NEWEST):
-        return Choice(_select_newest(list_checkpoints(checkpoints), checkpoints.path, note))
+        return _select_newest(list_checkpoints(checkpoints), checkpoints.path, note)
     if requested == BEST:
         if not places:
             raise RunnerError(
@@ -205,22 +179,26 @@ def choose_checkpoint(
                 path="--checkpoint",
                 code="no-checkpoint",
             )
-        return Choice(_select_newest(places, directory.path, note), is_best=True)
+        return _select_newest(places, directory.path, note)
     if requested.isdecimal():
-        return Choice(_require_intact(_find_by_step(checkpoints, int(requested))))
-    place = _require_intact(_find_by_path(run, requested, best or BEST))
-    return Choice(place, is_best=Path(place.name).name.startswith(f"{BEST}-"))
+        place = _find_by_step(checkpoints, int(requested))
+    else:
+        place = _find_by_path(run, requested, name)
+    problem = place.folder.problem(place.step)
+    if problem is not None:
+        raise RunnerError(f"{place.name} {problem}", path="--checkpoint", code="damaged-checkpoint")
+    return place
 
 
 def _select_newest(
     places: list[CheckpointLocation], where: Path, note: Callable[[str], None]
 ) -> CheckpointLocation:
     for place in reversed(places):
-        damage = current_damage(place.folder, place.step)
-        if damage == "":
+        problem = place.folder.problem(place.step)
+        if problem is None:
             return place
-        if damage:
-            note(f"warning: {place.name} is damaged and ignored: {damage}")
+        if not problem.is_gone:
+            note(f"warning: {place.name} is damaged and ignored: {problem.reason}")
     if not places:
         raise RunnerError(
             f"no checkpoint found in {where}\n"
@@ -267,25 +245,14 @@ def _find_by_path(run: Path, requested: str, best: str) -> CheckpointLocation:
 def _select_preferred(places: list[CheckpointLocation]) -> CheckpointLocation:
     """Returns the last of some checkpoints; the best one if the last is a best checkpoint."""
     last = places[-1]
-    if not Path(last.name).name.startswith(f"{BEST}-"):
+    if not last.is_best:
         return last
     by_rank = steps_by_rank(last.folder)
     same = {place.step: place for place in places if place.folder is last.folder}
     return next((same[step] for step in reversed(by_rank) if step in same), last)
 
 
-def _require_intact(place: CheckpointLocation) -> CheckpointLocation:
-    damage = current_damage(place.folder, place.step)
-    if damage != "":
-        raise RunnerError(
-            f"{place.name} is damaged: {damage or 'it no longer exists'}",
-            path="--checkpoint",
-            code="damaged-checkpoint",
-        )
-    return place
-
-
-def choose_weights(requested: str | None, *, averages: bool, choice: Choice) -> str:
+def choose_weights(requested: str | None, *, averages: bool, choice: CheckpointLocation) -> str:
     """Returns which weights of a checkpoint to use: `average` or `plain`.
 
     If `requested` is None, these are the ones that evaluation uses. Raises `RunnerError` if the
@@ -301,7 +268,7 @@ def choose_weights(requested: str | None, *, averages: bool, choice: Choice) -> 
         )
     if requested == PLAIN and averages and choice.is_best:
         raise RunnerError(
-            f"got 'plain', but {choice.place.name} contains only the averaged weights, "
+            f"got 'plain', but {choice.name} contains only the averaged weights, "
             "which had the best result\n"
             "pass `newest` or a step to --checkpoint to use the plain weights of that step",
             path="--weights",

@@ -16,8 +16,8 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     list_checkpoints,
     newest_step_of_run,
 )
-from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.checkpoint.restore import Restorer, content_problem
+from orbit_runner.checkpoint.record import CheckpointProblem, CheckpointRecord
+from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.process_group import Workers
@@ -173,22 +173,17 @@ class Checkpoints:
     def _find_usable(self) -> CheckpointLocation | None:
         if self._writes:
             self._report_missing()
+        known = self._state.non_finite
         # If another process writes to the directory, it may still be writing one without an index.
         for place in reversed(list_checkpoints(self.folder, unfinished=self._writes)):
-            problem = self._problem(place)
-            if not problem:
+            problem = place.folder.problem(place.step, deep=True, known=known)
+            if problem is None:
                 return place
-            self._report_unusable(place, problem)
+            if not problem.is_gone:
+                self._report_unusable(place, problem)
         if self.fell_back and self._writes:
             note("warning: no intact checkpoint is left; starting from the beginning")
         return None
-
-    def _problem(self, place: CheckpointLocation) -> str:
-        """Returns why a checkpoint cannot be used, or "" if it can."""
-        damage = place.folder.damage(place.step)
-        if damage:
-            return f"is damaged: {damage}"
-        return content_problem(place, known=self._state.non_finite)
 
     def _report_missing(self) -> None:
         """Warns if someone else has removed the newest checkpoint or the whole directory."""
@@ -202,7 +197,7 @@ class Checkpoints:
             f"{what} is missing"
         )
 
-    def _report_unusable(self, place: CheckpointLocation, problem: str) -> None:
+    def _report_unusable(self, place: CheckpointLocation, problem: CheckpointProblem) -> None:
         self.fell_back = True
         where = place.prefix
         moves = self._writes and place.folder is self.folder
@@ -220,8 +215,8 @@ class Checkpoints:
         """Raises `RunnerError` if a checkpoint is damaged or its weights are not finite."""
         directory = CheckpointFolder(Path(path).parent)
         step = int(path.rpartition("-")[2])
-        problem = self._problem(CheckpointLocation(directory, step, path))
-        if problem:
+        problem = directory.problem(step, deep=True, known=self._state.non_finite)
+        if problem is not None:
             raise RunnerError(f"the checkpoint {path} {problem}", code="damaged-checkpoint")
 
     def restore(self, path: str) -> None:

@@ -15,6 +15,18 @@ _CHECKSUM = "checksum"
 
 
 @dataclasses.dataclass(frozen=True)
+class CheckpointProblem:
+    """Why a checkpoint cannot be used; its text is the end of a sentence about the checkpoint."""
+
+    reason: str
+    what: str = "is damaged"
+    is_gone: bool = False  # Whether the checkpoint was removed.
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
 class FileMark:
     """The size and the hash of a file when it was written."""
 

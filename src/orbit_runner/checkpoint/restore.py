@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.checkpoint.compatibility import (
     Match,
-    Pair,
     has_inner_optimizer,
     is_model_gardens,
     kind_of,
@@ -17,14 +15,11 @@ from orbit_runner.checkpoint.compatibility import (
     saved_optimizer_kind,
 )
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.checkpoint.finite_check import describe_non_finite
-from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
 from orbit_runner.state.ema import RECOVERIES
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.paths import readable_path
-from orbit_runner.tf_internals import OBJECT_GRAPH
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -133,12 +128,8 @@ class Restorer:
                 return
             # TensorFlow would report the slots and learning rates as missing.
             status.expect_partial()
-            if match.uncreated_slots:
-                self._reset_averages(match.pairs)
-
-    def _reset_averages(self, restored: list[Pair]) -> None:
-        if self._state.ema is not None:
-            self._state.ema.reset(kept=[pair.variable for pair in restored])
+            if match.uncreated_slots and self._state.ema is not None:
+                self._state.ema.reset(kept=[pair.variable for pair in match.pairs])
 
     def _checkpoint_of(self, items: dict[str, Trackable]) -> tf.train.Checkpoint:
         is_default = items.keys() == self._default_items.keys()
@@ -170,35 +161,9 @@ def _describe_mismatch(path: str, match: Match, record: CheckpointRecord | None)
 
 def _describe_model_garden_restore(path: str, match: Match) -> str:
     lines = [
-        f"note: {path} is a Model Garden checkpoint; variables restored: {match.format_counts()}"
+        f"note: {path} is a Model Garden checkpoint; variables restored: {match.format_counts()}",
+        "the best result, early stopping and the number of recoveries start over",
     ]
-    lines += ["the best result, early stopping and the number of recoveries start over"]
     if match.uncreated_slots:
         lines += ["not in the checkpoint, so initialized:", format_list(match.uncreated_slots)]
     return "\n".join(lines)
-
-
-# What TensorFlow raises for files that it cannot read or parse.
-READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
-
-
-def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> str:
-    """Returns why the tensors of a checkpoint cannot be used, such as `is damaged: …`, or "".
-
-    The files of the checkpoint must be intact. Reads nothing if the checkpoint has a record: the
-    tensors were checked when they were written. `known` are the variables that may be non-finite.
-    """
-    try:
-        if place.folder.record(place.step) is not None:
-            return ""
-        if not tf.train.load_checkpoint(readable_path(place.prefix)).has_tensor(OBJECT_GRAPH):
-            return ""  # A checkpoint of TensorFlow 1: restoring it raises an error that says so.
-        content = CheckpointContent(place.prefix)
-        saved_at = content.global_step()
-        if saved_at not in (None, place.step):
-            return f"is damaged: it contains step {saved_at}: its files were renamed or copied"
-        non_finite = content.summary().non_finite
-    except READ_ERRORS as error:
-        return f"is damaged: it cannot be read: {first_line(error)}"
-    left = [tensor for tensor in non_finite if tensor.name not in known]
-    return f"has NaN or infinite values: {describe_non_finite(left)}" if left else ""

@@ -11,7 +11,7 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     AVERAGE,
     NEWEST,
     PLAIN,
-    Choice,
+    CheckpointLocation,
     choose_checkpoint,
     choose_weights,
 )
@@ -39,7 +39,7 @@ class SelectedModel:
 
     run: Path  # run directory
     resolved: ResolvedConfig  # config of the run, with the changes that the flags make
-    choice: Choice
+    choice: CheckpointLocation
     weights: str  # `average` or `plain`
 
 
@@ -87,13 +87,11 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     best = trainer.best_checkpoint_export_subdir
     choice = choose_checkpoint(run, requested, best, print_message)
     if flags.checkpoint is None and choice.is_best:
-        print_message(
-            f"note: this is the best checkpoint, {choice.place.name}; see --checkpoint=newest"
-        )
+        print_message(f"note: this is the best checkpoint, {choice.name}; see --checkpoint=newest")
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):
-        print_message(f"note: {choice.place.name} was made with a different config than {config}")
+        print_message(f"note: {choice.name} was made with a different config than {config}")
     resolved = change_config(run, flags) if flags.overrides else written
     return SelectedModel(run=run, resolved=resolved, choice=choice, weights=weights)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from typing import Any
+from typing import TypeAlias
 
 from orbit_runner.config.schema import base
 from orbit_runner.config.schema.base import Config
@@ -16,42 +16,39 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TASKS
 
-
-@dataclasses.dataclass(frozen=True)
-class Declaration:
-    """What a setting declares; see `field` in `schema/base.py`."""
-
-    weights: Weights = ALWAYS
-    path: str = ""
+# When a setting can change the weights, and what kind of path it is; see `field`.
+_Declared: TypeAlias = tuple[Weights, str]
 
 
-def declaration(path: str, config: ExperimentConfig) -> Declaration:
-    """Returns the declaration of a setting.
+def weights_of(path: str, config: ExperimentConfig) -> Weights:
+    """Returns when a setting can change the weights.
 
     Sections that mirror a class of Model Garden declare nothing. Their settings, and those that the
     config does not have, are like those with the same path in this package's classes.
     """
     section: object = config
-    field: Any = None
     weights = ALWAYS
     for name in path.split("."):
         field = getattr(section, "__dataclass_fields__", {}).get(name)
         if field is None or "weights" not in field.metadata:
-            return declarations().get(path, Declaration())
+            return known_weights(path) or ALWAYS
         weights = field.metadata["weights"] or weights
         section = getattr(section, name)
-    return _at(path, weights, field)
+    return _at(path, weights)
 
 
-def _at(path: str, weights: Weights, field: dataclasses.Field[object]) -> Declaration:
-    if not weights.in_validation_data and path.startswith("task.validation_data."):
-        weights = NEVER
-    return Declaration(weights, field.metadata.get("path", ""))
+def _at(path: str, weights: Weights) -> Weights:
+    is_validation = path.startswith("task.validation_data.")
+    return NEVER if is_validation and not weights.in_validation_data else weights
 
 
-def declarations() -> dict[str, Declaration]:
-    """Returns the declarations of the settings of all registered tasks, by dotted path."""
-    return _declarations(TASKS.registered())
+def known_weights(path: str) -> Weights | None:
+    """Returns when a setting of the registered tasks can change the weights; None if none has it.
+
+    If their declarations differ, it always can.
+    """
+    declared = _declarations(TASKS.registered()).get(path)
+    return declared and declared[0]
 
 
 def path_kind(name: str) -> str:
@@ -65,12 +62,12 @@ def path_kind(name: str) -> str:
 @functools.cache
 def _path_kinds(tasks: tuple[Entry, ...]) -> dict[str, str]:
     declared = _declarations(tasks).items()
-    return {path.rpartition(".")[2]: setting.path for path, setting in declared if setting.path}
+    return {path.rpartition(".")[2]: kind for path, (_, kind) in declared if kind}
 
 
 @functools.cache
-def _declarations(tasks: tuple[Entry, ...]) -> dict[str, Declaration]:
-    by_path: dict[str, Declaration] = {}
+def _declarations(tasks: tuple[Entry, ...]) -> dict[str, _Declared]:
+    by_path: dict[str, _Declared] = {}
 
     def add(section: Config, prefix: str, above: Weights) -> None:
         for field in dataclasses.fields(section):
@@ -80,9 +77,9 @@ def _declarations(tasks: tuple[Entry, ...]) -> dict[str, Declaration]:
             if isinstance(value, Config):
                 add(value, f"{path}.", weights)
             elif not field.metadata.get("unsupported"):
-                declared = _at(path, weights, field)
+                declared = (_at(path, weights), field.metadata.get("path", ""))
                 if by_path.setdefault(path, declared) != declared:
-                    by_path[path] = Declaration()  # Two tasks have different settings of this name.
+                    by_path[path] = (ALWAYS, "")  # Two tasks have different settings of this name.
 
     add(ExperimentConfig(), "", ALWAYS)
     for entry in tasks:

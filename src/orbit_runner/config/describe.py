@@ -7,12 +7,8 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.parsing.conversion import (
-    describe_type,
-    is_config,
-    item_class,
-    options_of,
-)
+from orbit_runner.config.parsing.conversion import describe_type, item_class, section_class
+from orbit_runner.config.parsing.value_checks import LIMITS
 from orbit_runner.config.schema.base import Config, OneOf, default_of
 from orbit_runner.config.serialize import plain_value
 
@@ -106,15 +102,11 @@ def nodes(config: Config, path: str) -> Iterator[Node]:
     for field in dataclasses.fields(config):
         hint = hints[field.name]
         value = getattr(config, field.name)
-        section = value if isinstance(value, Config) else _default_section(hint)
+        if not isinstance(value, Config) and (cls := section_class(hint)) is not None:
+            value = cls()
+        section = value if isinstance(value, Config) else None
         below = f"{path}.{field.name}" if path else field.name
         yield Node(config, field, hint, below, section, item_class(hint))
-
-
-def _default_section(hint: object) -> Config | None:
-    """Returns the section that a type contains, with its defaults, or None."""
-    cls = next((option for option in options_of(hint) if is_config(option)), None)
-    return None if cls is None else cls()
 
 
 def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
@@ -153,9 +145,8 @@ def _describe_allowed(owner: type[Config], name: str, meta: Metadata) -> str:
     if meta.get("variants") is not None:
         return ""
     parts = [", ".join(map(_format_value, meta.get("allowed", ()))), str(meta.get("word", ""))]
-    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    limits = [(text, meta.get(key)) for key, text in words.items()]
-    numbers = [f"{text} {_format_limit(limit)}" for text, limit in limits if limit is not None]
+    limits = [(words, meta.get(key)) for key, (words, _) in sorted(LIMITS.items())]
+    numbers = [f"{words} {_format_limit(limit)}" for words, limit in limits if limit is not None]
     parts.append(", ".join(numbers))
     return "; ".join(part for part in parts if part)
 

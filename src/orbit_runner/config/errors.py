@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orbit_runner.error_codes import UNSPECIFIC
-from orbit_runner.errors import RunnerError, format_count, shorten
+from orbit_runner.errors import RunnerError, format_count, nearest_multiples, shorten
 from orbit_runner.utils.streams import line_text
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ class Origin:
 DEFAULT = Origin("default")
 
 
-def parent_path(path: str) -> str:
-    """Returns the dotted path of the section or list that contains a setting, or ""."""
-    return path.rpartition("[" if path.endswith("]") else ".")[0]
+def nearest_origin(origins: Mapping[str, Origin], path: str) -> Origin | None:
+    """Returns the origin of a setting or of its nearest section that was set, or None."""
+    while path and path not in origins:
+        path = path.rpartition("[" if path.endswith("]") else ".")[0]
+    return origins.get(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,24 +76,21 @@ class Problem:
         return f"  {place}\n    {body}" if place else f"  {body}"
 
 
-def not_supported(path: str, message: str) -> Problem:
-    """Returns the problem with a value that other settings or the code do not allow."""
-    return Problem(path, message, code="not-supported")
+# Problems with a code, from a path and a message.
+conflict = functools.partial(Problem, code="conflict")  # The value contradicts another one.
+no_effect = functools.partial(Problem, code="no-effect")  # Nothing uses the value.
+not_allowed = functools.partial(Problem, code="not-allowed")
+not_set = functools.partial(Problem, code="not-set")
+not_supported = functools.partial(Problem, code="not-supported")  # By others, or by the code.
+out_of_range = functools.partial(Problem, code="out-of-range")
+wrong_type = functools.partial(Problem, code="wrong-type")
 
 
-def not_set(path: str, message: str) -> Problem:
-    """Returns the problem with a value that is missing."""
-    return Problem(path, message, code="not-set")
-
-
-def no_effect(path: str, message: str) -> Problem:
-    """Returns the problem with a value that nothing uses."""
-    return Problem(path, message, code="no-effect")
-
-
-def conflict(path: str, message: str) -> Problem:
-    """Returns the problem with a value that contradicts another one."""
-    return Problem(path, message, code="conflict")
+def not_divisible(path: str, number: int, divisor: int, named: str) -> Problem:
+    """Returns the problem with a number that is not a multiple of another, called `named`."""
+    nearest = nearest_multiples(number, divisor)
+    message = f"got {number}, which is not a multiple of {named}\nnearest: {nearest}"
+    return Problem(path, message, code="not-divisible")
 
 
 class ConfigError(RunnerError):

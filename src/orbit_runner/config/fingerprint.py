@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from orbit_runner.config.declarations import declaration, declarations, default_of
+from orbit_runner.config.declarations import default_of, known_weights, weights_of
 from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE, ids_digest
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION
@@ -19,8 +19,8 @@ from orbit_runner.config.serialize import flat_settings
 
 def cannot_affect_weights(path: str) -> bool:
     """Returns whether a setting cannot change the weights, whatever the other settings are."""
-    declared = declarations().get(path)
-    return declared is not None and not declared.weights.conditions
+    weights = known_weights(path)
+    return weights is not None and not weights.conditions
 
 
 def can_affect_weights(path: str, config: ExperimentConfig) -> bool:
@@ -29,12 +29,12 @@ def can_affect_weights(path: str, config: ExperimentConfig) -> bool:
     `config` matters because some settings have an effect only in combination with others. Unknown
     settings, such as those of a custom task, can change the weights.
     """
-    return any(condition(config) for condition in declaration(path, config).weights.conditions)
+    return any(condition(config) for condition in weights_of(path, config).conditions)
 
 
 def is_data_location(path: str, config: ExperimentConfig) -> bool:
     """Returns whether a setting is the directory of a dataset."""
-    return declaration(path, config).weights == DATA_LOCATION
+    return weights_of(path, config) == DATA_LOCATION
 
 
 def identity_settings(config: ExperimentConfig) -> dict[str, object]:

@@ -15,14 +15,8 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.config.describe import Node, nodes, remark
 from orbit_runner.config.durations import PATTERN
 from orbit_runner.config.parsing.conversion import options_of
-from orbit_runner.config.schema.base import (
-    FLOAT_MAX,
-    INT_MAX,
-    Config,
-    GardenOnly,
-    OneOf,
-    default_of,
-)
+from orbit_runner.config.parsing.value_checks import limits
+from orbit_runner.config.schema.base import Config, OneOf, default_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import plain_value
 
@@ -38,6 +32,8 @@ _BASE = {
     "type": ["string", "array"],
     "items": {"type": "string"},
 }
+# The keywords for the limits that `field` declares.
+_LIMITS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
@@ -74,7 +70,10 @@ class _Sections:
 
     def schema_of(self, config: Config, path: str) -> Schema:
         """Returns the schema of a section itself, without its description."""
-        properties = {n: _garden_only_schema(s) for n, s in config.garden_only.items()}
+        properties: Schema = {}
+        for name, setting in config.garden_only.items():  # They have no meaning here.
+            allowed = {"enum": [setting.default]} if setting.refused else {}
+            properties[name] = {"description": f"no effect: {setting.reason}", **allowed}
         properties |= {name: {} for name in getattr(config, "unavailable", ())}
         properties |= {node.field.name: self._schema(node) for node in nodes(config, path)}
         return {"type": _SECTION, "additionalProperties": False, "properties": properties}
@@ -134,12 +133,6 @@ class _Sections:
         return {"type": _SECTION, "properties": {"name": {"enum": names}}, "allOf": cases}
 
 
-def _garden_only_schema(setting: GardenOnly) -> Schema:
-    """Returns the schema of a setting that has no meaning here."""
-    about: Schema = {"description": f"no effect: {setting.reason}"}
-    return about | ({"enum": [setting.default]} if setting.refused else {})
-
-
 def _value_schema(node: Node) -> Schema:
     meta = node.field.metadata
     if meta.get("unsupported"):
@@ -169,7 +162,8 @@ def _type_schema(hint: object, meta: Metadata) -> Schema:
             return {}
         if option in _JSON_TYPES:
             types.append(_JSON_TYPES[option])
-            schema |= _limit_keywords(option, meta)
+            if option in (int, float):
+                schema |= {_LIMITS[key]: limit for key, limit in limits(option, meta).items()}
         elif option in (None, type(None)):
             types.append("null")
         elif isinstance(origin, type) and issubclass(origin, Sequence):
@@ -189,20 +183,3 @@ def _item_metadata(meta: Metadata) -> dict[str, object]:
     if meta.get("is_item"):
         return {"merged": True, "is_item": True}
     return {**meta, "is_item": True}
-
-
-def _limit_keywords(kind: type, meta: Metadata) -> dict[str, float]:
-    if kind not in (int, float):
-        return {}
-    widest = None if meta.get("merged") else INT_MAX if kind is int else FLOAT_MAX
-    limits = {
-        "minimum": _first_limit(meta.get("ge"), None if widest is None else -widest),
-        "maximum": _first_limit(meta.get("le"), widest),
-        "exclusiveMinimum": meta.get("gt"),
-        "exclusiveMaximum": meta.get("lt"),
-    }
-    return {key: limit for key, limit in limits.items() if limit is not None}
-
-
-def _first_limit(limit: float | None, widest: float | None) -> float | None:
-    return widest if limit is None else limit

@@ -8,16 +8,17 @@ line.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem, not_set, parent_path
+from orbit_runner.config.errors import ConfigError, Origin, Problem, nearest_origin, not_set
 from orbit_runner.config.parsing.bases import load_with_bases
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.gin_files import (
@@ -44,9 +45,6 @@ from orbit_runner.config.serialize import entries, flat_settings
 from orbit_runner.registry import TASKS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import path_problems
-
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.base import Config
 
 # The prefix of experiments that Model Garden registers.
 OFFICIAL = "official/"
@@ -78,9 +76,7 @@ class ResolvedConfig:
 
     def origin(self, path: str) -> Origin | None:
         """Returns the origin of a setting or of its nearest section that was set, or None."""
-        while path and path not in self.origins:
-            path = parent_path(path)
-        return self.origins.get(path)
+        return nearest_origin(self.origins, path)
 
     def locate(self, problems: Iterable[Problem | tuple[str, str]]) -> list[Problem]:
         """Returns problems with the places where their settings were set."""
@@ -122,12 +118,21 @@ def resolve(request: Request) -> ResolvedConfig:
         raise ConfigError(layers.problems)
     if not base.official:
         _fill_task_defaults(root)
-    config, builder = _build_config(base, root)
+    builder = Builder(lenient=bool(base.official))
+    if base.official:
+        garden = Origin(f"{OFFICIAL}{base.official}")
+        builder.origins |= {path: garden for path, _ in entries(base) if path.startswith("task")}
+    config = builder.build(base, root)
+    assert isinstance(config, ExperimentConfig)
     # If a layer could not be read, its settings would be reported as missing as well.
     if not layers.problems:
         builder.check(config)
-        _require_task(builder)
-        _check_paths(builder, config)
+        if not {"task", "task.name"} & {*builder.origins}:
+            message = "no task is set; pass --experiment=NAME (see `runner list`) or set task.name"
+            builder.problems.append(not_set("task.name", message))
+        for path, message in path_problems(config):
+            origin = builder.origins.get(path.partition("[")[0])
+            builder.problems.append(Problem(path, message, origin, "bad-path"))
     for index, text in enumerate(config.gin_bindings):
         if text in layers.statements:
             builder.origins[f"gin_bindings[{index}]"] = layers.statements[text]
@@ -164,15 +169,6 @@ def load_config(
         flags=tuple((f"overrides[{path!r}]", path, text) for path, text in texts),
     )
     return resolve(request).config
-
-
-def _build_config(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Builder]:
-    """Merges the tree over the base config."""
-    builder = Builder(lenient=bool(base.official))
-    builder.origins.update(_origins_of(base))
-    config = builder.build(base, root)
-    assert isinstance(config, ExperimentConfig)
-    return config, builder
 
 
 def _fill_task_defaults(root: Section) -> None:
@@ -231,30 +227,34 @@ class _Layers:
         self.statements: dict[str, Origin] = {}
         self._sections: list[Section | GinLayer] = []
 
-    def _collect_problems(self, action: Callable[[], None]) -> None:
+    @contextlib.contextmanager
+    def _collected_problems_scope(self) -> Iterator[None]:
         try:
-            action()
+            yield
         except ConfigError as error:
             self.problems.extend(error.problems)
 
+    @property
+    def _rank(self) -> int:
+        return len(self._sections) + 1
+
     def add_tree(self, load: Callable[[int], Section]) -> None:
-        rank = len(self._sections) + 1
-        self._collect_problems(lambda: self._sections.append(load(rank)))
+        with self._collected_problems_scope():
+            self._sections.append(load(self._rank))
 
     def add_experiment(self, name: str) -> None:
-        def read() -> None:
+        origin = Origin("--experiment", None, 0)
+        with self._collected_problems_scope():
             if name.startswith(OFFICIAL):
                 registered = name.removeprefix(OFFICIAL)
                 named = {"official": registered, "name": registered.replace("/", "_")}
-                self._sections.append(section_of(named, Origin("--experiment", None, 0)))
-                return
-            path = _find_file(name)
-            # Resolve the path, because the parent of `../config.yaml` has no name.
-            stem = path.resolve().parent.name if path.name == CONFIG else path.stem
-            self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
-            self._add_path(path, _label(path, name))
-
-        self._collect_problems(read)
+                self._sections.append(section_of(named, origin))
+            else:
+                path = _find_file(name)
+                # Resolve the path, because the parent of `../config.yaml` has no name.
+                stem = path.resolve().parent.name if path.name == CONFIG else path.stem
+                self._sections.append(section_of({"name": stem}, origin))
+                self._add_path(path, _label(path, name))
         self.experiment_layer = len(self._sections)
         self.may_lack_tasks = bool(self.problems)
 
@@ -262,49 +262,38 @@ class _Layers:
         known = len(self.problems)
         node = root.children.get("imports")
         if isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
-            names = node.value
-            origin = node.origin
-            self._collect_problems(lambda: import_modules(names, origin))
+            with self._collected_problems_scope():
+                import_modules(node.value, node.origin)
         self.may_lack_tasks |= len(self.problems) > known
 
     def load_base(self, root: Section) -> tuple[ExperimentConfig, Section]:
         """Returns the base config, of Model Garden or empty, and the tree to merge over it."""
         node = root.children.get("official")
-        found = (ExperimentConfig(), root)
-        if isinstance(node, Leaf) and isinstance(node.value, str) and node.value:
+        if not isinstance(node, Leaf) or not isinstance(node.value, str) or not node.value:
+            return ExperimentConfig(), root
+        with self._collected_problems_scope():
             name = node.value.removeprefix(OFFICIAL)
-            known = len(self.problems)
-
-            def read() -> None:
-                nonlocal found
-                # Only this step imports TensorFlow, because code creates Model Garden's configs.
-                base, tree = _model_garden().registered_experiment(name, root)
-                merge(tree, root)
-                found = base, tree
-
-            self._collect_problems(read)
-            self.may_lack_tasks |= len(self.problems) > known
-        return found
+            # Only this step imports TensorFlow, because code creates Model Garden's configs.
+            base, tree = _model_garden().registered_experiment(name, root)
+            merge(tree, root)
+            return base, tree
+        self.may_lack_tasks = True
+        return ExperimentConfig(), root
 
     def add_file(self, name: str, *, as_gin: bool = False) -> None:
-        self._collect_problems(lambda: self._add_path(find_file(name), name, as_gin=as_gin))
+        with self._collected_problems_scope():
+            self._add_path(find_file(name), name, as_gin=as_gin)
 
     def _add_path(self, path: Path, label: str, *, as_gin: bool = False) -> None:
         if as_gin or path.suffix == ".gin":
             self.add_gin_text(read_text(path, label), label, path)
         else:
-            rank = len(self._sections) + 1
-            self._collect_problems(
-                lambda: self._sections.extend(load_with_bases(path, label, rank))
-            )
+            with self._collected_problems_scope():
+                self._sections += load_with_bases(path, label, self._rank)
 
     def add_gin_text(self, text: str, label: str, path: Path | None = None) -> None:
-        rank = len(self._sections) + 1
-
-        def read() -> None:
-            self._sections.append(load_gin(text, label, rank, find=find_file, path=path))
-
-        self._collect_problems(read)
+        with self._collected_problems_scope():
+            self._sections.append(load_gin(text, label, self._rank, path))
 
     def merge(self, imports: tuple[str, ...]) -> Section:
         gin = [layer for layer in self._sections if isinstance(layer, GinLayer)]
@@ -312,15 +301,13 @@ class _Layers:
         root = Section(Origin("default"))
         statements = dict[str, Origin]()
 
-        def merge_gin(layer: GinLayer) -> None:
-            merge(root, tree_of(layer, macros))
-
         for layer in self._sections:
             if isinstance(layer, Section):
                 merge(root, layer)
                 continue
             statements |= layer.statements
-            self._collect_problems(functools.partial(merge_gin, layer))
+            with self._collected_problems_scope():
+                merge(root, tree_of(layer, macros))
         bound = root.children.get("gin_bindings")
         texts = [*statements, str(bound.value if isinstance(bound, Leaf) else "")]
         self.problems += unused_macros(gin, texts)
@@ -385,23 +372,3 @@ def import_modules(names: Sequence[str], origin: Origin) -> None:
         except (Exception, SystemExit) as error:  # A script may call `sys.exit`.
             message = f"cannot import {name!r}: {type(error).__name__}: {error}"
             raise ConfigError.of("imports", message, origin, code="import-failed") from None
-
-
-def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
-    """Returns the origins of the values in a base config."""
-    if not base.official:
-        return {}
-    origin = Origin(f"{OFFICIAL}{base.official}")
-    return {path: origin for path, _ in entries(base) if path.startswith("task")}
-
-
-def _require_task(builder: Builder) -> None:
-    if not any(path == "task.name" or path == "task" for path in builder.origins):
-        message = "no task is set; pass --experiment=NAME (see `runner list`) or set task.name"
-        builder.problems.append(not_set("task.name", message))
-
-
-def _check_paths(builder: Builder, config: Config) -> None:
-    for path, message in path_problems(config):
-        origin = builder.origins.get(path.partition("[")[0])
-        builder.problems.append(Problem(path, message, origin, "bad-path"))

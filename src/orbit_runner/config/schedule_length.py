@@ -104,10 +104,7 @@ def find_final_rate(config: ExperimentConfig) -> FinalRate | None:
         return FinalRate(0, 0.0, f"{path}.learning_rate", 0.0)
     if kind == "stepwise" and block.values and block.values[-1] == 0:
         return FinalRate(
-            block.boundaries[-1] + 1 + block.offset,
-            0.0,
-            f"{path}.boundaries",
-            [*block.boundaries],
+            block.boundaries[-1] + 1 + block.offset, 0.0, f"{path}.boundaries", [*block.boundaries]
         )
     steps = schedule_steps(config)
     if not isinstance(steps, int) or kind == "exponential" or getattr(block, "cycle", False):

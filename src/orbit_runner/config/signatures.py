@@ -98,51 +98,40 @@ def actual_parameters(function: Callable[..., object]) -> Signature | None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
-    return Signature(
-        tuple(
-            Parameter(
-                parameter.name,
-                ""
-                if parameter.annotation is parameter.empty
-                else _annotation_text(parameter.annotation),
-                parameter.default is parameter.empty,
-                UNKNOWN if parameter.default is parameter.empty else parameter.default,
-            )
-            for parameter in parameters
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        ),
-        any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
-    )
+    found = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            annotation = parameter.annotation
+            text = "" if annotation is parameter.empty else _annotation_text(annotation)
+            required = parameter.default is parameter.empty
+            default = UNKNOWN if required else parameter.default
+            found.append(Parameter(parameter.name, text, required, default))
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return Signature(tuple(found), takes_any)
 
 
 def argument_problems(
     signature: Signature, arguments: Mapping[str, object], reference: str
 ) -> Iterator[Problem]:
     """Yields (argument, message) for each argument that a function does not accept or lacks."""
+    for name, message in _argument_messages(signature, arguments):
+        yield Problem(name, f"{reference}: {message}", code="bad-arguments")
+
+
+def _argument_messages(
+    signature: Signature, arguments: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
     known = {parameter.name: parameter for parameter in signature.parameters}
     for name, value in arguments.items():
-        if name not in known:
-            if not signature.takes_any:
-                yield Problem(
-                    name,
-                    f"{reference}: {unknown_name_message('argument', name, list(known))}",
-                    code="bad-arguments",
-                )
-        elif not _accepts(known[name], value):
+        if name in known and not _accepts(known[name], value):
             parameter = known[name]
             expected = parameter.annotation or f"a value like its default, {parameter.default!r}"
-            yield Problem(
-                name,
-                f"{reference}: got {shorten(repr(value))}, expected {expected}",
-                code="bad-arguments",
-            )
-    for parameter in signature.parameters:
-        if parameter.required and parameter.name not in arguments:
-            yield Problem(
-                parameter.name,
-                f"{reference}: the argument {parameter.name!r} is required; set it",
-                code="bad-arguments",
-            )
+            yield name, f"got {shorten(repr(value))}, expected {expected}"
+        elif name not in known and not signature.takes_any:
+            yield name, unknown_name_message("argument", name, list(known))
+    for name, parameter in known.items():
+        if parameter.required and name not in arguments:
+            yield name, f"the argument {name!r} is required; set it"
 
 
 def literal_defaults(signature: Signature) -> dict[str, object]:

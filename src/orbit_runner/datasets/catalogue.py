@@ -254,14 +254,7 @@ def _movielens(size_name: str, count: str, ratings: str, size: int, sha256: str)
         name=name,
         help=f"MovieLens {size_name.upper()}: {count} movie ratings",
         terms=_TERMS,
-        files=(
-            RemoteFile(
-                url=f"{_BASE}/{name}.zip",
-                size=size,
-                sha256=sha256,
-                is_archive=True,
-            ),
-        ),
+        files=(RemoteFile(url=f"{_BASE}/{name}.zip", size=size, sha256=sha256, is_archive=True),),
         results=(f"{name}/{ratings}",),
         folder=f"data/{name}",
         experiments=("ncf_movielens",),

@@ -99,7 +99,11 @@ def read_idx(path: Path, rank: int) -> np.ndarray:
     the number of dimensions, each dimension as four bytes, then the values. A file whose name ends
     in `.gz` is decompressed. Raises `DataError` if the file has another rank or size.
     """
-    content = _read_content(path)
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error})", code="unreadable-file") from None
     header = 4 + 4 * rank
     magic = bytes((0, 0, 8, rank))
     if content[:4] != magic or len(content) < header:
@@ -118,14 +122,6 @@ def read_idx(path: Path, rank: int) -> np.ndarray:
             code="damaged-file",
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-
-
-def _read_content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if path.suffix == ".gz" else content
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error})", code="unreadable-file") from None
 
 
 MNIST = Reader(load, place_arguments)

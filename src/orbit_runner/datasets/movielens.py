@@ -34,12 +34,7 @@ _LAYOUTS = {
 }
 
 
-def load(
-    *,
-    data_dir: str = "",
-    input_path: Sequence[str] = (),
-    variant: str = "",
-) -> Interactions:
+def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "") -> Interactions:
     """Returns all ratings in the order of the file, regardless of their stars.
 
     `data_dir` contains `u.data` (100K), `ratings.dat` (1M) or `ratings.csv` (20M), or the directory
@@ -53,19 +48,14 @@ def load(
         path, variant, field = *_named_file(data_dir, input_path, variant), "input_path"
     else:
         path, variant, field = *_find_file(data_dir, variant), "data_dir"
-    users, items, times = _load_or_parse(path, variant, field)
-    return Interactions(f"movielens {variant}", users, items, times, files=(path,))
-
-
-def _load_or_parse(path: Path, variant: str, field: str) -> np.ndarray:
-    """Returns the ratings of `_parse_ratings`, from the cache if the file has not changed."""
 
     def parse() -> Values:
         numbers = _parse_ratings(path, _LAYOUTS[variant], field)
         return {"numbers": numbers.astype(np.int32) if numbers.max() < 2**31 else numbers}
 
     values = cached("ratings", variant, parse, [file_status(path, field)])
-    return np.asarray(values["numbers"], np.int64)
+    users, items, times = np.asarray(values["numbers"], np.int64)
+    return Interactions(f"movielens {variant}", users, items, times, files=(path,))
 
 
 def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.determinism.max_pooling import replace_max_pool_gradient
+from orbit_runner.determinism.patches import install, set_scope
 from orbit_runner.tf_internals import MissingInternal, gradients_by_op
 
 if TYPE_CHECKING:
@@ -146,29 +147,18 @@ WITH_XLA = frozenset(_REPLACEMENTS) - _BATCH_NORM
 ON_GPUS = _BATCH_NORM | {"ResizeNearestNeighbor"}
 
 
-class _State(threading.local):
-    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
-
-    replaced: frozenset[str] = frozenset()
-
-
-_state = _State()
+_replaced: ContextVar[frozenset[str]] = ContextVar("replaced", default=frozenset())
 
 
 @contextlib.contextmanager
 def replaced_gradients_scope(ops: frozenset[str]) -> Iterator[None]:
     """Replaces the gradients of some types of ops, if they are traced in a `with` block."""
     if ops:
-        _install_replacements()
-    before = _state.replaced
-    _state.replaced = ops
-    try:
+        install("gradient_patches", _install_replacements)
+    with set_scope(_replaced, ops):
         yield
-    finally:
-        _state.replaced = before
 
 
-@functools.cache
 def _install_replacements() -> None:
     # TensorFlow looks up gradients here. Registering one a second time is an error.
     for name, replacement in _REPLACEMENTS.items():
@@ -183,7 +173,7 @@ def _patch_gradient(
 ) -> Callable[..., Gradients]:
     @functools.wraps(original)
     def compute_gradient(op: tf.Operation, *grads: tf.Tensor) -> Gradients:
-        gradients = replacement(op, *grads) if name in _state.replaced else None
+        gradients = replacement(op, *grads) if name in _replaced.get() else None
         if gradients is None:
             return original(op, *grads)
         return gradients[0] if len(gradients) == 1 else gradients

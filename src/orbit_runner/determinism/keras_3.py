@@ -20,11 +20,11 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner import tf_internals
+from orbit_runner.determinism.patches import install
 from orbit_runner.determinism.scopes import install_keras_3_patches
 from orbit_runner.utils.deferred_imports import ReplacedLoader, find_spec_with
 
 _SCOPES = "name_scope_stack"  # of Keras 3
-_VARIABLES_PATCHED = "orbit_runner_variables"
 
 
 def backend() -> str:
@@ -59,9 +59,8 @@ def configure() -> None:
 
     keras.config.set_dtype_policy(tf_keras.mixed_precision.global_policy().name)
     install_keras_3_patches()
-    if not hasattr(keras, _VARIABLES_PATCHED):
-        tf_internals.replace_functions({"keras_3_create_variable": _create_per_replica})
-        setattr(keras, _VARIABLES_PATCHED, True)
+    variables = {"keras_3_create_variable": _create_per_replica}
+    install("keras_3", lambda: tf_internals.replace_functions(variables))
 
 
 def reset() -> None:

@@ -223,12 +223,7 @@ def _onednn_state(sets: set[str]) -> str:
 
 def _instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
     """Returns the sets that every core has; empty if the system does not list them."""
-    core_sets = [
-        {name for name in line.partition(":")[2].split() if _INSTRUCTION_SETS.fullmatch(name)}
-        for line in _read_lines(cpuinfo)
-        if line.startswith(("flags", "Features"))
-    ]
-    return set.intersection(*core_sets) if core_sets else set()
+    return {name for name in portable.processor_flags(cpuinfo) if _INSTRUCTION_SETS.fullmatch(name)}
 
 
 def _caches(directory: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Iterator[str]:

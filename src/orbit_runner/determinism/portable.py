@@ -41,15 +41,23 @@ INSTRUCTION_SETS = ("avx2", "fma")
 _TUNABLES = "GLIBC_TUNABLES"
 
 
+def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
+    """Returns the flags that every core has; empty if the system does not list them."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    flags = [line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))]
+    return set.intersection(*(set(line.split()) for line in flags)) if flags else set()
+
+
 def machine_problem(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Returns why this machine cannot compute the same as others, or "" if it can."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return f"requires Linux on x86-64, but this is {sys.platform} on {platform.machine()}"
-    try:
-        flags = [line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")]
-    except OSError:
+    if not os.access(cpuinfo, os.R_OK):
         return f"requires AVX2 and FMA, but {cpuinfo} cannot be read"
-    there = set.intersection(*(set(line.split()) for line in flags)) if flags else set()
+    there = processor_flags(cpuinfo)
     missing = [name.upper() for name in INSTRUCTION_SETS if name not in there]
     if missing:
         return f"requires AVX2 and FMA, but this processor has no {' and no '.join(missing)}"

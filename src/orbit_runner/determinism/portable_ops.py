@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.determinism.patches import install
 from orbit_runner.tf_internals import replace_functions
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def use_portable_ops(enabled: bool) -> None:
     """Decides whether ops that are created from now on are replaced."""
     global _enabled
     if enabled:
-        _install_patches()
+        install("portable_ops", _install_patches)
     if enabled or _enabled:
         # They rewrite `1 / x` and `x / constant` with a reciprocal, and `x / sqrt(y)` with `rsqrt`.
         rewrites = ("constant_folding", "arithmetic_optimization")
@@ -43,7 +44,6 @@ def is_enabled() -> bool:
     return _enabled
 
 
-@functools.cache
 def _install_patches() -> None:
     replace_functions(
         {

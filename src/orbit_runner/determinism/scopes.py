@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from types import FunctionType
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.determinism.patches import install, set_scope
 from orbit_runner.determinism.stateless_ops import (
     KERAS_3_REPLACEMENTS,
     REPLACEMENTS,
@@ -42,16 +43,6 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 
-class _Streams(threading.local):
-    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
-
-    def __init__(self) -> None:
-        self.active: list[Stream] = []
-
-
-_streams = _Streams()
-
-
 @contextlib.contextmanager
 def keyed_draws_scope(
     seed: int,
@@ -68,14 +59,14 @@ def keyed_draws_scope(
     `purpose` separates draws for different uses, such as training and evaluation. Raises
     `RuntimeError` if the random ops of this TensorFlow cannot be replaced.
     """
-    install_patches()
+    install("scopes", _install_patches)
 
     def make_key() -> tf.Tensor:
         # A variable is also callable, but it is not a function that returns a step.
         current_step = step() if isinstance(step, FunctionType) else step
         return step_key(seed, purpose, current_step, replica)
 
-    with _stream_scope(Stream(make_key)):
+    with set_scope(_stream, Stream(make_key)):
         yield
 
 
@@ -98,23 +89,13 @@ def _nested_scope(make_key: Callable[[Stream], tf.Tensor]) -> Iterator[None]:
     if outer is None:
         yield
         return
-    with _stream_scope(Stream(lambda: make_key(outer))):
+    with set_scope(_stream, Stream(lambda: make_key(outer))):
         yield
-
-
-@contextlib.contextmanager
-def _stream_scope(stream: Stream) -> Iterator[None]:
-    _streams.active.append(stream)
-    try:
-        yield
-    finally:
-        _streams.active.pop()
 
 
 def _current_stream() -> Stream | None:
-    if not _streams.active or not _streams.active[-1].contains_current_graph():
-        return None
-    return _streams.active[-1]
+    stream = _stream.get()
+    return stream if stream is not None and stream.contains_current_graph() else None
 
 
 def _next_draw() -> Draw | None:
@@ -202,6 +183,9 @@ class Stream:
         return key
 
 
+_stream: ContextVar[Stream | None] = ContextVar("stream", default=None)
+
+
 def _current_graph() -> FuncGraph | None:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
@@ -223,32 +207,20 @@ def _build_key(graph: FuncGraph | None, build: Callable[[], tf.Tensor]) -> tf.Te
         return build()
 
 
-_lock = threading.Lock()
-_installed: set[str] = set()
-
-
-def install_patches() -> None:
-    """Installs the replacements; only the first call has an effect."""
-    _install("tensorflow", REPLACEMENTS, vectorized_loop=_patch_vectorized)
-
-
 def install_keras_3_patches() -> None:
     """Installs the replacements in Keras 3, which must be imported; only once."""
-    _install("keras", KERAS_3_REPLACEMENTS)
+    install("scopes of Keras 3", lambda: replace_functions(_wrappers(KERAS_3_REPLACEMENTS)))
 
 
-def _install(
-    library: str, ops: Mapping[str, Callable[..., object]], **patches: Callable[..., object]
-) -> None:
-    with _lock:
-        if library in _installed:
-            return
-        patched_ops = {
-            name: functools.partial(_patch_op, replacement=replacement)
-            for name, replacement in ops.items()
-        }
-        replace_functions({**patched_ops, **patches})
-        _installed.add(library)
+def _install_patches() -> None:
+    replace_functions({**_wrappers(REPLACEMENTS), "vectorized_loop": _patch_vectorized})
+
+
+def _wrappers(ops: Mapping[str, Callable[..., object]]) -> dict[str, Callable[..., object]]:
+    return {
+        name: functools.partial(_patch_op, replacement=replacement)
+        for name, replacement in ops.items()
+    }
 
 
 def _patch_op(

@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 class Draw:
     """The values that determine a draw."""
 
-    # uint64 [1].
-    key: tf.Tensor
-
-    # The number of the call.
-    number: int
-
-    # The stream of the draw.
-    calls: Calls
+    key: tf.Tensor  # uint64 [1].
+    number: int  # The number of the call.
+    calls: Calls  # The stream of the draw.
 
     @property
     def generator(self) -> dict[str, tf.Tensor | int]:
@@ -59,7 +54,7 @@ def _stateless(
     These are raw ops, because other public functions take a seed that they hash again in each draw.
 
     Args:
-        op: The stateless op, whose arguments have the same names.
+        op: Creates the stateless op from arguments with the same names.
         arguments: The names of the arguments of the stateful op, in their order.
         takes_seed: Whether the op takes a seed; if not, a key, a counter and an algorithm.
         defaults: The defaults of the stateful op.
@@ -75,15 +70,12 @@ def _stateless(
 
 
 def _parameterized_truncated_normal(
-    draw: Draw,
     shape: TensorLike,
     means: TensorLike,
     stdevs: TensorLike,
     minvals: TensorLike,
     maxvals: TensorLike,
-    seed: int = 0,
-    seed2: int = 0,
-    name: str | None = None,
+    **options: Any,
 ) -> tf.Tensor:
     shape = tf.convert_to_tensor(shape)
 
@@ -98,55 +90,26 @@ def _parameterized_truncated_normal(
 
     return tf.raw_ops.StatelessParameterizedTruncatedNormal(
         shape=shape,
-        seed=draw.seed,
         means=broadcast_rows(means),
         stddevs=broadcast_rows(stdevs),
         minvals=broadcast_rows(minvals),
         maxvals=broadcast_rows(maxvals),
-        name=name,
+        **options,
     )
 
 
-def _gamma(
-    draw: Draw,
-    shape: TensorLike,
-    alpha: TensorLike,
-    seed: int = 0,
-    seed2: int = 0,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomGammaV3(
-        shape=_full_shape(shape, alpha), alpha=alpha, name=name, **draw.generator
-    )
+def _gamma(shape: TensorLike, alpha: TensorLike, **options: Any) -> tf.Tensor:
+    shape = _full_shape(shape, alpha)
+    return tf.raw_ops.StatelessRandomGammaV3(shape=shape, alpha=alpha, **options)
 
 
-def _poisson(
-    draw: Draw,
-    shape: TensorLike,
-    rate: TensorLike,
-    seed: int = 0,
-    seed2: int = 0,
-    dtype: object = tf.int64,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomPoisson(
-        shape=_full_shape(shape, rate), seed=draw.seed, lam=rate, dtype=dtype, name=name
-    )
+def _poisson(shape: TensorLike, rate: TensorLike, **options: Any) -> tf.Tensor:
+    shape = _full_shape(shape, rate)
+    return tf.raw_ops.StatelessRandomPoisson(shape=shape, lam=rate, **options)
 
 
-def _generator_binomial(
-    draw: Draw,
-    resource: object,
-    algorithm: object,
-    shape: TensorLike,
-    counts: TensorLike,
-    probs: TensorLike,
-    dtype: object = tf.int64,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomBinomial(
-        shape=shape, seed=draw.seed, counts=counts, probs=probs, dtype=dtype, name=name
-    )
+def _generator_binomial(resource: object, algorithm: object, **options: Any) -> tf.Tensor:
+    return tf.raw_ops.StatelessRandomBinomial(**options)
 
 
 def _generator_state(draw: Draw, generator: tf.random.Generator, delta: object) -> tf.Tensor:
@@ -187,17 +150,28 @@ REPLACEMENTS: dict[str, Callable[..., tf.Tensor]] = {
         _OPS.StatelessRandomNormalV2, "shape dtype seed seed2 name"
     ),
     "truncated_normal": _stateless(_OPS.StatelessTruncatedNormalV2, "shape dtype seed seed2 name"),
-    "parameterized_truncated_normal": _parameterized_truncated_normal,
+    "parameterized_truncated_normal": _stateless(
+        _parameterized_truncated_normal,
+        "shape means stdevs minvals maxvals seed seed2 name",
+        takes_seed=True,
+    ),
     "multinomial": _stateless(
         _OPS.StatelessMultinomial,
         "logits num_samples seed seed2 output_dtype name",
         takes_seed=True,
         output_dtype=tf.int64,
     ),
-    "random_gamma": _gamma,
-    "random_poisson": _poisson,
+    "random_gamma": _stateless(_gamma, "shape alpha seed seed2 name"),
+    "random_poisson": _stateless(
+        _poisson, "shape rate seed seed2 dtype name", takes_seed=True, dtype=tf.int64
+    ),
     "random_shuffle": _stateless(_OPS.StatelessShuffle, "value seed seed2 name"),
-    "generator_binomial": _generator_binomial,
+    "generator_binomial": _stateless(
+        _generator_binomial,
+        "resource algorithm shape counts probs dtype name",
+        takes_seed=True,
+        dtype=tf.int64,
+    ),
     "generator_skip": _generator_state,
 }
 # The same for Keras 3, whose layers draw a seed from a generator of their own.

@@ -30,8 +30,9 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     gpus = tf.config.list_physical_devices("GPU")
     wanted = len(gpus) if runtime.uses_all_gpus else runtime.num_gpus
     if wanted > len(gpus):
+        there = format_count(len(gpus), "GPU") if gpus else "no GPU"
         raise DeviceError(
-            f"got {wanted}, but this machine has {_describe(gpus)}\n"
+            f"got {wanted}, but this machine has {there}\n"
             f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all GPUs"
             "\nset TF_CPP_MIN_LOG_LEVEL=0 to see why TensorFlow does not find a GPU",
             code="not-allowed",
@@ -60,10 +61,6 @@ def _note_once(count: int, uses_one_device: bool) -> None:
     elif count > 1:
         advice = f"use --num_gpus={count}"
     note(f"note: {which} not used, because runtime.num_gpus is 0; {advice}")
-
-
-def _describe(gpus: list[object]) -> str:
-    return format_count(len(gpus), "GPU") if gpus else "no GPU"
 
 
 def _divide_cpu(count: int) -> tuple[str, ...]:

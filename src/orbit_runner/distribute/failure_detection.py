@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.addresses import Liveness, probe
-from orbit_runner.distribute.cluster.description import Member, MemberLost, format_members
+from orbit_runner.distribute.cluster.description import (
+    Member,
+    MemberLost,
+    format_members,
+    members_of,
+)
 from orbit_runner.distribute.parameter_servers import server_watch_scope
 from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import cut_at_word, first_line
@@ -52,7 +57,14 @@ def failure_detection_scope(
         cause = error if isinstance(error, _LOSS_ERRORS) else error.__cause__
         if not isinstance(cause, _LOSS_ERRORS) or not _LOSS_MESSAGES.search(str(cause)):
             raise
-        raise MemberLost(_loss_message(strategy, cause, others)) from error
+        match = _CAUSE.search(str(cause))
+        reason = cut_at_word(match[1]) if match else first_line(cause)
+        resolver = strategy.cluster_resolver
+        raise MemberLost(
+            f"{resolver.task_type} {resolver.task_id}: {_describe_lost(cause, others)} was lost\n"
+            f"  {reason}\n"
+            "restart all workers with the same flags to resume from the last checkpoint"
+        ) from error
 
 
 def _other_workers(strategy: tf.distribute.Strategy) -> list[Member]:
@@ -61,28 +73,8 @@ def _other_workers(strategy: tf.distribute.Strategy) -> list[Member]:
     resolver = strategy.cluster_resolver
     if resolver is None:
         return []
-    me = (resolver.task_type, resolver.task_id)
-    jobs = resolver.cluster_spec().as_dict()
-    members = [
-        Member(role, index, address)
-        for role, addresses in jobs.items()
-        for index, address in enumerate(addresses)
-    ]
-    return [member for member in members if (member.role, member.index) != me]
-
-
-def _loss_message(strategy: tf.distribute.Strategy, error: Exception, others: list[Member]) -> str:
-    resolver = strategy.cluster_resolver
-    return (
-        f"{resolver.task_type} {resolver.task_id}: {_describe_lost(error, others)} was lost\n"
-        f"  {_loss_reason(error)}\n"
-        "restart all workers with the same flags to resume from the last checkpoint"
-    )
-
-
-def _loss_reason(error: Exception) -> str:
-    match = _CAUSE.search(str(error))
-    return cut_at_word(match[1]) if match else first_line(error)
+    me = Member(resolver.task_type, resolver.task_id)
+    return [m for m in members_of(resolver.cluster_spec().as_dict()) if m != me]
 
 
 def _describe_lost(error: Exception, others: list[Member]) -> str:
@@ -94,8 +86,8 @@ def _describe_lost(error: Exception, others: list[Member]) -> str:
     gone = [member for member in others if states[member] is Liveness.GONE]
     if not gone:
         text = str(error)
-        named = {(role, int(index)) for role, index in _TASK.findall(text)}
-        gone = [member for member in others if (member.role, member.index) in named]
+        named = {Member(role, int(index)) for role, index in _TASK.findall(text)}
+        gone = [member for member in others if member in named]
         gone = gone or [member for member in others if states[member] is Liveness.SILENT]
         if not gone and "CoordinationService" in text:
             gone = others[:1]  # The leader, which runs the service, does not answer.

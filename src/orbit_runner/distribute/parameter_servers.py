@@ -25,28 +25,21 @@ from orbit_runner.distribute.cluster.description import (
     Member,
     MemberLost,
     format_members,
+    members_of,
 )
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.tf_internals import cluster_of
 from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import phase
-from orbit_runner.utils.signals import Signals, show_cursor, signal_name
+from orbit_runner.utils.signals import SignalGuard, show_cursor, signal_name
 from orbit_runner.utils.streams import print_message, print_result
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+_SERVERS = ("worker", "ps")  # the roles that serve
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
-
-
-def servers_of(jobs: Jobs) -> list[Member]:
-    """Returns the workers and the parameter servers of a cluster."""
-    return [
-        Member(role, index, address)
-        for role in ("worker", "ps")
-        for index, address in enumerate(jobs.get(role, ()))
-    ]
 
 
 def build_parameter_server(
@@ -61,7 +54,7 @@ def build_parameter_server(
     import tensorflow as tf
 
     _drop_coordinator_log()
-    servers = servers_of(jobs)
+    servers = members_of(jobs, _SERVERS)
     # TensorFlow itself waits five minutes for a missing server, without a message.
     wait_for_servers(servers, timeout=runtime.cluster_start_timeout, tell=phase)
     # Without the evaluator, which runs no server: TensorFlow would wait for it.
@@ -209,7 +202,7 @@ def server_watch_scope(
     If this thread waits inside TensorFlow for it, the process exits with the exit code of
     `MemberLost`.
     """
-    servers = servers_of(cluster_of(strategy))
+    servers = members_of(cluster_of(strategy), _SERVERS)
     lost = False
     silence, patience = runtime.heartbeat_timeout, runtime.cluster_start_timeout
     watch = _watches[strategy] = Watch(servers, silence=silence, patience=patience)
@@ -265,8 +258,8 @@ def serve_role(cluster: Cluster, run: RunEnd | None = None) -> int:
     if problem:
         # TensorFlow would report this among many lines of its own, or abort.
         raise RunnerError(f"{name}: {problem}", code="server-failed")
-    signals = Signals()
-    with signals.handler_scope():
+    signals = SignalGuard()
+    with signals.installed_scope():
         print_message(f"{name}: starting at {address} …")
         server = _start_server(cluster)
         print_result(f"{name} serves at {address}")

@@ -39,17 +39,8 @@ class StrategySpec:
     purpose: str = ""  # Must be the same text on all members of the cluster.
 
 
-def _build_default(spec: StrategySpec) -> tf.distribute.Strategy:
-    return tf.distribute.get_strategy()
-
-
-def _build_one_device(spec: StrategySpec) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(spec.devices[0])
-
-
 def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
-    runtime = spec.runtime
-    ops = cross_device_ops(runtime.effective_all_reduce)
+    ops = cross_device_ops(spec.runtime.effective_all_reduce)
     # TensorFlow finds the members of an all-reduce by a key, and remembers them and the shape of
     # their tensor after the strategy is gone. All strategies start at the same key, so without
     # keys of its own, a run can meet an all-reduce of an earlier run in the same process.
@@ -71,43 +62,6 @@ def cross_device_ops(name: str | None) -> tf.distribute.CrossDeviceOps | None:
     return tf.distribute.ReductionToOneDevice()
 
 
-def _build_multi_worker_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
-    assert spec.cluster is not None
-    return build_multi_worker(spec.runtime, spec.cluster, spec.purpose)
-
-
-def _build_parameter_server(spec: StrategySpec) -> tf.distribute.Strategy:
-    jobs = spec.cluster.jobs if spec.cluster else remote_cluster(spec.runtime)
-    return build_parameter_server(spec.runtime, jobs)
-
-
-# To add a strategy, add its name to `config.schema.strategies.STRATEGIES` and a line here.
-FACTORIES: dict[str, Callable[[StrategySpec], tf.distribute.Strategy]] = {
-    "off": _build_default,
-    "one_device": _build_one_device,
-    "mirrored": _build_mirrored,
-    "multi_worker_mirrored": _build_multi_worker_mirrored,
-    "parameter_server": _build_parameter_server,
-    "tpu": lambda spec: build_tpu_strategy(spec.runtime),
-}
-
-
-def build_strategy(
-    runtime: RuntimeConfig,
-    cluster: Cluster | None = None,
-    purpose: str = "",
-) -> tf.distribute.Strategy:
-    """Configures the devices and returns the strategy over them.
-
-    `cluster` is None if this process is not a member of a cluster. `purpose` must be the same text
-    on all members of the cluster, such as a config's fingerprint. Raises `DeviceError` if requested
-    devices are not available, and `MemberLost` if another member does not start in time.
-    """
-    note_unused_gpus(runtime)
-    spec = StrategySpec(runtime, select_devices(runtime), cluster, purpose)
-    return FACTORIES[runtime.distribution_strategy](spec)
-
-
 _IMPLEMENTATIONS = {
     None: tf.distribute.experimental.CommunicationImplementation.AUTO,
     "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
@@ -116,24 +70,24 @@ _IMPLEMENTATIONS = {
 }
 
 
-def build_multi_worker(
-    runtime: RuntimeConfig, cluster: Cluster, purpose: str
-) -> tf.distribute.Strategy:
+def _build_multi_worker_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
     """Waits for the other workers and returns the strategy over all of them.
 
-    `purpose` must be the same text on all workers. Raises `ClusterError` if another worker runs
-    something else or the port is in use, and `MemberLost` if another worker does not start in time.
+    Raises `ClusterError` if another worker runs something else or the port is in use, and
+    `MemberLost` if another worker does not start in time.
     """
-    trainers = cluster.trainers()
-    others = [member for member in trainers if member != cluster.me]
+    runtime = spec.runtime
+    cluster = spec.cluster
+    assert cluster is not None
+    others = [member for member in cluster.trainers() if member != cluster.me]
     wait_at_barrier(
-        cluster, others, purpose=purpose, timeout=runtime.cluster_start_timeout, tell=phase
+        cluster, others, purpose=spec.purpose, timeout=runtime.cluster_start_timeout, tell=phase
     )
     jobs = {role: list(cluster.jobs[role]) for role in ("chief", "worker") if role in cluster.jobs}
-    spec = tf.train.ClusterSpec(jobs)
-    _watch_members(spec, runtime)
+    cluster_spec = tf.train.ClusterSpec(jobs)
+    _watch_members(cluster_spec, runtime)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        spec, task_type=cluster.me.role, task_id=cluster.me.index, rpc_layer="grpc"
+        cluster_spec, task_type=cluster.me.role, task_id=cluster.me.index, rpc_layer="grpc"
     )
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=_IMPLEMENTATIONS[runtime.effective_all_reduce]
@@ -162,3 +116,35 @@ def _watch_members(spec: tf.train.ClusterSpec, runtime: RuntimeConfig) -> None:
         cluster_register_timeout_in_ms=1000 * runtime.cluster_start_timeout,
         heartbeat_timeout_in_ms=1000 * runtime.heartbeat_timeout,
     )
+
+
+def _build_parameter_server(spec: StrategySpec) -> tf.distribute.Strategy:
+    jobs = spec.cluster.jobs if spec.cluster else remote_cluster(spec.runtime)
+    return build_parameter_server(spec.runtime, jobs)
+
+
+# To add a strategy, add its name to `config.schema.strategies.STRATEGIES` and a line here.
+FACTORIES: dict[str, Callable[[StrategySpec], tf.distribute.Strategy]] = {
+    "off": lambda spec: tf.distribute.get_strategy(),
+    "one_device": lambda spec: tf.distribute.OneDeviceStrategy(spec.devices[0]),
+    "mirrored": _build_mirrored,
+    "multi_worker_mirrored": _build_multi_worker_mirrored,
+    "parameter_server": _build_parameter_server,
+    "tpu": lambda spec: build_tpu_strategy(spec.runtime),
+}
+
+
+def build_strategy(
+    runtime: RuntimeConfig,
+    cluster: Cluster | None = None,
+    purpose: str = "",
+) -> tf.distribute.Strategy:
+    """Configures the devices and returns the strategy over them.
+
+    `cluster` is None if this process is not a member of a cluster. `purpose` must be the same text
+    on all members of the cluster, such as a config's fingerprint. Raises `DeviceError` if requested
+    devices are not available, and `MemberLost` if another member does not start in time.
+    """
+    note_unused_gpus(runtime)
+    spec = StrategySpec(runtime, select_devices(runtime), cluster, purpose)
+    return FACTORIES[runtime.distribution_strategy](spec)

@@ -16,7 +16,6 @@ import tensorflow as tf
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
 from orbit_runner.inspection.measure import (
@@ -24,7 +23,6 @@ from orbit_runner.inspection.measure import (
     StepGraph,
     StepSizes,
     evaluation_seconds,
-    run_seconds,
     scale_of,
     step_sizes,
     trace_model,
@@ -43,16 +41,15 @@ from orbit_runner.step.results import LayerRow, TensorSummary
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
+from orbit_runner.train.engine import EngineBuilder
 from orbit_runner.train.error_messages import TRAIN_DATA, VALIDATION_DATA, error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
     from orbit_runner.state.initial_weights import AnyTask
-    from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.train.trainer import Trainer
     from orbit_runner.utils.types import JsonObject, Tensors
 
@@ -60,8 +57,6 @@ if TYPE_CHECKING:
 _SECTIONS = {"training": TRAIN_DATA, "validation": VALIDATION_DATA}
 # Returns the scope in which errors about the use of a data section name their setting.
 ErrorsScope = Callable[[str], contextlib.AbstractContextManager[None]]
-# The size of a batch in tokens, and the number that its rows are a multiple of.
-_TOKEN_BATCH = ("batch_tokens", "batch_rows_multiple")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +160,11 @@ def inspect_experiment(
     state = replica.state
     plan = replica.plan
     groups = _fine_tuning(alone, task, state)
-    schedule = _schedule(config, replica.adapter, state.optimizer, plan)
+    schedule: Schedule | str = (
+        plan
+        if isinstance(plan, str)
+        else make_schedule(config, replica.adapter, plan, state.optimizer)
+    )
     phase("reading a batch of each section")
     raw = {name: replica.read_batch(section) for name, section in _SECTIONS.items()}
     batch = raw["training"]
@@ -227,7 +226,7 @@ class _Replica:
         phase("building the model")
         self.state = build_state(self.config, self.adapter, strategy)
         self.errors_scope: ErrorsScope = functools.partial(error_message_scope, config)
-        self.builder = RunBuilder(self.config, self.adapter, strategy, self.state, "")
+        self.builder = EngineBuilder(self.config, self.adapter, strategy, self.state, "")
 
     def read_batch(self, section: str) -> Tensors | str:
         """Returns the first batch of a section, or why there is none."""
@@ -279,28 +278,23 @@ def _loss_by_class(task: object) -> dict[str, float]:
 
 def single_replica_config(config: ExperimentConfig, replicas: int) -> ExperimentConfig:
     """Returns the config of a single process with the batches of one of its replicas."""
-    runtime: RuntimeConfig = config.runtime
-    changes: dict[str, object] = {
-        # -1: a GPU if this machine has one.
-        "runtime": single_process_runtime(runtime, -1 if runtime.num_gpus else 0).replace(
-            deterministic=runtime.deterministic,
-            # The shards of one device.
-            logical_replicas=runtime.logical_replicas // replicas,
-        )
-    }
-    if replicas > 1:
-        sections = {}
-        for section in _SECTIONS.values():
-            data: Any = getattr(config.task, section, None)
-            sizes = {
-                name: max(1, getattr(data, name) // replicas)
-                for name in ("global_batch_size", *_TOKEN_BATCH)
-                if getattr(data, name, 0)
-            }
-            if sizes:
-                sections[section] = data.replace(**sizes)
-        changes["task"] = config.task.replace(**sections)
-    return config.replace(**changes)
+    config = config.without("service", "output", "time")
+    # -1: a GPU if this machine has one.
+    runtime = single_process_runtime(config.runtime, -1 if config.runtime.num_gpus else 0).replace(
+        deterministic=config.runtime.deterministic,
+        logical_replicas=config.runtime.logical_replicas // replicas,  # The shards of one device.
+    )
+    sections = {}
+    for section in _SECTIONS.values():
+        data: Any = getattr(config.task, section, None)
+        sizes = {
+            name: max(1, getattr(data, name) // replicas)
+            for name in ("global_batch_size", "batch_tokens", "batch_rows_multiple")
+            if getattr(data, name, 0)
+        }
+        if replicas > 1 and sizes:
+            sections[section] = data.replace(**sizes)
+    return config.replace(runtime=runtime, task=config.task.replace(**sections))
 
 
 def _plan(
@@ -317,26 +311,6 @@ def _plan(
     return make_plan(config.trainer, per_epoch)
 
 
-def _schedule(
-    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Optimizer, plan: Plan | str
-) -> Schedule | str:
-    if isinstance(plan, str):
-        return plan
-    data = config.for_task.task
-    try:
-        batches = adapter.validation_steps(
-            getattr(data, "validation_data", None), config.trainer.validation_steps
-        )
-    except DataError:
-        batches = -1
-    return make_schedule(
-        plan,
-        optimizer,
-        examples_per_step=adapter.examples_per_step(getattr(data, "train_data", None)),
-        validation_steps=batches,
-    )
-
-
 def _describe_batch(task: AnyTask, batch: Tensors | str) -> Batch:
     if isinstance(batch, str):
         return Batch(problem=batch)
@@ -344,24 +318,19 @@ def _describe_batch(task: AnyTask, batch: Tensors | str) -> Batch:
     return Batch(batch_summary(batch), sentences(task, batch), images, labels)
 
 
-def _measure(
-    replica: _Replica,
-    trainer: Trainer,
-    schedule: Schedule,
-    built: float,
-) -> Measurement:
+def _measure(replica: _Replica, trainer: Trainer, schedule: Schedule, built: float) -> Measurement:
     phase("measuring the speed")
     with replica.errors_scope(TRAIN_DATA):
         first, steps, seconds = training_speed(trainer)
     batches = schedule.validation_steps or -1
     with replica.errors_scope(VALIDATION_DATA):
         evaluation = evaluation_seconds(replica.builder.build_evaluator(batches), batches)
-    speed = steps / seconds
+    training = first + schedule.train_steps * seconds / steps
     return Measurement(
         build_seconds=built,
         trace_seconds=first,
         steps=steps,
-        steps_per_second=speed,
+        steps_per_second=steps / seconds,
         evaluation_seconds=evaluation,
-        run_seconds=run_seconds(schedule, speed, first, evaluation),
+        run_seconds=training + schedule.evaluations * (evaluation or 0.0),
     )

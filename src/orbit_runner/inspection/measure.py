@@ -15,7 +15,6 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
 from orbit_runner.inspection.scale import Scale, ScaleRequest
-from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import batch_bytes
 from orbit_runner.step.layers import Gradients, LayerCalls, seen_gradients_scope
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     import tf_keras
 
     from orbit_runner.train.evaluator import Evaluator
-    from orbit_runner.train.multitask import MultiEvaluator
     from orbit_runner.train.trainer import Trainer
     from orbit_runner.utils.types import Tensors
 
@@ -70,7 +68,8 @@ class Measurement:
         steps: The number of steps that were timed.
         steps_per_second: Their speed.
         evaluation_seconds: The estimated time of an evaluation; None if it is unknown.
-        run_seconds: The estimated time of the run, with evaluations; None without a schedule.
+        run_seconds: The estimated time of the run, with evaluations but without the time to save
+            checkpoints; None without a schedule.
     """
 
     build_seconds: float
@@ -102,7 +101,7 @@ def training_speed(trainer: Trainer) -> tuple[float, int, float]:
     return first, steps, _train(trainer, steps)
 
 
-def evaluation_seconds(evaluator: Evaluator | MultiEvaluator, batches: int) -> float | None:
+def evaluation_seconds(evaluator: Evaluator, batches: int) -> float | None:
     """Returns the estimated seconds of an evaluation of a number of batches; None if unknown."""
     if batches < 1:
         return None
@@ -111,11 +110,6 @@ def evaluation_seconds(evaluator: Evaluator | MultiEvaluator, batches: int) -> f
     start = time.perf_counter()
     evaluator.evaluate(tf.constant(some))
     return (time.perf_counter() - start) / some * batches
-
-
-def run_seconds(schedule: Schedule, speed: float, first: float, evaluation: float | None) -> float:
-    """Returns the estimated seconds of a run, without the time to save checkpoints."""
-    return first + schedule.train_steps / speed + schedule.evaluations * (evaluation or 0.0)
 
 
 def _train(trainer: Trainer, steps: int) -> float:

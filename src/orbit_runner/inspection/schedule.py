@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import DataError
 from orbit_runner.state.learning_rates import learning_rates
+from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan
 
 if TYPE_CHECKING:
@@ -45,26 +49,22 @@ class Schedule:
         curve = self.rates[name]
         peak = max(curve, key=lambda step: curve[step])
         first, last = min(curve), max(curve)
-        return {kind: (at, curve[at]) for kind, at in
-                (("start", first), ("peak", peak), ("end", last))}  # fmt: skip
+        marks = {"start": first, "peak": peak, "end": last}
+        return {kind: (step, curve[step]) for kind, step in marks.items()}
 
 
 def make_schedule(
-    plan: Plan,
-    optimizer: Optimizer,
-    *,
-    examples_per_step: float = 0.0,
-    validation_steps: int = -1,
+    config: ExperimentConfig, adapter: TaskAdapter, plan: Plan, optimizer: Optimizer
 ) -> Schedule:
-    """Returns the schedule of a plan.
-
-    Args:
-        plan: The plan.
-        optimizer: The optimizer. Its step is set, and reset afterwards.
-        examples_per_step: The mean number of examples of a batch; 0 if unknown.
-        validation_steps: The number of batches of an evaluation; -1 if unknown.
-    """
+    """Returns the schedule of a plan; the step of the optimizer is set, and reset afterwards."""
+    data = config.for_task.task
+    validation_steps = -1  # unknown
+    with contextlib.suppress(DataError):
+        validation_steps = adapter.validation_steps(
+            getattr(data, "validation_data", None), config.trainer.validation_steps
+        )
     steps = plan.train_steps
+    examples_per_step = adapter.examples_per_step(getattr(data, "train_data", None))
     return Schedule(
         train_steps=steps,
         epochs=steps / plan.steps_per_epoch if plan.steps_per_epoch else None,

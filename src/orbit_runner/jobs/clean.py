@@ -7,22 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
-from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
+from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of
 from orbit_runner.errors import RunnerError, first_line, format_count
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_reader import RunReader
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rules:
-    """What to delete of each run."""
-
-    keep_last: int | None = None  # The number of newest checkpoints to keep; None: all.
-    keep_best: int | None = None  # The number of best checkpoints to keep; None: all.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +30,8 @@ class Plan:
     """What would be deleted of a run."""
 
     run: RunReader
+    keep_last: int | None  # The number of newest checkpoints to keep; None: all.
+    keep_best: int | None  # The number of best checkpoints to keep; None: all.
     items: tuple[Item, ...] = ()
     untouched_reason: str = ""  # Why nothing of the run may be deleted.
 
@@ -48,12 +41,14 @@ class Plan:
         return sum(item.bytes for item in self.items)
 
 
-def make_plan(run: RunReader, rules: Rules) -> Plan:
+def make_plan(
+    run: RunReader, *, keep_last: int | None = None, keep_best: int | None = None
+) -> Plan:
     """Returns what would be deleted of a run."""
-    reason = _find_obstacle(run)
-    if reason:
-        return Plan(run=run, untouched_reason=reason)
-    return Plan(run=run, items=_find_items(run.path, rules))
+    plan = Plan(run=run, keep_last=keep_last, keep_best=keep_best)
+    if reason := _find_obstacle(run):
+        return dataclasses.replace(plan, untouched_reason=reason)
+    return dataclasses.replace(plan, items=_find_items(plan))
 
 
 def _find_obstacle(run: RunReader) -> str:
@@ -72,10 +67,10 @@ def _find_obstacle(run: RunReader) -> str:
     return ""
 
 
-def _find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
-    """Returns what the rules delete of a run, without asking whether another process uses it."""
+def _find_items(plan: Plan) -> tuple[Item, ...]:
+    """Returns what a plan deletes, without asking whether another process uses the run."""
     items = []
-    for checkpoints, kept, noun in _folders(run, rules):
+    for checkpoints, kept, noun in _folders(plan):
         surplus = [step for step in checkpoints.steps() if step not in kept]
         files = [path for step in surplus for path in checkpoints.files(step)]
         if surplus:
@@ -84,23 +79,23 @@ def _find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
             items.append(
                 Item(
                     label=f"{format_count(len(surplus), noun)}: {steps}",
-                    files=tuple(path.relative_to(run).as_posix() for path in files),
+                    files=tuple(path.relative_to(plan.run.path).as_posix() for path in files),
                     bytes=sum(path.lstat().st_size for path in files),
                 )
             )
     return tuple(items)
 
 
-def _folders(run: Path, rules: Rules) -> Iterator[tuple[CheckpointFolder, list[int], str]]:
+def _folders(plan: Plan) -> Iterator[tuple[CheckpointFolder, list[int], str]]:
     """Yields directories of checkpoints, each with the steps to keep, and what it contains."""
-    if rules.keep_last is not None:
-        newest = CheckpointFolder(checkpoints_of(run).path, run=run)
-        if _is_directory(newest):
-            yield newest, _newest_steps(newest, rules.keep_last), "checkpoint"
+    run = plan.run.path
+    newest = CheckpointFolder(checkpoints_of(run).path, run=run)
+    if plan.keep_last is not None and _is_directory(newest):
+        yield newest, _newest_steps(newest, plan.keep_last), "checkpoint"
     subdirectory = str(read_setting(run, "trainer.best_checkpoint_export_subdir") or "best")
     best = CheckpointFolder(run / subdirectory, name=BEST)
-    if rules.keep_best is not None and _is_directory(best):
-        yield best, steps_by_rank(best)[-rules.keep_best :], "best checkpoint"
+    if plan.keep_best is not None and _is_directory(best):
+        yield best, steps_by_rank(best)[-plan.keep_best :], "best checkpoint"
 
 
 def _is_directory(checkpoints: CheckpointFolder) -> bool:
@@ -115,17 +110,16 @@ def _newest_steps(checkpoints: CheckpointFolder, count: int) -> list[int]:
     return [step for step in checkpoints.steps() if step >= complete[-count:][0]]
 
 
-def delete_items(plan: Plan, rules: Rules) -> str:
+def delete_items(plan: Plan) -> str:
     """Deletes what a plan lists. Returns "", or why nothing was deleted."""
-    run = plan.run.path
     try:
-        with RunLock(run):
-            if _find_items(run, rules) != plan.items:
+        with RunLock(plan.run.path):
+            if _find_items(plan) != plan.items:
                 return "the run has changed since it was listed; run the command again"
-            for checkpoints, kept, _ in _folders(run, rules):
+            for checkpoints, kept, _ in _folders(plan):
                 if set(checkpoints.steps()) <= set(kept):
                     continue
-                if all(current_damage(checkpoints, step) != "" for step in kept):
+                if all(checkpoints.problem(step) for step in kept):
                     return (
                         f"no intact checkpoint would be left in {checkpoints.path}; run "
                         "`runner verify` on it"

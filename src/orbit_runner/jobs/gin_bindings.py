@@ -6,17 +6,16 @@ import contextlib
 import importlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from orbit_runner import tf_internals
-from orbit_runner.config.errors import ConfigError, Origin, Problem
+from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import first_line
 
-Statement = tuple[str, Origin | None]
 _CREATE_TRAINER = re.compile(r"\s*([\w./]+\.)?create_trainer\.")  # Model Garden's
 
 
@@ -25,8 +24,7 @@ def bind_gin(resolved: ResolvedConfig) -> None:
 
     Raises `ConfigError` if gin rejects a statement.
     """
-    problems = [*_bind(_statements(resolved))]
-    if problems:
+    if problems := [*_bind(resolved)]:
         raise ConfigError(problems)
 
 
@@ -60,7 +58,7 @@ def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
                 loading = importlib.import_module("orbit_runner.model_garden.loading")
                 loading.experiment(resolved.config.official)
             importlib.import_module("orbit_runner.train_lib")
-            return [*_bind(_statements(resolved))]
+            return [*_bind(resolved)]
         except ConfigError as error:
             return [*error.problems]
         except SystemExit as error:
@@ -68,19 +66,13 @@ def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
             return [Problem("gin_bindings", message, code="import-failed")]
 
 
-def _statements(resolved: ResolvedConfig) -> list[Statement]:
-    return [
-        (text, resolved.origin(f"gin_bindings[{index}]") or resolved.origin("gin_bindings"))
-        for index, text in enumerate(resolved.config.gin_bindings)
-    ]
-
-
-def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
-    if not statements:
+def _bind(resolved: ResolvedConfig) -> Iterator[Problem]:
+    if not resolved.config.gin_bindings:
         return
     import gin
 
-    for text, origin in statements:
+    for index, text in enumerate(resolved.config.gin_bindings):
+        origin = resolved.origin(f"gin_bindings[{index}]")
         if _CREATE_TRAINER.match(text):
             message = (
                 "create_trainer is not supported: this runner trains every task\n"

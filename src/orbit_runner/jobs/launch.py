@@ -15,7 +15,7 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.runtime import ROLES, RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster.addresses import listening_socket
-from orbit_runner.distribute.cluster.description import Cluster, Member
+from orbit_runner.distribute.cluster.description import Cluster, members_of
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.distribute.cluster.sources import NAME
 from orbit_runner.errors import RunnerError
@@ -23,7 +23,7 @@ from orbit_runner.jobs.preflight import check_before_start, check_same_config, s
 from orbit_runner.launch import LAUNCHED
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
-from orbit_runner.utils.signals import Signals
+from orbit_runner.utils.signals import SignalGuard
 
 _HOST = "127.0.0.1"
 # The roles that run until the launcher ends them.
@@ -43,7 +43,7 @@ class LaunchPlan:
     resolved: ResolvedConfig  # the config that the members will resolve
     mode: str
     resume: str
-    run_arguments: tuple[str, ...]  # those of `runner run`, for each member
+    run_arguments: Sequence[str]  # those of `runner run`, for each member
     counts: Mapping[str, int]  # role to number of processes
     model_dir: Path
     limits: Limits
@@ -54,47 +54,17 @@ class LaunchPlan:
         return self.resolved.config.runtime
 
 
-def plan_launch(
-    resolved: ResolvedConfig,
-    *,
-    workers: int | None,
-    ps: int | None,
-    evaluator: bool,
-    restarts: int,
-    mode: str,
-    resume: str,
-    model_dir: Path,
-    run_arguments: Sequence[str],
-) -> LaunchPlan:
-    """Returns the plan; raises `RunnerError` if the config does not describe a cluster.
+def count_members(
+    runtime: RuntimeConfig, workers: int | None, ps: int | None, *, evaluator: bool
+) -> dict[str, int]:
+    """Returns the number of processes by role; those that are None are in the config.
 
-    The config has the numbers of workers and parameter servers that are None.
+    Raises `RunnerError` if the config does not describe a cluster.
     """
-    runtime = resolved.config.runtime
-    _check_strategy(runtime)
-    servers = runtime.parameter_servers
-    counts = {
-        "chief": int(servers > 0),
-        "worker": runtime.num_workers if workers is None else workers,
-        "ps": servers if ps is None else ps,
-        "evaluator": int(evaluator or runtime.num_evaluators > 0),
-    }
-    _check_counts(runtime, counts)
-    return LaunchPlan(
-        resolved=resolved,
-        mode=mode,
-        resume=resume,
-        run_arguments=tuple(run_arguments),
-        counts={role: count for role, count in counts.items() if count},
-        model_dir=model_dir,
-        limits=Limits(restarts=restarts, grace=runtime.grace_period),
-    )
-
-
-def _check_strategy(runtime: RuntimeConfig) -> None:
-    if runtime.distribution_strategy not in SERVERS:
+    strategy = runtime.distribution_strategy
+    if strategy not in SERVERS:
         raise RunnerError(
-            f"got `{runtime.distribution_strategy}`, which runs in "
+            f"got `{strategy}`, which runs in "
             f"one process, but `runner launch` starts clusters\nallowed: {', '.join(SERVERS)}",
             path="runtime.distribution_strategy",
             code="not-supported",
@@ -106,30 +76,33 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
             path="runtime.remote_cluster",
             code="not-supported",
         )
-
-
-def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
+    servers = runtime.parameter_servers
+    counts = {
+        "chief": int(servers > 0),
+        "worker": runtime.num_workers if workers is None else workers,
+        "ps": servers if ps is None else ps,
+        "evaluator": int(evaluator or runtime.num_evaluators > 0),
+    }
     if counts["ps"] and not runtime.traits.is_asynchronous:
         raise RunnerError(
-            f"`{runtime.distribution_strategy}` has no parameter servers",
-            path="--ps",
-            code="not-supported",
+            f"`{strategy}` has no parameter servers", path="--ps", code="not-supported"
         )
-    for role, flag, setting in (
-        ("worker", "--workers", "num_workers"),
-        ("ps", "--ps", "num_parameter_servers"),
-    ):
-        if not counts[role] and (role == "worker" or counts["chief"]):
+    required = {"worker": ("--workers", "num_workers")}
+    if counts["chief"]:
+        required["ps"] = ("--ps", "num_parameter_servers")
+    for role, (flag, setting) in required.items():
+        if not counts[role]:
             raise RunnerError(
                 f"is 0 or not set; set it, or runtime.{setting}", path=flag, code="not-set"
             )
+    return {role: count for role, count in counts.items() if count}
 
 
 def launch(plan: LaunchPlan, output: Output) -> int:
     """Runs the cluster until it ends. Returns the exit code."""
     _check_members(plan, next(make_clusters(plan.counts)))
-    signals = Signals()
-    with signals.handler_scope():
+    signals = SignalGuard()
+    with signals.installed_scope():
         return supervise(lambda: member_specs(plan), output, signals, plan.limits)
 
 
@@ -160,9 +133,8 @@ def make_clusters(counts: Mapping[str, int]) -> Iterator[Cluster]:
         for role in ROLES
         if counts.get(role)
     }
-    for role, addresses in jobs.items():
-        for index, address in enumerate(addresses):
-            yield Cluster(jobs, Member(role, index, address), NAME)
+    for member in members_of(jobs):
+        yield Cluster(jobs, member, NAME)
 
 
 def _free_ports(count: int) -> list[int]:
@@ -210,12 +182,7 @@ def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
 
 def _check_members(plan: LaunchPlan, first: Cluster) -> None:
     """Runs the checks of the members, so that a mistake is reported once and before any starts."""
-    runtime = plan.runtime.replace(
-        worker_hosts=None,
-        num_workers=0,
-        num_parameter_servers=0,
-    )
-    config = plan.resolved.config.replace(runtime=runtime)
+    config = plan.resolved.config.without("cluster")
     resolved = dataclasses.replace(plan.resolved, config=config)
     environ = {**os.environ, NAME: first.tf_config()}
     cluster = check_before_start(resolved, plan.mode, plan.model_dir, environ)

@@ -44,7 +44,7 @@ _ALLOWED = (
     "images per class, or a directory with one text file per class"
 )
 
-_EXPERIMENT = """\
+_EXPERIMENT = Template("""\
 # Written by `runner init --from`. `runner help SETTING` describes a setting, and
 # `runner show FILE --origins` prints all of them, with the defaults.
 name: $name
@@ -55,14 +55,18 @@ $task$trainer
 runtime:
   # Another seed gives other initial weights and another order of the examples.
   seed: 1
-"""
+""")
 _TEST = """\
   # At the end, `runner evaluate RUN --split=test --checkpoint=best` evaluates on the part `test`,
   # which neither training nor the choice of the best checkpoint has seen.
 """
+_NUMBERS = "It is a number; without `type: regression`, each of its values is a class."
+_CLASSES = "Its values are classes; for numbers: [{column: …, type: regression}]."
+_AUC = "{class_name: AUC, config: {multi_label: true}}"
+_F1 = "{class_name: F1Score, config: {average: macro}}"
 _DIGEST = "# `runner init --from` writes this file again unless it was changed: "
 # Of tasks that have no defaults of it.
-_TRAINER = """
+_TRAINER = Template("""
 trainer:
   train_epochs: 20
   min_steps_per_epoch: $least  # of small data
@@ -75,8 +79,8 @@ trainer:
   optimizer_config:
     optimizer: {type: adam}
     learning_rate: {type: cosine, cosine: {initial_learning_rate: $rate, decay_steps: auto}}
-"""
-_TABLE = """\
+""")
+_TABLE = Template("""\
   name: tabular
   # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
   # $kind
@@ -90,8 +94,8 @@ $split  # Beside $other_metrics.
   metrics: [$metric]
   # Paths are relative to the directory in which the command runs.
   train_data:
-$section"""
-_TEXT = """\
+$section""")
+_TEXT = Template("""\
   name: text_classification
   # The mean of the embeddings of all words.
   model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}
@@ -107,8 +111,8 @@ $section
   validation_data:
 $section
     global_batch_size: 512
-"""
-_IMAGES = """\
+""")
+_IMAGES = Template("""\
   name: image_classification
   # $count classes: $classes
   model:
@@ -135,7 +139,7 @@ $split
     # crop_area_range: [0.5, 1.0]
     # color_jitter: 0.2
   validation_data: {source: image_folder, data_dir: $path, global_batch_size: 128}
-"""
+""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,8 +177,7 @@ def write_experiment(
     except DataError as error:
         raise RunnerError(str(error), path="--from", code=error.code) from None
     name = make_identifier(directory.resolve().name) or "experiment" if name is None else name
-    text = _fill(
-        _EXPERIMENT,
+    text = _EXPERIMENT.substitute(
         name=inline_yaml(name),
         about=inline_yaml(draft.about),
         task=draft.task,
@@ -195,10 +198,6 @@ def _is_unchanged(path: Path) -> bool:
         return False
     text, found, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(_DIGEST)
     return bool(found) and _digest_line(text) == f"{found}{digest}"
-
-
-def _fill(template: str, **values: object) -> str:
-    return Template(template).substitute(values)
 
 
 def _find_problems(experiment: Path) -> str:
@@ -248,43 +247,27 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
         raise DataError(
             f"{message}\n{format_list(unused)}" if unused else message, code="not-supported"
         )
-    options = survey.options
-    section: dict[str, object] = {"source": source, "input_path": str(path)}
-    section |= {"delimiter": options.delimiter} if options.delimiter != "," else {}
-    values = {
-        "reason": reason,
-        "rows": f"{survey.rows:,}",
-        "label_about": target.about,
-        "unused": _comment(["Columns that are not used:", *(f"  {text}" for text in unused)])
-        if unused
-        else "",
-        "split": _split_of_table(others),
-        "section": "".join(
-            f"    {name}: {inline_yaml(value)}\n" for name, value in section.items()
-        ),
-    }
-    about = f"{target.name} by the columns of {path.name}"
-    return _Draft(about, _fill(_TABLE, **values, **_table_values(features, target)))
-
-
-def _table_values(features: Sequence[ColumnUse], target: ColumnUse) -> dict[str, str]:
-    """Returns the values of the template of a table that depend on its columns."""
+    section = {"source": source, "input_path": str(path)}
+    if survey.options.delimiter != ",":
+        section["delimiter"] = survey.options.delimiter
+    lines = ["Columns that are not used:", *(f"  {text}" for text in unused)]
     name = inline_yaml(target.name)
-    is_binary = target.summary is not None and target.summary.distinct == 2
-    auc, f1 = (
-        "{class_name: AUC, config: {multi_label: true}}",
-        "{class_name: F1Score, config: {average: macro}}",
-    )
     regression = is_regression(target)
-    return {
-        "kind": "It is a number; without `type: regression`, each of its values is a class."
-        if regression
-        else "Its values are classes; for numbers: [{column: …, type: regression}].",
-        "target": f"{{column: {name}, type: regression}}" if regression else name,
-        "other_metrics": "mae and rmse" if regression else "accuracy",
-        "metric": "r2_score" if regression else auc if is_binary else f1,
-        "features": "\n".join(_feature_lines(features)),
-    }
+    is_binary = target.summary is not None and target.summary.distinct == 2
+    task = _TABLE.substitute(
+        reason=reason,
+        rows=f"{survey.rows:,}",
+        kind=_NUMBERS if regression else _CLASSES,
+        target=f"{{column: {name}, type: regression}}" if regression else name,
+        label_about=target.about,
+        features="\n".join(_feature_lines(features)),
+        unused="".join(f"\n  # {line}" for line in lines if unused),
+        split=_split_of_table(others),
+        other_metrics="mae and rmse" if regression else "accuracy",
+        metric="r2_score" if regression else _AUC if is_binary else _F1,
+        section="".join(f"    {key}: {inline_yaml(value)}\n" for key, value in section.items()),
+    )
+    return _Draft(f"{target.name} by the columns of {path.name}", task)
 
 
 def _split_of_table(uses: Sequence[ColumnUse]) -> str:
@@ -310,10 +293,6 @@ def _feature_lines(features: Sequence[ColumnUse]) -> Iterator[str]:
         width = min(max(map(len, items), default=0), 40)
         yield from [f"    {title}:"] * bool(items)
         yield from (f"{item:<{width}}  # {about}" for item, about in items.items())
-
-
-def _comment(lines: Sequence[str]) -> str:
-    return "".join(f"\n  # {line}" for line in lines)
 
 
 # Directories
@@ -350,14 +329,13 @@ def _is_text_file(path: Path) -> bool:
 
 def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
     files = [f"\n      {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()]
-    task = _fill(
-        _TEXT,
+    task = _TEXT.substitute(
         test=_TEST,
         fractions=inline_yaml(_FRACTIONS),
         section=f"    source: text_files\n    data_dir: {inline_yaml(str(path))}\n    files:"
         + "".join(files),
     )
-    trainer = _fill(_TRAINER, least=150, rate="0.003")
+    trainer = _TRAINER.substitute(least=150, rate="0.003")
     about = f"the class of the texts in {path.name}"
     return _Draft(about, task, trainer)
 
@@ -378,8 +356,7 @@ def _draft_of_images(path: Path) -> _Draft:
     classes = [
         f"{plain_text(n)} ({count:,})" for n, count in zip(train.labels, counts, strict=True)
     ]
-    task = _fill(
-        _IMAGES,
+    task = _IMAGES.substitute(
         count=f"{len(train.labels):,}",
         classes=", ".join([*classes[:8], *["…"] * (len(classes) > 8)]),
         sizes=f"{sizes}; they are resized to this size" if size else sizes,
@@ -389,7 +366,7 @@ def _draft_of_images(path: Path) -> _Draft:
         batch_size=64 if total >= _FEW_IMAGES else 16,
     )
     about = f"the class of the images in {path.name}"
-    trainer = _fill(_TRAINER, least=15, rate="0.001")
+    trainer = _TRAINER.substitute(least=15, rate="0.001")
     return _Draft(about, task, trainer, _find_damaged_image(train))
 
 

@@ -48,7 +48,10 @@ def write_project(directory: Path, name: str) -> dict[str, str]:
     """
     check_empty(directory)
     texts = {
-        _fill_placeholders(path, name): _fill_placeholders(_read_template(path), name)
+        # In this repository, a file named .gitignore would apply to the template itself.
+        _fill_placeholders(path, name): _fill_placeholders(
+            (TEMPLATE / path.replace(".gitignore", "gitignore")).read_text(encoding="utf-8"), name
+        )
         for path in FILES
     }
     write_files(directory, texts)
@@ -115,19 +118,11 @@ def check_empty(directory: Path) -> None:
         )
 
 
-def _read_template(path: str) -> str:
-    # In this repository, a file named .gitignore would apply to the template itself.
-    return (TEMPLATE / path.replace(".gitignore", "gitignore")).read_text(encoding="utf-8")
-
-
 def _fill_placeholders(text: str, name: str) -> str:
     """Returns a text or a path of the template with the names of the project."""
-    names = {"my_project": name, "MyProject": _class_name(name)}
+    class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    names = {"my_project": name, "MyProject": class_name}
     return _PLACEHOLDERS.sub(lambda match: names[match[0]], text)
-
-
-def _class_name(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def make_identifier(text: str) -> str:

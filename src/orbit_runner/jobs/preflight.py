@@ -8,10 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orbit_runner.checkpoint.latest_checkpoint import (
-    checkpoints_of,
-    list_checkpoints,
-)
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.fingerprint import (
@@ -20,10 +17,7 @@ from orbit_runner.config.fingerprint import (
     is_data_location,
 )
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schedule_length import (
-    follow_run,
-    follow_same_run,
-)
+from orbit_runner.config.schedule_length import follow_run, follow_same_run
 from orbit_runner.config.schema.data import service_addresses
 from orbit_runner.config.schema.modes import EVALUATING, FINE_TUNING, MODES, TRAINING
 from orbit_runner.config.schema.partitioning import batch_problems, run_problems
@@ -58,9 +52,14 @@ def check_before_start(
         # First, because the code of a task may import TensorFlow, such as a function of its data.
         set_portable_variables(config.runtime)
     cluster = None if alone else resolve_cluster(config.runtime, environ)
-    problems = [*_mode_problems(mode), *_directory_problems(model_dir)]
+    problems: list[Problem] = []
+    if mode not in MODES:
+        message = unknown_name_message("mode", mode, [*MODES, FINE_TUNING])
+        problems.append(Problem("--mode", message, code="not-allowed"))
+    faults = [*_directory_faults(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:
-        problems += _checkpoint_problems(model_dir)
+        faults += _checkpoint_faults(model_dir)
+    problems += [Problem("--model_dir", message, code=code) for message, code in faults]
     replicas = config.runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
     if replicas:  # None: known only from the devices; 0: too few, reported below
         problems += resolved.locate(batch_problems(config, replicas, mode))
@@ -70,11 +69,9 @@ def check_before_start(
     problems += resolved.locate(local.preflight(mode))
     if mode in TRAINING:
         problems += resolved.locate(config.trainer.length_problems())
-    if cluster is not None and cluster.me.address:
-        problem = port_problem(cluster.me.address)
-        if problem:
-            text = f"{cluster.source}: {cluster.me}: {problem}"
-            problems.append(Problem("cluster", text, code="unreachable"))
+    if cluster and cluster.me.address and (problem := port_problem(cluster.me.address)):
+        text = f"{cluster.source}: {cluster.me}: {problem}"
+        problems.append(Problem("cluster", text, code="unreachable"))
     problems += _service_problems(resolved, mode)
     if problems:
         raise ConfigError(problems)
@@ -100,13 +97,6 @@ def check_evaluation(resolved: ResolvedConfig, run: Path) -> None:
         raise ConfigError(problems)
 
 
-def _mode_problems(mode: str) -> Iterator[Problem]:
-    if mode not in MODES:
-        yield Problem(
-            "--mode", unknown_name_message("mode", mode, [*MODES, FINE_TUNING]), code="not-allowed"
-        )
-
-
 def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
     """Yields an error for each tf.data service that is not there: TensorFlow would wait for it."""
     config = resolved.config
@@ -122,24 +112,18 @@ def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
                 yield Problem(path, text, resolved.origin(path), code="unreachable")
 
 
-def _directory_problems(model_dir: Path) -> Iterator[Problem]:
+def _directory_faults(model_dir: Path) -> Iterator[tuple[str, str]]:
+    """Yields why a run cannot use a directory, each with a code."""
     if os.path.lexists(model_dir) and not os.path.isdir(model_dir):
         kind = "a file" if os.path.isfile(model_dir) else "no directory"
-        yield Problem(
-            "--model_dir", f"{model_dir} is {kind}, expected a directory", code="wrong-file-type"
-        )
+        yield f"{model_dir} is {kind}, expected a directory", "wrong-file-type"
         return
-    unsuitable = unsuitable_directory_reason(model_dir)
-    if unsuitable:
-        yield Problem("--model_dir", unsuitable, code="bad-path")
+    if unsuitable := unsuitable_directory_reason(model_dir):
+        yield unsuitable, "bad-path"
         return
     checkpoints = RunDirectory(model_dir).checkpoints
     if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):
-        yield Problem(
-            "--model_dir",
-            f"{checkpoints} is not a directory; rename or delete it",
-            code="wrong-file-type",
-        )
+        yield f"{checkpoints} is not a directory; rename or delete it", "wrong-file-type"
     # Not `Path.exists`, which raises an error below a directory without search permission.
     existing = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
@@ -147,20 +131,17 @@ def _directory_problems(model_dir: Path) -> Iterator[Problem]:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        yield Problem(
-            "--model_dir", f"cannot write to {existing}: {error.strerror}", code="not-writable"
-        )
+        yield f"cannot write to {existing}: {error.strerror}", "not-writable"
 
 
-def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
+def _checkpoint_faults(model_dir: Path) -> Iterator[tuple[str, str]]:
     # Model Garden saves checkpoints in the run directory itself.
     places = (RunDirectory(model_dir).checkpoints, model_dir)
     if not any((place / "checkpoint").exists() for place in places):
-        yield Problem(
-            "--model_dir",
+        yield (
             f"no checkpoint found in {model_dir / 'checkpoints'} or {model_dir}\n"
             "train first (--mode=train), or specify an existing run directory",
-            code="no-checkpoint",
+            "no-checkpoint",
         )
 
 
@@ -177,9 +158,8 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
     if not list_checkpoints(checkpoints) or not saved_config.is_file():
         return
     before = resolve(Request(experiment=str(saved_config))).config
-    before = (
-        follow_run(before, before.trainer.train_steps) if before.trainer.train_steps else before
-    )
+    if before.trainer.train_steps:
+        before = follow_run(before, before.trainer.train_steps)
     now = follow_same_run(resolved.config, before)
     was = before.runtime.logical_replicas
     logical = now.runtime.logical_replicas
@@ -203,13 +183,12 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
         changed = [change for change in changed if change.path != EXCLUDE]
     if not changed:
         return
-    lines = [f"  {d.path}: {d.left} → {d.right}" for d in changed[:12]]
-    raise RunnerError(
-        f"{model_dir} contains a run with a different config:\n"
-        + "\n".join(lines)
-        + "\nuse another --model_dir, or --resume=override to resume with the new config",
-        code="other-config",
-    )
+    lines = [
+        f"{model_dir} contains a run with a different config:",
+        *(f"  {change.path}: {change.left} → {change.right}" for change in changed[:12]),
+        "use another --model_dir, or --resume=override to resume with the new config",
+    ]
+    raise RunnerError("\n".join(lines), code="other-config")
 
 
 @contextlib.contextmanager

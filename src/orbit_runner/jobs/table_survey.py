@@ -76,7 +76,13 @@ def survey_table(path: Path, table: type[TableDataset]) -> TableSurvey:
     dataset = create(data_dir="", input_path=(str(path),), options=options)
     kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
     columns = _read_columns(dataset, kinds)
-    if texts := [name for name, column in columns.items() if _has_only_numbers(column)]:
+    # Texts that are numbers, as in a column of decimals that a program stored.
+    texts = [
+        name
+        for name, column in columns.items()
+        if column.kind == CATEGORY and odd_among_numbers(column.text_counts()) == ()
+    ]
+    if texts:
         columns = _read_columns(dataset, kinds | dict.fromkeys(texts, NUMBER))
     uses = [
         _use_of(columns[name]) if name in kinds else ColumnUse(name, "", f"has the type {kind}")
@@ -93,11 +99,6 @@ def _read_columns(dataset: TableDataset, kinds: dict[str, str]) -> dict[str, Col
             return build_columns(dataset, kinds)[0]
         except CellError as error:
             kinds[error.column] = CATEGORY
-
-
-def _has_only_numbers(column: Column) -> bool:
-    """Returns whether texts, as in a column of decimals that a program stored, are numbers."""
-    return column.kind == CATEGORY and odd_among_numbers(column.text_counts()) == ()
 
 
 def _use_of(column: Column) -> ColumnUse:

@@ -32,6 +32,7 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.storage.staging import localize
 from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.utils.files import read_json_object, write_atomically
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import PhaseTimes, note, phase_times_scope
 from orbit_runner.utils.streams import line_text
@@ -47,11 +48,22 @@ if TYPE_CHECKING:
     from orbit_runner.reporting.results import Results
     from orbit_runner.reporting.run_record import RunRecord
     from orbit_runner.train.callbacks.base import Logs, RunView
+    from orbit_runner.train.run import Run
     from orbit_runner.utils.types import JsonObject
 
     # What `make_progress` returns.
     Progress: TypeAlias = PlainProgress | QuietProgress | LiveProgress
 
+# The results in the record of the run.
+_RECORDED = (
+    "step",
+    "steps_per_second",
+    "metrics",
+    "inexact",
+    "non_finite",
+    "non_finite_metrics",
+    "data",
+)
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
 
@@ -66,7 +78,7 @@ class Job:
     model_dir: Path
     cluster: Cluster | None = None  # the cluster that this process is a member of
     asynchronous: bool = True  # whether checkpoints are saved in the background
-    data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
+    data: DataRecord | None = None  # the data, compared with the previous record
     callbacks: tuple[Callback, ...] = ()  # that a program passed, after those of the config
     command: tuple[str, ...] = ()  # that started the process; () for this command line
     stop_at_step: int | None = None  # the step at which to save and exit, before the last one
@@ -97,7 +109,7 @@ def default_model_dir(name: str) -> Path:
 
 
 def compare_data(job: Job) -> DataRecord:
-    """Returns the callback that records the data, after comparing them with the previous record.
+    """Returns the record of the data, after comparing them with the previous record.
 
     Logs notes about differences. Raises `DataChanged` if the data changed, unless `job.resume` is
     `override`.
@@ -142,32 +154,36 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
     user_code()
     with paused_collection_scope():
         from orbit_runner import train_lib
+        from orbit_runner.train.request import RunRequest
 
         bind_gin(job.resolved)
         strategy, task = train_lib.prepare(
             job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
         )
     record = _start_record(job, strategy, code)
-    report = _make_report_writer(job)
-    kept = _RunHolder()
+    writes = job.mode in TRAINING and job.writes_results
+    report = ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
+    writers = [ConfigWriter(job.model_dir, job.resolved, job.argv), report] if writes else []
+    begin = _RunBegin(record if writes else None)
+    request = RunRequest(
+        config=job.config,
+        task=task,
+        mode=job.mode,
+        model_dir=job.model_dir,
+        strategy=strategy,
+        asynchronous=job.asynchronous,
+        callbacks=[*job.callbacks, progress, *writers, begin],
+        data=job.data,
+        stop_at_step=job.stop_at_step,
+        started=job.started,
+        resume=job.resume,
+    )
     start = time.monotonic()
     export_problem = ""
     try:
-        model, logs = train_lib.run_experiment(
-            strategy,
-            task,
-            job.mode,
-            job.config,
-            str(job.model_dir),
-            enable_async_checkpointing=job.asynchronous,
-            callbacks=[*job.callbacks, *_make_callbacks(job, progress, record, report), kept],
-            stop_at_step=job.stop_at_step,
-            started=job.started,
-            resume=job.resume,
-        )
+        _, logs = train_lib.run_request(request)
     except ExportFailed as error:
         # The run itself is complete.
-        model = error.model
         logs = error.logs
         export_problem = error.reason
     except RunDirectoryRemoved:
@@ -178,32 +194,25 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
             record.finish(f"{type(error).__name__}: {error}", seconds=times.seconds())
             report.write()
         raise
-    results = _make_results(job, progress, model, logs, time.monotonic() - start)
-    run = kept.run
-    results = dataclasses.replace(results, export_problem=export_problem, data=run.records.data)
-    stopped = run.stopped_by_time
-    if stopped:
-        # `on_train_end`, at which `progress` stores the reasons, is not called.
-        results = dataclasses.replace(results, stopped=stopped, inexact=run.inexact_reasons())
-    if job.mode in TRAINING and job.writes_results:
-        _write_gin_config(job.model_dir)
+    seconds = time.monotonic() - start
+    run = begin.run
+    results = _make_results(job, progress, run, logs, seconds, export_problem)
+    if writes:
+        import gin
+
+        write_atomically(job.model_dir / "operative_config.gin", gin.operative_config_str())
+    stopped = results.stopped.removeprefix("stopped ").partition(";")[0]
     record.finish(
-        f"stopped: {stopped.removeprefix('stopped ').partition(';')[0]}" if stopped else "done",
-        step=results.step,
-        steps_per_second=results.steps_per_second,
-        metrics=results.metrics,
+        f"stopped: {stopped}" if stopped else "done",
+        **{name: getattr(results, name) for name in _RECORDED},
         weights=results.fingerprint,
-        inexact=results.inexact,
-        non_finite=results.non_finite,
-        non_finite_metrics=results.non_finite_metrics,
-        data=results.data,
         seconds=times.seconds(),
         **({"export_problem": export_problem} if export_problem else {}),
     )
     report.write()
     if run.state.ema is not None:
         run.state.ema.apply()  # The metrics are those of the averaged weights.
-    return model, results
+    return run.model, results
 
 
 @contextlib.contextmanager
@@ -223,20 +232,6 @@ def _server_shutdown_scope(job: Job) -> Iterator[None]:
         run_end.tell_servers(getattr(error, "exit_code", 1))
         raise
     run_end.tell_servers(0)
-
-
-def _make_callbacks(
-    job: Job, progress: Callback, record: RunRecord, report: ReportWriter
-) -> list[Callback]:
-    if job.mode in TRAINING and job.writes_results:
-        writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
-        return [progress, job.data, writer, _RunStartRecorder(record), report]
-    return [progress]
-
-
-def _make_report_writer(job: Job) -> ReportWriter:
-    writes = job.mode in TRAINING and job.writes_results
-    return ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
 
 
 def describe_run(
@@ -320,57 +315,33 @@ class ConfigWriter(Callback):
         if run is not None and follows_run(config):
             # The data of the run, which has been read now, decides how many steps that are.
             config = follow_run(keep_interval(config, self._path.parent), run.train_steps)
-        from orbit_runner.utils.files import write_atomically
-
         keep_config(self._path.parent, config)
         command = line_text(shlex.join(self._command))
         write_atomically(self._path, f"# Made by: {command}\n{to_yaml(config)}")
         self._has_written = True
 
 
-class _RunStartRecorder(Callback):
-    """Records what is known once the run begins: its last step, and the table of layers."""
+class _RunBegin(Callback):
+    """Keeps the run, and records what is known once it begins: its last step, its layers."""
 
-    def __init__(self, record: RunRecord) -> None:
-        self._record = record
+    run: Any = None
+
+    def __init__(self, record: RunRecord | None) -> None:
+        self._record = record  # None: records nothing
 
     def on_run_begin(self, run: Any) -> None:
-        """Adds the step, which may follow from `trainer.train_epochs`, and the table."""
+        """Adds the step, which may follow from `trainer.train_epochs`, and the table of layers."""
+        self.run = run
+        if self._record is None:
+            return
         layers = [dataclasses.asdict(group) for group in run.layer_groups]
         optional = {"layers": layers, "warnings": list(run.records.warnings)}
         known = {name: value for name, value in optional.items() if value}
         self._record.update(train_steps=run.train_steps, **known)
 
 
-class _RunHolder(Callback):
-    """Keeps the run, which `run_experiment` does not return."""
-
-    run: Any = None
-
-    def on_run_begin(self, run: Any) -> None:
-        """Keeps the run."""
-        self.run = run
-
-
-def _write_gin_config(model_dir: Path) -> None:
-    import gin
-
-    from orbit_runner.utils.files import write_atomically
-
-    write_atomically(model_dir / "operative_config.gin", gin.operative_config_str())
-
-
-def _read_best_result(path: Path) -> JsonObject:
-    from orbit_runner.utils.files import read_json_object
-
-    try:
-        return read_json_object(path)
-    except (OSError, ValueError):
-        return {}  # Not written yet, removed or damaged.
-
-
 def _make_results(
-    job: Job, history: History, model: tf_keras.Model, logs: Logs, seconds: float
+    job: Job, history: History, run: Run, logs: Logs, seconds: float, export_problem: str
 ) -> Results:
     from orbit_runner.checkpoint.fingerprint import weights_fingerprint
     from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
@@ -378,32 +349,40 @@ def _make_results(
     from orbit_runner.utils.metrics import scalars
 
     config = job.config
-    model_dir = job.model_dir
+    weights = run.model.trainable_variables
     subdir = config.trainer.best_checkpoint_export_subdir
-    best = _read_best_result(model_dir / subdir / "info.json") if subdir else {}
+    best: JsonObject = {}
+    if subdir:
+        with contextlib.suppress(OSError, ValueError):  # Not written yet, removed or damaged.
+            best = read_json_object(job.model_dir / subdir / "info.json")
     # The speed of the last evaluation, which is not that of the run.
     metrics = {name: value for name, value in scalars(logs).items() if name != SPEED}
     curves = {
         name: [result.get(name, float("nan")) for _, result in history.evaluations]
         for name in metrics
     }
+    stopped = run.stopped_by_time
     return Results(
         experiment=config.name,
         mode=job.mode,
         step=history.last_step,
         seconds=seconds,
         steps_per_second=history.steps_per_second,
-        parameters=sum(variable.shape.num_elements() for variable in model.trainable_variables),
+        parameters=sum(variable.shape.num_elements() for variable in weights),
         metrics=metrics,
         best=best,
         best_metric=config.trainer.best_checkpoint_eval_metric,
         history=curves,
-        fingerprint=weights_fingerprint(model),
-        model_dir=str(model_dir),
-        inexact=history.inexact,
+        fingerprint=weights_fingerprint(run.model),
+        model_dir=str(job.model_dir),
+        # At the end of a stopped run, `on_train_end`, which stores them, is not called.
+        inexact=run.inexact_reasons() if stopped else history.inexact,
         tflops_per_second=history.work.get("tflops_per_second"),
         mfu=history.work.get("mfu"),
-        non_finite=describe_non_finite(non_finite_variables(model.trainable_variables)),
+        stopped=stopped,
+        export_problem=export_problem,
+        non_finite=describe_non_finite(non_finite_variables(weights)),
         non_finite_metrics=[name for name, value in metrics.items() if not math.isfinite(value)],
+        data=run.records.data,
         baselines=localize(config).data.baselines_of(metrics) if metrics else {},
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from orbit_runner import exit_codes
 from orbit_runner.launch.process import Output, Process, Spec
-from orbit_runner.utils.signals import Signals, describe_exit, signal_name
+from orbit_runner.utils.signals import SignalGuard, describe_exit, signal_name
 
 _PAUSE_SECONDS = 0.1
 _LOST = exit_codes.MEMBER_LOST
@@ -28,7 +28,7 @@ class Limits:
 
 
 def supervise(
-    make_specs: Callable[[], Sequence[Spec]], output: Output, signals: Signals, limits: Limits
+    make_specs: Callable[[], Sequence[Spec]], output: Output, signals: SignalGuard, limits: Limits
 ) -> int:
     """Runs a cluster until training is done, and again if a member is lost. Returns the exit code.
 
@@ -92,7 +92,7 @@ class _Attempt:
     """The processes of an attempt."""
 
     def __init__(
-        self, processes: Sequence[Process], output: Output, signals: Signals, limits: Limits
+        self, processes: Sequence[Process], output: Output, signals: SignalGuard, limits: Limits
     ) -> None:
         self._processes = processes
         self._output = output

@@ -5,9 +5,11 @@ The rest of the runner uses `registered_experiment` and `from_model_garden`.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import Section
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism.patches import install
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.model_garden import catalogue
@@ -41,7 +44,7 @@ def load_experiment(name: str) -> hyperparams.Config:
     Raises ConfigError if there is no such experiment or its module cannot be imported.
     """
     entry = catalogue.experiments().get(name)
-    tf_internals.remember_annotations()
+    install("loading", _remember_annotations)
     if entry is not None:
         reason = try_import(entry.module)
         if reason:
@@ -52,6 +55,14 @@ def load_experiment(name: str) -> hyperparams.Config:
     if name not in factories:
         raise catalogue.unknown_experiment(name, factories)
     return factories[name]()
+
+
+def _remember_annotations() -> None:
+    def cached(method: types.MethodType) -> Any:
+        return classmethod(functools.cache(method.__func__))  # type: ignore[arg-type]
+
+    # Configs look them up at each assignment, thousands of times before an experiment is built.
+    tf_internals.replace_functions({"config_annotations": cached})
 
 
 def try_import(module: str) -> str:

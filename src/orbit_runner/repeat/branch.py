@@ -39,13 +39,12 @@ from orbit_runner.repeat.plan import (
 )
 from orbit_runner.repeat.rerun import rerun
 from orbit_runner.reporting.run_record import RunRecord
-from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
+from orbit_runner.run_directory.branch import Branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.run_directory.run_reader import read_history
+from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
@@ -111,7 +110,7 @@ def _check_step(steps: Repetition, step: int, start: CheckpointRecord | None) ->
     if not 1 <= step <= reached:
         allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
         raise RunnerError(f"got {step}, allowed: {allowed}", path="--at", code="unknown-step")
-    branch = read_branch(parent)
+    branch = steps.history.branch
     if branch is not None and start is None:
         raise RunnerError(
             f"got {step}, but {parent} branches off from {branch.parent} at step {branch.step}, "
@@ -248,7 +247,7 @@ def _clear_directory(directory: Path) -> bool:
 def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Progress) -> Branch:
     steps = plan.steps
     if steps.start is not None:
-        _copy_history(steps.run, steps.start, directory)
+        _copy_history(steps.history, steps.start, directory)
     if plan.repeats_steps:
         _repeat_steps(steps, directory, progress)
     else:
@@ -260,9 +259,9 @@ def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Prog
     return _write_records(plan, mode, directory, record)
 
 
-def _copy_history(source: Path, step: int, directory: Path) -> None:
+def _copy_history(run: RunReader, step: int, directory: Path) -> None:
     """Copies the records of a run up to a step, and its best checkpoints."""
-    there = RunDirectory(source)
+    there = run.directory
     here = RunDirectory(directory)
     here.checkpoints.mkdir()
     for old, new in ((there.metrics, here.metrics), (there.fingerprints, here.fingerprints)):
@@ -271,16 +270,16 @@ def _copy_history(source: Path, step: int, directory: Path) -> None:
             cut_records(new, after=step, keeps_events=False)
     if there.settings.is_dir():
         shutil.copytree(there.settings, here.settings)
-    best = read_setting(source, "trainer.best_checkpoint_export_subdir")
+    best = run.settings.get("trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
-        _copy_best(source / best, directory / best, step)
+        _copy_best(run.path / best, directory / best, step)
 
 
 def _copy_best(source: Path, directory: Path, until: int) -> None:
     """Copies the best checkpoints up to a step; later ones may have replaced some of them."""
     there = CheckpointFolder(source, name=BEST, keep=None)
     here = CheckpointFolder(directory, name=BEST, keep=None)
-    steps = [step for step in steps_by_rank(there) if step <= until and not there.damage(step)]
+    steps = [step for step in steps_by_rank(there) if step <= until and not there.problem(step)]
     if not steps:
         return
     directory.mkdir(parents=True)
@@ -320,7 +319,7 @@ def _write_records(
     plan: BranchPlan, mode: str, directory: Path, record: CheckpointRecord
 ) -> Branch:
     """Writes the config and the records of the branch; `record` is that of its checkpoint."""
-    earlier = read_branch(plan.steps.run)
+    earlier = plan.steps.history.branch
     config = plan.resolved.config
     configs = [record.config, plan.reference.config, *(earlier.configs if earlier else ())]
     branch = Branch(
@@ -335,7 +334,7 @@ def _write_records(
     ConfigWriter(directory, plan.resolved).on_run_begin(None)
     data = DataRecord(directory, plan.fingerprint).clear_comparison()
     data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.steps.stop]
-    data.on_run_begin(None)
+    data.write()
     write_branch(directory, branch)
     path = RunDirectory(directory).record(mode)
     path.unlink(missing_ok=True)  # that of the repeated steps

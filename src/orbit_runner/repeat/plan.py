@@ -188,7 +188,7 @@ def copy_checkpoint(checkpoints: CheckpointFolder, step: int, directory: Path) -
     with contextlib.suppress(FileNotFoundError):
         for path in checkpoints.files(step):
             shutil.copyfile(path, copied.path / path.name)
-    if copied.record(step) is None or copied.damage(step):
+    if copied.record(step) is None or copied.problem(step):
         raise RunnerError(
             f"RUN: the checkpoint of step {step} was removed while it was being copied, because "
             "the run is still training\nrun the command again",
@@ -204,7 +204,8 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
     replicas, as in checkpoint records. Raises `RunnerError` for `parameter_server`, whose results
     cannot be reproduced.
     """
-    runtime = resolved.config.runtime
+    config = resolved.config.without("cluster", "service")
+    runtime = config.runtime
     if runtime.traits.is_asynchronous:
         raise RunnerError(
             "was trained with `parameter_server`, where the order of updates is not "
@@ -212,14 +213,8 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
             path="RUN",
             code="not-repeatable",
         )
-    changes: dict[str, object] = {
-        "tf_data_service": None,
-        "worker_hosts": None,
-        "task_index": -1,
-    }
     if runtime.traits.synchronous_workers:
         replicas = int(strategy.rpartition("×")[2] or 1)
-        changes |= {"distribution_strategy": "mirrored", "all_reduce_alg": None, "num_workers": 0}
-        changes[runtime.device_field] = replicas
-    config = resolved.config.replace(runtime=runtime.replace(**changes))
-    return dataclasses.replace(resolved, config=config)
+        devices = {"distribution_strategy": "mirrored", "all_reduce_alg": None}
+        runtime = runtime.replace(**devices, **{runtime.device_field: replicas})
+    return dataclasses.replace(resolved, config=config.replace(runtime=runtime))

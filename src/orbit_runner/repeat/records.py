@@ -8,9 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import RunDiff, common_steps, compare_runs
 from orbit_runner.compare.runs import differing_values, format_value
 from orbit_runner.config.declarations import path_kind
@@ -18,11 +16,10 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences
-from orbit_runner.data.fingerprint import DataFile, Fingerprint
+from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.data_record import find_record
-from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_reader import RunReader, read_history
+from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.utils.user_code import changed_modules
 
 # The kinds of paths that only locate data, whose contents are compared instead.
@@ -64,61 +61,38 @@ class RecordedDifferences:
         return bool(self.parting.compared) and self.parting.first is None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordedRun:
-    """What a run directory records."""
+class RecordedRun(RunReader):
+    """What a run directory records; `name` is that of the argument, for messages.
 
-    path: Path
-    settings: Mapping[str, object]  # as they are written
-    history: RunReader
-    resolved: ResolvedConfig | None  # None if the config cannot be built
-    problem: str  # why it cannot be built
-    record: CheckpointRecord | None  # of the newest checkpoint
-    data: Fingerprint | None  # None if it is not recorded
-    recoveries: list[tuple[int, int]]  # (first step, recoveries) of each part of the run
+    `imports` are modules to import before the config is built. Raises `RunnerError` if the path is
+    no run directory.
+    """
 
-    def section(self, name: str) -> Mapping[str, Any]:
-        """Returns a section of the last start in `run.json`; empty if it has none."""
-        return self.history.section(name)
+    def __init__(self, path: Path, name: str, imports: tuple[str, ...] = ()) -> None:
+        super().__init__(path)
+        config = self.directory.config
+        if not (config.exists() or self.directory.checkpoints.exists()):
+            raise RunnerError(
+                f"{name}: {path} has neither config.yaml nor checkpoints\n"
+                "specify a run directory; `runner runs` lists them",
+                code="not-a-run",
+            )
+        data = find_record(path)
+        self.data = data[0] if data else None  # the fingerprint; None if it is not recorded
+        record = self.newest_record
+        self.numerics = record.numerics if record else {}  # what the newest checkpoint depends on
+        self.resolved: ResolvedConfig | None = None  # the config; None if it cannot be built
+        self.problem = "" if config.is_file() else "it has no config.yaml"  # why it cannot
+        if not self.problem:
+            try:
+                self.resolved = resolve(Request(experiment=str(config), imports=imports))
+            except ConfigError as error:
+                first = error.problems[0]
+                line = first.message.partition("\n")[0]
+                self.problem = f"{first.path}: {line}"
 
 
 Pair = tuple[RecordedRun, RecordedRun]
-
-
-def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> RecordedRun:
-    """Returns what a run directory records.
-
-    `name` is that of the argument, for messages. `imports` are modules to import before the config
-    is built. Raises `RunnerError` if the path is no run directory.
-    """
-    directory = RunDirectory(path)
-    if not (directory.config.exists() or directory.checkpoints.exists()):
-        raise RunnerError(
-            f"{name}: {path} has neither config.yaml nor checkpoints\n"
-            "specify a run directory; `runner runs` lists them",
-            code="not-a-run",
-        )
-    resolved = None
-    problem = "" if directory.config.is_file() else "it has no config.yaml"
-    if not problem:
-        try:
-            resolved = resolve(Request(experiment=str(directory.config), imports=imports))
-        except ConfigError as error:
-            first = error.problems[0]
-            line = first.message.partition("\n")[0]
-            problem = f"{first.path}: {line}"
-    history = read_history(path)
-    data = find_record(path)
-    return RecordedRun(
-        path=path,
-        settings=history.settings,
-        history=history,
-        resolved=resolved,
-        problem=problem,
-        record=history.newest_record,
-        data=data[0] if data else None,
-        recoveries=history.log.recoveries(),
-    )
 
 
 def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
@@ -213,8 +187,8 @@ def _code(runs: Pair) -> Iterator[Finding]:
         for code in codes
     ]
     findings = [*_differing("code", *states)]
-    if not findings and all(run.record for run in runs):
-        modules = [run.record.code for run in runs if run.record]
+    if not findings and all(run.newest_record for run in runs):
+        modules = [run.newest_record.code for run in runs if run.newest_record]
         for name in changed_modules(*modules):
             findings.append(Finding("code", f"module {name}", *(m[name][:8] for m in modules)))
     yield from findings
@@ -227,7 +201,7 @@ def _state(changed: Mapping[str, str], name: str) -> str:
 
 
 def _replicas(runs: Pair) -> Iterator[Finding]:
-    strategies = [run.record.strategy if run.record else "" for run in runs]
+    strategies = [run.newest_record.strategy if run.newest_record else "" for run in runs]
     # One replica has the same result under each strategy.
     counts = [text.rpartition("×")[2].strip() for text in strategies]
     if all(counts) and counts[0] != counts[1]:
@@ -241,9 +215,8 @@ def _replicas(runs: Pair) -> Iterator[Finding]:
 
 
 def _numerics(runs: Pair, known: set[str]) -> Iterator[Finding]:
-    numerics = [run.record.numerics if run.record else {} for run in runs]
     versions = {name for run in runs for name in run.section("software")}
-    for finding in _differing("numerics", *numerics):
+    for finding in _differing("numerics", *(run.numerics for run in runs)):
         if finding.name in versions or _SETTING_OF.get(finding.name) in known:
             continue
         if finding.name == "processor":  # Only the instruction sets that the other lacks.
@@ -257,7 +230,7 @@ def _numerics(runs: Pair, known: set[str]) -> Iterator[Finding]:
 
 
 def _resumes(runs: Pair) -> Iterator[Finding]:
-    left, right = (run.recoveries for run in runs)
+    left, right = (run.log.recoveries() for run in runs)
     if left != right:
         name = "recoveries after divergence"
         yield Finding("resume", name, str(left[-1][1]), str(right[-1][1]))
@@ -269,15 +242,14 @@ def _resumes(runs: Pair) -> Iterator[Finding]:
 
 def _inexact_reasons(run: RecordedRun) -> set[str]:
     """Returns why the config of a run does not reproduce it."""
-    overridden = {"it was resumed with another config"} if run.history.is_overridden else set()
-    return {*(run.record.inexact if run.record else ()), *overridden}
+    overridden = {"it was resumed with another config"} if run.is_overridden else set()
+    return {*(run.newest_record.inexact if run.newest_record else ()), *overridden}
 
 
 def _compare_checkpoints(runs: Pair) -> RunDiff:
-    left, right = (run.history for run in runs)
     intervals = [run.settings.get("trainer.summary_interval") for run in runs]
     interval = intervals[0] if intervals[0] == intervals[1] else None
     # Means over different numbers of steps cannot be compared.
     interval = (interval if isinstance(interval, int) else 1) if interval else None
-    step = max(common_steps(left, right), default=0)
-    return compare_runs(left, right, step=step, summary_interval=interval)
+    step = max(common_steps(*runs), default=0)
+    return compare_runs(*runs, step=step, summary_interval=interval)

@@ -18,8 +18,7 @@ from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.repeat.plan import Change, Repetition, read_repetition
 from orbit_runner.repeat.rerun import rerun
-from orbit_runner.run_directory.metric_records import Divergence, MetricLog
-from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.metric_records import Divergence
 from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.results import Examination
@@ -44,16 +43,26 @@ class ReplayPlan:
 
 
 def plan_replay(
-    run: Path, step: int, imports: tuple[str, ...] = (), changes: tuple[Change, ...] = ()
+    run: Path, step: int | None, imports: tuple[str, ...] = (), changes: tuple[Change, ...] = ()
 ) -> ReplayPlan:
-    """Returns how a step of a run is replayed.
+    """Returns how a step of a run is replayed; None for the step at which it diverged.
 
-    The replay continues to the next checkpoint or record of the run if that is near. `changes` are
-    settings of the machine. Raises `RunnerError` if the run has no config, or if a single process
-    cannot repeat it.
+    A given step is replayed up to the next checkpoint or record of the run if that is near; the
+    other one is searched from the checkpoint before it. `changes` are settings of the machine.
+    Raises `RunnerError` if the run has no such step, or if a single process cannot repeat it.
     """
-    steps = _read_observable(run, imports, changes)
-    train_steps = steps.config.config.trainer.train_steps
+    steps = read_repetition(run, imports, changes)
+    config = steps.config.config
+    if config.runtime.traits.uses_tpu:
+        raise RunnerError(
+            "was trained on TPUs, whose ops cannot be observed one by one\n"
+            "use `runner batch` to see the examples of the step",
+            path="RUN",
+            code="not-repeatable",
+        )
+    if step is None:
+        return _plan_search(steps)
+    train_steps = config.trainer.train_steps
     if train_steps and step > train_steps:
         raise RunnerError(
             f"got {step}, allowed: 1 to {train_steps}, the last step of the run "
@@ -67,18 +76,11 @@ def plan_replay(
     return ReplayPlan(steps=steps, step=step, continues=last is not None)
 
 
-def plan_search(
-    run: Path, imports: tuple[str, ...] = (), changes: tuple[Change, ...] = ()
-) -> ReplayPlan:
-    """Returns how the step at which a run diverged is found, from the checkpoint before it.
-
-    Raises `RunnerError` if the run did not diverge, or if a single process cannot repeat it.
-    """
-    steps = _read_observable(run, imports, changes)
-    divergence = MetricLog(RunDirectory(run).metrics).divergence()
+def _plan_search(steps: Repetition) -> ReplayPlan:
+    divergence = steps.history.log.divergence()
     if divergence is None:
         raise RunnerError(
-            f"{run} did not diverge, as far as its records say\n"
+            f"{steps.run} did not diverge, as far as its records say\n"
             "to examine a step, use --step=N instead of --find",
             path="--find",
             code="unknown-step",
@@ -86,20 +88,6 @@ def plan_search(
     first = divergence.first_above or divergence.step
     steps = steps.between(steps.intact_step(first - 1), divergence.step)
     return ReplayPlan(steps=steps, step=divergence.step, divergence=divergence)
-
-
-def _read_observable(
-    run: Path, imports: tuple[str, ...], changes: tuple[Change, ...]
-) -> Repetition:
-    steps = read_repetition(run, imports, changes)
-    if steps.config.config.runtime.traits.uses_tpu:
-        raise RunnerError(
-            "was trained on TPUs, whose ops cannot be observed one by one\n"
-            "use `runner batch` to see the examples of the step",
-            path="RUN",
-            code="not-repeatable",
-        )
-    return steps
 
 
 def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:

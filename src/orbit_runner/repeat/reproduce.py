@@ -23,7 +23,6 @@ from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
 from orbit_runner.repeat.plan import Change, Repetition, read_repetition, require_record
 from orbit_runner.repeat.rerun import rerun
-from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.run_reader import read_history
 from orbit_runner.utils.user_code import changed_modules, format_names
 
@@ -60,7 +59,7 @@ def plan_reproduction(
     """
     steps = read_repetition(run, imports, changes)
     newest = require_record(run, steps.record).step
-    branch = read_branch(run)
+    branch = steps.history.branch
     at_most = newest - last if last is not None else branch.step if branch else None
     if at_most is None:
         return steps.between(None, newest)

@@ -131,10 +131,4 @@ def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
     They do not affect the weights, but a repeated run must not continue the tracked run of the
     original, and with a limit of time, it would stop at another step.
     """
-    trainer = config.trainer.replace(
-        export_subdir="",
-        export_formats=(),
-        profile_steps=(),
-        max_time=None,
-    )
-    return config.replace(trainer=trainer, trackers=())
+    return config.without("output", "time")

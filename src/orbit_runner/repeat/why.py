@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.compare.histories import RunDiff, loss_text
 from orbit_runner.determinism.numerics_record import describe_changes, environment_of
 from orbit_runner.distribute import tf_environment
@@ -219,7 +218,7 @@ def rerun_both(
     `RunnerError` if one of them cannot be run again.
     """
     start, source = _find_start(runs, parting)
-    end = parting.first_weights or min(reached_step(run.history) for run in runs)
+    end = parting.first_weights or min(reached_step(run) for run in runs)
     if end <= start:
         raise RunnerError("they have no steps in common", code="not-comparable")
     with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as temporary:
@@ -243,12 +242,12 @@ def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | N
 
     Returns (0, None) if there is none.
     """
-    left, right = (run.history for run in runs)
+    left, right = runs
     last = -1 if parting.last_equal is None else parting.last_equal
     for step in sorted((step for step in parting.compared if step <= last), reverse=True):
         if left.fingerprints[step] == right.fingerprints[step]:
             for checkpoints in (left.checkpoints, right.checkpoints):
-                is_intact = step in checkpoints.steps() and current_damage(checkpoints, step) == ""
+                is_intact = step in checkpoints.steps() and checkpoints.problem(step) is None
                 if is_intact and checkpoints.record(step) is not None:
                     return step, checkpoints
     return 0, None
@@ -262,7 +261,7 @@ def _compare(
     repeats: list[bool | None] = []
     notes = []
     for name, run, state in zip("AB", runs, ends, strict=True):
-        recorded = run.history.fingerprints.get(end)
+        recorded = run.fingerprints.get(end)
         repeats.append(None if recorded is None else state["weights"] == recorded.weights)
         if repeats[-1] is False:
             notes.append(
@@ -270,7 +269,7 @@ def _compare(
                 "this machine, its packages or the code are not those of the run, or the run was "
                 "changed"
             )
-        changes = describe_changes(run.record.numerics, state["numerics"]) if run.record else ()
+        changes = describe_changes(run.numerics, state["numerics"])
         notes += [f"{name} was run again with other numerics: {line}" for line in changes]
     step = None if begins_equal else start
     if begins_equal and not is_same(*ends):
@@ -389,7 +388,7 @@ def _environment(run: RecordedRun) -> Mapping[str, str]:
     """Returns the environment of this process, with the numerics that a run recorded."""
     assert run.resolved is not None
     environment = dict(os.environ)
-    for name, value in environment_of(run.record.numerics).items() if run.record else ():
+    for name, value in environment_of(run.numerics).items():
         environment.pop(name, None)
         if value is not None:
             environment[name] = value

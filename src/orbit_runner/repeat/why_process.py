@@ -26,8 +26,9 @@ from orbit_runner.step.examine import KeptState
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.tensor_comparison import Examples, digests_of, write_step
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
-from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.loop import quiet_orbit_scope
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run_builder import build_run
 
 
@@ -42,20 +43,20 @@ class Side:
         resolved = read_repetition(original, imports).resolved
         self._original = original
         self._directory = directory
-        config = without_side_effects(resolved.config).replace(callbacks=())
-        self._config = config.replace(trainer=config.trainer.replace(watch_interval=0))
+        config = without_side_effects(resolved.config)
+        self._config = config.without("report").replace(callbacks=())
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = build_run(
-            self._config,
-            task,
-            built,
-            directory,
-            trains=True,
-            evaluates=False,
-            asynchronous=False,
-            save_summary=False,
-            resume="override",
+            RunRequest(
+                config=self._config,
+                task=task,
+                mode="train",
+                model_dir=directory,
+                strategy=built,
+                save_summary=False,
+                resume="override",
+            )
         )
         self.run.restore_or_initialize()
         self.keep()

@@ -27,7 +27,7 @@ from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelD
 from orbit_runner.step.batches import batch_summary, pictures, sentences
 from orbit_runner.step.layers import LayerCalls, layer_rows
 from orbit_runner.tasks.report_examples import ReportExamples
-from orbit_runner.tf_internals import all_layers, clear_losses, is_keras_layer, own_other_weights
+from orbit_runner.tf_internals import all_layers, clear_losses, is_keras_layer, own_weights
 from orbit_runner.train.evaluator import metrics_of
 from orbit_runner.train.inputs.distribute import own_batches
 from orbit_runner.train.run import Run
@@ -220,7 +220,7 @@ def _parts(batch: Tensors) -> Iterator[Tensors]:
 def unchanged_scope(model: tf_keras.Model) -> Iterator[None]:
     """Restores random generators and what a call of a model may change after a `with` block."""
     variables = [
-        *(variable for layer in all_layers(model) for variable in own_other_weights(layer)),
+        *(v for layer in all_layers(model) for v in own_weights(layer, trainable=False)),
         *(variable for metric in metrics_of(model) for variable in metric.variables),
     ]
     # Each replica has its own value of some variables.

@@ -24,7 +24,6 @@ from orbit_runner.data.fingerprint import (
 )
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import parse_json, read_file, set_aside, write_atomically
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ class DataChanged(RunnerError):
     code = "data-changed"
 
 
-class DataRecord(Callback):
-    """Compares the data of a run with its record, and writes the record when the run begins.
+class DataRecord:
+    """Compares the data of a run with its record, and writes the record.
 
     `damage` is the reason why the record cannot be read; "" if it can be read or does not exist.
     `earlier` lists the data changes that the run was resumed with before.
@@ -54,10 +53,8 @@ class DataRecord(Callback):
         self._path = RunDirectory(model_dir).data
         self._now = now
         self.damage = ""
-        self.known = False
         self.difference = DataDifference()
         self.earlier = list[dict[str, Any]]()
-        self._written = False
         try:
             before, self.earlier = read_record(model_dir)
         except FileNotFoundError:
@@ -65,7 +62,6 @@ class DataRecord(Callback):
         except (OSError, ValueError) as error:
             self.damage = f"{self._path}: cannot be read ({error})"
             return
-        self.known = True
         self.difference = compare(before, now)
 
     def clear_comparison(self) -> DataRecord:
@@ -96,21 +92,18 @@ class DataRecord(Callback):
                 f"contents changed:\n{format_list(self.difference.notes)}"
             )
 
-    def on_run_begin(self, run: Any) -> None:
-        """Writes the record on the first call."""
-        if self._written:
-            return
+    def write(self, step: int = 0) -> None:
+        """Writes the record of a run that continues at a step."""
         if self.damage:
             set_aside(self._path)
         changes = list(self.earlier)
         if self.difference.changes:
             date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             lines = list(self.difference.changes[:100])
-            changes.append({"step": run.step, "date": date, "changes": lines})
+            changes.append({"step": step, "date": date, "changes": lines})
         sections = {name: [row.as_dict() for row in rows] for name, rows in self._now.items()}
         values = {"format": _FORMAT, "sections": sections, "changes": changes}
         write_atomically(self._path, json.dumps(values, indent=1) + "\n")
-        self._written = True
 
 
 def read_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]]:

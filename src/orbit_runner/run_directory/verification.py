@@ -10,7 +10,6 @@ from pathlib import Path
 from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
     CheckpointLocation,
-    current_damage,
     find_checkpoints,
 )
 from orbit_runner.config.errors import ConfigError
@@ -102,14 +101,14 @@ def _load_config_check(run: Path | None) -> tuple[SameConfig, str, str]:
 
 
 def _check_files(place: CheckpointLocation, same_config: SameConfig) -> Verdict | None:
-    damage = current_damage(place.folder, place.step)
-    if damage is None:
+    problem = place.folder.problem(place.step)
+    if problem is not None and problem.is_gone:
         return None
-    verdict = Verdict(name=place.name, step=place.step, damage=damage)
-    if damage and place.folder.is_unfinished(place.step):
-        return dataclasses.replace(verdict, damage="", unfinished=True)
-    if damage:
-        return verdict
+    verdict = Verdict(name=place.name, step=place.step)
+    if problem is not None and place.folder.is_unfinished(place.step):
+        return dataclasses.replace(verdict, unfinished=True)
+    if problem is not None:
+        return dataclasses.replace(verdict, damage=problem.reason)
     try:
         record = place.folder.record(place.step)
     except (OSError, ValueError):
@@ -122,15 +121,13 @@ def _check_files(place: CheckpointLocation, same_config: SameConfig) -> Verdict 
 def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | None:
     if verdict.damage or verdict.unfinished:
         return verdict
-    import tensorflow as tf
-
-    from orbit_runner.checkpoint.fingerprint import CheckpointContent
+    from orbit_runner.checkpoint.fingerprint import READ_ERRORS, CheckpointContent
     from orbit_runner.checkpoint.finite_check import describe_non_finite
 
     try:
         content = CheckpointContent(place.prefix).summary()
         record = place.folder.record(place.step)
-    except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
+    except READ_ERRORS as error:
         if place.step not in place.folder.steps():
             return None
         return dataclasses.replace(verdict, damage=f"cannot be read: {first_line(error)}")

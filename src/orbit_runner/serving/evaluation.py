@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, Choice
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, CheckpointLocation
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers
@@ -22,7 +22,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.divergence import warn_of_evaluation
-from orbit_runner.train.run_builder import RunBuilder
+from orbit_runner.train.engine import EngineBuilder
 from orbit_runner.utils.log import phase
 from orbit_runner.utils.metrics import scalars
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import tf_keras
 
     from orbit_runner.train.evaluator import Evaluator
-    from orbit_runner.train.multitask import MultiEvaluator
 
 _SPEED = "steps_per_second"
 
@@ -56,7 +55,7 @@ class CheckpointEvaluation:
         task: tf.Module,
         strategy: tf.distribute.Strategy,
         run: Path,
-        choice: Choice,
+        choice: CheckpointLocation,
         weights: str,
     ) -> CheckpointEvaluation:
         """Builds the model of a run and restores a checkpoint. `weights` is `average` or `plain`.
@@ -95,9 +94,9 @@ class CheckpointEvaluation:
             return weights_fingerprint(self.state.model)
 
     @functools.cached_property
-    def evaluator(self) -> Evaluator | MultiEvaluator:
+    def evaluator(self) -> Evaluator:
         """The evaluator, as a run builds it."""
-        builder = RunBuilder(self.config, self.adapter, self.strategy, self.state, str(self.run))
+        builder = EngineBuilder(self.config, self.adapter, self.strategy, self.state, str(self.run))
         with self.strategy.scope():
             return builder.build_evaluator(self.validation_steps)
 

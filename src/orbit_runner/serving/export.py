@@ -78,7 +78,7 @@ def export_all(
         if examples is None:
             batches = validation_batches(adapter, config, _CHECK_EXAMPLES)
             examples = Examples(adapter.task, loaded.model, batches)
-        place = directory / export_name(loaded.choice.place.step, name)
+        place = directory / export_name(loaded.choice.step, name)
         with new_directory_scope(place, replaces=replaces) as aside:
             record = {
                 **describe_export(loaded, config, run),
@@ -107,7 +107,7 @@ def export_signatures(
     The directory appears only when it is complete. An export of the same step is replaced only if
     `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
     """
-    place = directory / export_name(loaded.choice.place.step, SAVED_MODEL)
+    place = directory / export_name(loaded.choice.step, SAVED_MODEL)
     record = {
         **describe_export(loaded, config, run),
         "signatures": saved_model.describe_signatures(loaded.serving.signatures),
@@ -256,11 +256,11 @@ def _alone_scope(directory: Path) -> Iterator[None]:
 def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> JsonObject:
     """Returns what the record of an export in any format contains."""
     return {
-        "step": loaded.choice.place.step,
+        "step": loaded.choice.step,
         "experiment": config.name,
         "task": config.task.name,
         "run": str(run.resolve()),
-        "checkpoint": loaded.choice.place.name,
+        "checkpoint": loaded.choice.name,
         "weights": loaded.weights,
         "fingerprint": weights_fingerprint(loaded.model),
         "precision": config.runtime.mixed_precision_dtype or "float32",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, Choice
-from orbit_runner.checkpoint.restore import Restorer, content_problem
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, CheckpointLocation
+from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -47,7 +47,7 @@ class LoadedModel:
 
     model: tf_keras.Model
     serving: Serving  # without signatures if the task defines none
-    choice: Choice
+    choice: CheckpointLocation
     weights: str  # `average` or `plain`.
 
 
@@ -57,18 +57,9 @@ def single_process_runtime(runtime: RuntimeConfig, num_gpus: int = 0) -> Runtime
     Keeps precision and threads, and resets what determines the bits of training or where it runs.
     `num_gpus` has the same meaning as in the settings, but at most one GPU is used.
     """
-    return runtime.replace(
-        distribution_strategy="off",
-        num_gpus=num_gpus,
-        num_virtual_devices=1,
-        train_input_partition_dims=None,
-        eval_input_partition_dims=None,
-        worker_hosts=None,
-        remote_cluster=None,
-        tf_data_service=None,
-        tpu=None,
-        deterministic=False,
-        run_eagerly=False,
+    alone = runtime.without("cluster", "service", "devices")
+    return alone.replace(
+        distribution_strategy="off", num_gpus=num_gpus, deterministic=False, run_eagerly=False
     )
 
 
@@ -111,7 +102,7 @@ def require_method(task: tf.Module, method: str) -> None:
 def load_scope(
     config: ExperimentConfig,
     task: tf.Module,
-    choice: Choice,
+    choice: CheckpointLocation,
     weights: str,
     device: str | None = None,
     *,
@@ -147,10 +138,12 @@ def load_scope(
         yield LoadedModel(state.model, serving, choice, weights)
 
 
-def restore_choice(state: TrainState, choice: Choice, strategy: tf.distribute.Strategy) -> None:
+def restore_choice(
+    state: TrainState, choice: CheckpointLocation, strategy: tf.distribute.Strategy
+) -> None:
     """Restores a checkpoint. Raises `RunnerError` if it does not fit or is damaged."""
-    problem = content_problem(choice.place, known=state.non_finite)
-    if problem:
+    problem = choice.folder.content_problem(choice.step, state.non_finite)
+    if problem is not None:
         raise RunnerError(
             f"the checkpoint {choice.prefix} {problem}\n"
             "use --checkpoint=STEP to select another one",
@@ -159,7 +152,7 @@ def restore_choice(state: TrainState, choice: Choice, strategy: tf.distribute.St
     restorer = Restorer(state, state.checkpoint(), strategy)
     record = choice.record()
     try:
-        restorer.restore(choice.prefix, record)
+        restorer.restore(str(choice.prefix), record)
     except RunnerError as error:
         # Its last line is advice on resuming.
         reason = str(error).rpartition("\n")[0] or str(error)

@@ -30,6 +30,8 @@ class WeightAverage(tf.Module):
     model was built.
     """
 
+    is_in_optimizer = False  # Whether the averages are variables of the optimizer.
+
     def __init__(
         self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy
     ) -> None:
@@ -39,24 +41,15 @@ class WeightAverage(tf.Module):
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
         weights = [variable for variable in tracked if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
-        self._tracked_weights = lambda: weights
+        self._weights = lambda: weights
         self.averages = [
             tf.Variable(weight, trainable=False, name=f"{variable_name(weight)}/average")
             for weight in weights
         ]
 
-    @property
-    def _weights(self) -> list[tf.Variable]:
-        return self._tracked_weights()
-
-    @property
-    def is_in_optimizer(self) -> bool:
-        """Whether the averages are variables of the optimizer."""
-        return False
-
     def pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
         """Yields each weight with its average."""
-        yield from zip(self._weights, self.averages, strict=True)
+        yield from zip(self._weights(), self.averages, strict=True)
 
     def reset(self, kept: Collection[tf.Variable] = ()) -> None:
         """Sets the averages, except those in `kept`, to the current weights."""
@@ -112,16 +105,13 @@ class WeightAverage(tf.Module):
 class OptimizerAverage(WeightAverage):
     """The averages that an optimizer of Keras keeps itself (`use_ema`)."""
 
+    is_in_optimizer = True
+
     def __init__(self, averages: Sequence[tf.Variable], model: tf_keras.Model) -> None:
         tf.Module.__init__(self, name="ema")
         weights = list(model.trainable_variables)
-        self._tracked_weights = lambda: weights
+        self._weights = lambda: weights
         self.averages = list(averages)
-
-    @property
-    def is_in_optimizer(self) -> bool:
-        """True."""
-        return True
 
     def update(self, step: tf.Tensor) -> None:
         """Does nothing, because the optimizer updates the averages."""

@@ -86,8 +86,7 @@ def _run_task_initialize(
     task: AnyTask, model: tf_keras.Model, path: str, *, is_empty: bool
 ) -> LoadedWeights:
     """Calls the task's own `initialize`, and determines which variables it assigned."""
-    variables = model.variables
-    before = [_version_of(variable) for variable in variables]
+    before = [(variable, _version_of(variable)) for variable in model.variables]
     try:
         task.initialize(model)
     except RunnerError:
@@ -95,16 +94,13 @@ def _run_task_initialize(
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
         if is_empty:
             _require_checkpoint(path)
-        unloaded_names = [variable_name(variable) for variable in _find_unloaded(variables, before)]
+        unloaded_names = [variable_name(v) for v, mark in before if _version_of(v) == mark]
         raise SettingError(
             _SETTING,
-            _describe_misfit(path, error, unloaded_names, len(variables)),
+            _describe_misfit(path, error, unloaded_names, len(before)),
             code="checkpoint-mismatch",
         ) from error
-    unloaded = {id(variable) for variable in _find_unloaded(variables, before)}
-    return LoadedWeights(
-        path, frozenset(id(variable) for variable in variables if id(variable) not in unloaded)
-    )
+    return LoadedWeights(path, frozenset(id(v) for v, mark in before if _version_of(v) != mark))
 
 
 def _is_empty_directory(path: str) -> bool:
@@ -132,13 +128,6 @@ def _version_of(variable: tf.Variable) -> tuple[int, int]:
     # The number also changes if the new value equals the initial value, such as zero.
     value = zlib.crc32(variable.numpy().tobytes())
     return restore_id(variable), value
-
-
-def _find_unloaded(
-    variables: list[tf.Variable], before: list[tuple[int, int]]
-) -> list[tf.Variable]:
-    pairs = zip(variables, before, strict=True)
-    return [variable for variable, mark in pairs if _version_of(variable) == mark]
 
 
 def _describe_loaded(path: str, unloaded_names: list[str], total: int) -> str:

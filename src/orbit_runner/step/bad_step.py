@@ -95,7 +95,7 @@ def _find_piece(
 def _train(run: Run, step: int) -> float:
     """Trains to a step. Returns the mean loss, or one that is not finite if there is any."""
     assert run.trainer is not None
-    run.trainer.reset_metrics()
+    run.trainer.metrics.reset()
     losses = [0.0]
     while run.step < step:
         run.stops.exit_if_requested(run.step, lambda: None)  # An interrupted search saves nothing.

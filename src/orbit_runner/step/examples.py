@@ -20,8 +20,7 @@ from orbit_runner.run_directory.data_record import (
     data_changes,
     difference_from_record,
 )
-from orbit_runner.run_directory.metric_records import MetricLog, recoveries_of
-from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.metric_records import recoveries_of
 from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.examples import TrainingExamples
@@ -60,10 +59,11 @@ class TrainingOrder:
     def __init__(self, config: ExperimentConfig, run: Path | None) -> None:
         self.config = localize(config)
         self.run = run
-        self.placement = _placement(config, run)
-        self.parts = MetricLog(RunDirectory(run).metrics).recoveries() if run else [(1, 0)]
+        self._reader = RunReader(run) if run else None
+        self.placement = _placement(config, self._reader)
+        self.parts = self._reader.log.recoveries() if self._reader else [(1, 0)]
         # The step that the run has reached; 0 if there is none.
-        self.reached_step = RunReader(run).step if run else 0
+        self.reached_step = self._reader.step if self._reader else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
 
     def check_data(self, first: int = 1) -> None:
@@ -134,7 +134,7 @@ class TrainingOrder:
 
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""
-        train_steps = RunReader(self.run).train_steps if self.run else None
+        train_steps = self._reader.train_steps if self._reader else None
         per_epoch = self._require_examples(0).order.steps_per_epoch
         return train_steps or make_plan(self.config.trainer, per_epoch).train_steps
 
@@ -223,12 +223,11 @@ def _row_numbers(rows: Rows, row: int) -> JsonObject:
     }
 
 
-def _placement(config: ExperimentConfig, run: Path | None) -> Placement:
+def _placement(config: ExperimentConfig, run: RunReader | None) -> Placement:
     runtime = config.runtime
     if runtime.traits.is_asynchronous:
         return Placement(note="which asynchronous worker trains on which step is not determined")
-    attempts = RunDirectory(run).attempts("train") if run else ()
-    recorded = attempts[-1].get("replicas") if attempts else None
+    recorded = run.attempts[-1].get("replicas") if run and run.attempts else None
     replicas = recorded if isinstance(recorded, int) else runtime.num_replicas()
     if not replicas:
         return Placement(note="the number of replicas depends on the devices that are found")

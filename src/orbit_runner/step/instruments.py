@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 _READ_OP = "ReadVariableOp"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class BadOutput:
     """An output of an op that is not finite."""
 
-    order: int  # in which the ops ran
-    found: FirstBadValue
-    parents: tuple[BadOutput, ...]  # the outputs of earlier ops that the op read
+    is_nan: bool
+    order: int  # of the first bad value that led to it
+    origin: FirstBadValue  # that value; its own if the inputs of the op are finite
     tensor: tf.Tensor = dataclasses.field(repr=False)  # kept, so that no other tensor has its `id`
 
 
@@ -134,21 +134,9 @@ class Instruments:
 
         Returns None if none did. Infinities that a later op masks led to nothing.
         """
-        waiting = [*self._bad_of(self._losses_and_gradients()), *self._stored]
-        seen = set[int]()
-        origins = list[BadOutput]()
-        while waiting:
-            output = waiting.pop()
-            if output.order in seen:
-                continue
-            seen.add(output.order)
-            # If an op read NaN, that is why its output is NaN; an infinity may have been a mask.
-            nan = [parent for parent in output.parents if parent.found.kind == "nan"]
-            waiting += nan or output.parents
-            if not output.parents:
-                origins.append(output)
-        first = min(origins, key=lambda output: output.order, default=None)
-        return None if first is None else first.found
+        finals = [*self._bad_of(self._losses_and_gradients()), *self._stored]
+        first = min(finals, key=lambda output: output.order, default=None)
+        return None if first is None else first.origin
 
     def _bad_of(self, tensors: Sequence[tf.Tensor] | None) -> list[BadOutput]:
         """Returns what is known of those tensors that are not finite."""
@@ -185,23 +173,25 @@ class Instruments:
             self._stored += self._bad_of(inputs)
 
     def _record_bad_output(self, op: str, inputs: Sequence[tf.Tensor], output: tf.Tensor) -> None:
-        parents = tuple(self._bad_of(inputs))
-        phase = self._phase()
         value = output.numpy()
-        self._bad[id(output)] = BadOutput(
-            order=len(self._bad),
-            found=FirstBadValue(
+        is_nan = bool(np.isnan(value).any())
+        parents = self._bad_of(inputs)
+        # If an op read NaN, that is why its output is NaN; an infinity may have been a mask.
+        causes = [parent for parent in parents if parent.is_nan] or parents
+        first = min(causes, key=lambda parent: parent.order, default=None)
+        if first is None:
+            phase = self._phase()
+            origin = FirstBadValue(
                 layer=self._layer(phase),
                 op=op,
-                kind="nan" if np.isnan(value).any() else "inf",
+                kind="nan" if is_nan else "inf",
                 phase=phase,
                 rows=() if op == _READ_OP else self._rows(value, phase),
                 replica=None if phase == UPDATE else self._shown_replica(),
-                source="" if parents else self._source(op, inputs),
-            ),
-            parents=parents,
-            tensor=output,
-        )
+                source=self._source(op, inputs),
+            )
+            first = BadOutput(is_nan, len(self._bad), origin, output)
+        self._bad[id(output)] = dataclasses.replace(first, is_nan=is_nan, tensor=output)
 
     def _gradient_function(
         self,

@@ -17,7 +17,6 @@ from orbit_runner.tf_internals import (
     inner_layers,
     is_keras_3_layer,
     layer_weights,
-    trained_weights,
 )
 from orbit_runner.utils.flops import op_flops
 
@@ -120,19 +119,15 @@ def seen_gradients_scope(
     optimizer: Optimizer, see: Callable[[Gradients], object]
 ) -> Iterator[None]:
     """Passes the gradients that an optimizer gets in a `with` block to a function, too."""
+    apply = optimizer.apply_gradients
 
-    def make(optimizer: Optimizer) -> Callable[..., object]:
-        apply = optimizer.apply_gradients
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> Any:
+        pairs = list(grads_and_vars)
+        see([pair for pair in pairs if pair[0] is not None])
+        return apply(pairs, *args, **kwargs)
 
-        @tf.autograph.experimental.do_not_convert
-        def apply_gradients(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> Any:
-            pairs = list(grads_and_vars)
-            see([pair for pair in pairs if pair[0] is not None])
-            return apply(pairs, *args, **kwargs)
-
-        return apply_gradients
-
-    with replaced_methods_scope([optimizer], "apply_gradients", make):
+    with replaced_methods_scope([optimizer], "apply_gradients", lambda _: apply_gradients):
         yield
 
 
@@ -197,7 +192,7 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
             if id(weight) not in counted
         }
         counted.update(sizes)
-        trained = {id(weight) for weight in trained_weights(part.layer)}
+        trained = {id(weight) for weight in layer_weights(part.layer, trained=True)}
         own = [layer for layer in part.layers() if id(layer) not in counted]
         counted.update(id(layer) for layer in own)
         flops = [calls.flops(layer) for layer in own]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
@@ -30,7 +31,9 @@ def record_step(run: Run) -> list[StepTensor]:
 
     Raises `RunnerError` if the run trains several tasks.
     """
-    if type(run.trainer) is not Trainer:
+    logical = run.config.runtime.logical_replicas
+    assert run.trainer is not None
+    if run.adapter.subtasks or logical or is_asynchronous(run.strategy):
         raise RunnerError(
             "cannot record the tensors of a step of several tasks",
             code="not-supported",
@@ -66,7 +69,7 @@ def slot_values(state: TrainState) -> Iterator[StepTensor]:
 
 def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
     recorder = _Recorder(run.model)
-    step = trainer._make_step()
+    step = trainer.build_step()
     loss = run.task.loss
     strategy = run.strategy
 
@@ -79,23 +82,21 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
 
     def run_replica(inputs: Tensors) -> list[tf.Tensor]:
         recorder.begin()
-        trainer._replica_step(inputs)
+        trainer.replica_step(inputs)
         return recorder.tensors()
 
     def run_all_replicas(inputs: Tensors) -> list[tf.Tensor | tf.distribute.DistributedValues]:
-        tensors = strategy.run(run_replica, args=(inputs,), options=trainer._partition.options)
-        trainer._update_average()
-        return tensors
+        return trainer.run_on_replicas(run_replica, inputs)
 
-    original = trainer._step
-    trainer._step = run_recorded_step
+    original = trainer.step_fn
+    trainer.step_fn = run_recorded_step
     try:
         gradients = seen_gradients_scope(run.state.optimizer, recorder.add_gradients)
         with recorder.recorded_scope(), gradients:
             function = tf.function(convert(run_all_replicas, run.task), autograph=False)
-            tensors = function(next(iter(trainer._make_dataset(run.step))))
+            tensors = function(trainer.next_batch())
     finally:
-        trainer._step = original
+        trainer.step_fn = original
     return [*_local_values(strategy, recorder.names, tensors)]
 
 

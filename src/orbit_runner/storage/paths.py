@@ -210,9 +210,7 @@ def local_run_directory(path: str | os.PathLike[str]) -> Path:
 
     Raises PathError if the URL is not supported.
     """
-    if not is_remote(path):
-        return local_path(path, "model_dir")
     problem = path_problem(path, remote=True)
     if problem:
         raise PathError(problem, path="model_dir")
-    return url_cache_directory("runs", url_of(path))
+    return url_cache_directory("runs", url_of(path)) if is_remote(path) else Path(path)

@@ -25,7 +25,7 @@ from orbit_runner.sweep.schedule import Schedule, TrialTask
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.sweep.trial_process import TrialCommand, TrialProcess
 from orbit_runner.sweep.worker import last_lines, trial_arguments
-from orbit_runner.utils.signals import Signals
+from orbit_runner.utils.signals import SignalGuard
 
 _PROBE_SECONDS = 0.05
 _MAX_ATTEMPTS = 10
@@ -38,7 +38,7 @@ def open_sweep(
     file: SweepFile,
     base: ResolvedConfig,
     imports: tuple[str, ...],
-    signals: Signals,
+    signals: SignalGuard,
 ) -> Callable[[], Sweep]:
     """Creates the directory, or checks that it belongs to this sweep and extends it.
 
@@ -63,7 +63,7 @@ def open_sweep(
 
 
 def _check_first_trial(
-    sweep: Sweep, directory: SweepDirectory, imports: tuple[str, ...], signals: Signals
+    sweep: Sweep, directory: SweepDirectory, imports: tuple[str, ...], signals: SignalGuard
 ) -> None:
     """Builds the model, the data and the metrics of the first trial in a separate process.
 
@@ -91,7 +91,7 @@ def _check_first_trial(
         raise RunnerError(_message(sweep, log), code="failed-trial")
 
 
-def _wait(process: TrialProcess, signals: Signals) -> int:
+def _wait(process: TrialProcess, signals: SignalGuard) -> int:
     """Waits for the end of a trial, and forwards a signal to it. Returns its exit code."""
     is_passed_on = False
     try:

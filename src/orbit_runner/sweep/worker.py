@@ -25,7 +25,7 @@ from orbit_runner.sweep.sharing import Claim, Devices, divide_cores, release_all
 from orbit_runner.sweep.trial_process import TrialCommand, TrialProcess
 from orbit_runner.utils.files import write_atomically, write_if_changed
 from orbit_runner.utils.log import note
-from orbit_runner.utils.signals import Signals
+from orbit_runner.utils.signals import SignalGuard
 
 
 def trial_arguments(
@@ -142,7 +142,7 @@ class Worker:
         jobs: int,
         devices_per_job: int,
         imports: tuple[str, ...],
-        signals: Signals,
+        signals: SignalGuard,
         show: Show,
     ) -> None:
         self._load = load

@@ -24,7 +24,7 @@ from orbit_runner.tasks.multitask import (
     is_multitask_class,
 )
 from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
-from orbit_runner.tf_internals import own_other_weights, set_own_other_weights
+from orbit_runner.tf_internals import own_weights, set_other_weights
 
 if TYPE_CHECKING:
     import tf_keras
@@ -68,8 +68,8 @@ class TaskAdapter:
         for layer in getattr(model, "submodules", ()):
             # Adapted lookup layers list their vocabulary as a weight, but it is no variable.
             if hasattr(layer, "get_vocabulary"):
-                weights = own_other_weights(layer)
-                set_own_other_weights(
+                weights = own_weights(layer, trainable=False)
+                set_other_weights(
                     layer, [weight for weight in weights if isinstance(weight, tf.Variable)]
                 )
         return model

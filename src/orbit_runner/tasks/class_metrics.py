@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, not_set
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras_items import Item, build_item, is_item, item_problems, split_item
 from orbit_runner.utils.metrics import name_problem
@@ -29,8 +29,7 @@ def metric_problems(items: Mapping[int, Item], taken: Sequence[str] = ()) -> Ite
     for index, item in items.items():
         path = f"metrics[{index}]"
         if not is_item(item):
-            message = "has no class_name; write {class_name: NAME, config: {…}}"
-            yield Problem(path, message, code="not-set")
+            yield not_set(path, "has no class_name; write {class_name: NAME, config: {…}}")
             continue
         if problems := [*item_problems(item, path)]:
             yield from problems

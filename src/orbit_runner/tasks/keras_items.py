@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, wrong_type
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import declared_parameters, reference_problem
 from orbit_runner.errors import (
@@ -85,14 +85,14 @@ def item_problems(setting: Any, path: str) -> Iterator[Problem]:
     """Yields items that have another form, and functions and classes that do not exist."""
     for place, item in leaves_of(setting, path):
         if not is_item(item):
-            yield Problem(place, f"got {shorten(repr(item))}, {_FORM}", code="wrong-type")
+            yield wrong_type(place, f"got {shorten(repr(item))}, {_FORM}")
             continue
         if isinstance(item, Mapping) and (unknown := [key for key in item if key not in _KEYS]):
             message = unknown_name_message("key", str(unknown[0]), [CLASS_NAME, CONFIG])
             yield Problem(place, f"{message}\n{_FORM}", code="unknown-name")
             continue
         if isinstance(item, Mapping) and not isinstance(item.get(CONFIG) or {}, Mapping):
-            yield Problem(place, f"got config: {item[CONFIG]!r}, {_FORM}", code="wrong-type")
+            yield wrong_type(place, f"got config: {item[CONFIG]!r}, {_FORM}")
             continue
         name = split_item(item)[0]
         if ":" in name and (problem := _user_problem(name)):

@@ -13,7 +13,7 @@ from orbit_runner.tf_internals import (
     inner_layers,
     is_keras_layer,
     layer_weights,
-    own_trainable_weights,
+    own_weights,
 )
 from orbit_runner.utils.variables import variable_name
 
@@ -40,7 +40,8 @@ class NamedLayer:
     def trainable_weights(self) -> list[tf.Variable]:
         """The weights that are trained if the layer is trainable, so no moving averages."""
         own = {id(weight) for weight in self.weights}
-        return [weight for weight in own_trainable_weights(self.layer) if id(weight) in own]
+        weights = own_weights(self.layer, trainable=True)
+        return [weight for weight in weights if id(weight) in own]
 
     @property
     def parameters(self) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, out_of_range
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import source_registry
 from orbit_runner.config.schema.experiment import TaskConfig
@@ -93,7 +93,7 @@ class TableSplitConfig(Config):
         elif math.fsum(shares) > 1 + 1e-9:
             message = f"got a sum of {math.fsum(shares):g}, expected at most 1"
         if message:
-            yield Problem("fractions", message, code="out-of-range")
+            yield out_of_range("fractions", message)
 
     def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
         """Returns the split; by default, it depends on the columns in `hash_of`."""

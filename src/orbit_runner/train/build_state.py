@@ -1,6 +1,7 @@
 """Builds the model, the optimizer and everything else that changes with a step.
 
-Also the variables of Keras models that create them only when they are first called.
+Also the variables of Keras models that create them only when they are first called, and the
+checkpoints of the state.
 """
 
 from __future__ import annotations
@@ -11,21 +12,32 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.finite_check import non_finite_variables
+from orbit_runner.checkpoint.manager import Checkpoints, RunConditions
+from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics import seed_everything
+from orbit_runner.determinism.numerics_record import KERAS_3, describe_numerics
+from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter import optimizer_of, section_of
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.ema import OptimizerAverage, WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import digest_of
+from orbit_runner.tasks.keras.keras_3 import Keras3Model
 from orbit_runner.tf_internals import averages_of, build_slots, is_functional, keeps_averages
+from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.gradients import GradientRecorder
 from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.request import RunRequest
+from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.utils.autograph import convert
 
 if TYPE_CHECKING:
@@ -162,3 +174,39 @@ def _is_unbuilt_layer(part: object) -> bool:
     if not isinstance(part, base) or isinstance(part, tf_keras.Model) or part.built:
         return False
     return type(part).build is not base.build
+
+
+def build_checkpoints(
+    request: RunRequest,
+    state: TrainState,
+    workers: Workers,
+    callbacks: CallbackList,
+    stops: StopRequests,
+) -> Checkpoints:
+    """Returns the checkpoints of a run, whose records contain the state of its callbacks."""
+    config = request.config
+    packages = [*localize(config).data.packages()]
+    if isinstance(state.model, Keras3Model):
+        packages.append(KERAS_3)
+    directory = RunDirectory(request.model_dir)
+    return Checkpoints(
+        state,
+        directory.checkpoints,
+        request.strategy,
+        RunConditions(
+            config=config_fingerprint(config),
+            strategy=describe_strategy(request.strategy),
+            numerics=describe_numerics(config.runtime, packages),
+            is_required=request.resume != "override",
+            callbacks=callbacks.get_state if request.trains else dict,
+            stopped=lambda: stops.reason,
+        ),
+        max_to_keep=retention_of(config.trainer),
+        # To save asynchronously, TensorFlow copies values to other variables, which all workers
+        # would have to create together.
+        asynchronous=request.asynchronous and workers.count == 1,
+        writes=request.trains,
+        is_official=config.is_official,
+        trail=directory.fingerprints,
+        workers=workers,
+    )

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
 
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import SettingError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.base import drop_padding, split_counts
 from orbit_runner.tasks.metrics import Ratio, RunningMean
+from orbit_runner.train.inputs.batches import Batches
 from orbit_runner.train.inputs.distribute import Partition, leading_size
-from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
-from orbit_runner.train.loops.iterator_loops import counted_loop, exhausting_loop
-from orbit_runner.utils.autograph import convert
+from orbit_runner.train.loops.chunked_loop import row_of
 from orbit_runner.utils.metrics import name_problem
 
 if TYPE_CHECKING:
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from official.core import base_task
     from tensorflow.types.experimental import TensorLike
 
-    from orbit_runner.train.inputs.distribute import Dataset
     from orbit_runner.train.loops.loop_pieces import BatchIterator, BatchSource, Results
     from orbit_runner.utils.types import Tensors
 
@@ -37,54 +33,84 @@ EXAMPLES = "validation_examples"
 # The maximum number of batches in an evaluation. It separates the random draws of two evaluations.
 MAX_BATCHES = 2**32
 
+# Evaluates a batch of a replica, and returns its logs.
+Step = Callable[[Any], dict[str, Any]]
+# Runs a step on the inputs of a device, with their random draws. The other arguments are the
+# counter of draws and the metrics that the step updates.
+StepRunner = Callable[[Step, Any, tf.Variable, Sequence[Any]], dict[str, Any]]
 
-class Evaluator(orbit.StandardEvaluator):
-    """Runs a task's validation step, on the averaged weights if an average is kept.
 
-    Must be created in the strategy's scope.
-    """
+class Evaluator(orbit.AbstractEvaluator):
+    """Evaluates a task, or several one after another."""
+
+    def __init__(
+        self,
+        evaluations: Mapping[str, TaskEvaluation],  # by the name of the task; "" for a single one
+        # Makes the model have the weights to evaluate in a `with` block, such as their average.
+        weights_scope: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        self._evaluations = evaluations
+        self._weights_scope = weights_scope
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The names of the metrics that are known in advance; `task|metric` of several tasks."""
+        return tuple(
+            f"{name}|{metric}" if name else metric
+            for name, evaluation in self._evaluations.items()
+            for metric in evaluation.metric_names
+        )
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a task adds metrics that are not known in advance."""
+        return any(evaluation.gathers for evaluation in self._evaluations.values())
+
+    def evaluate(self, num_steps: tf.Tensor) -> Results:
+        """Evaluates `num_steps` batches (int32 scalar, -1 for all), or as many as a task has set.
+
+        Returns `validation_loss`, `validation_examples` and the task's metrics; those of several
+        tasks by the name of the task.
+        """
+        with self._weights_scope():
+            logs = {
+                name: evaluation.evaluate(int(num_steps))
+                for name, evaluation in self._evaluations.items()
+            }
+        return logs.get("", logs)
+
+
+class TaskEvaluation:
+    """Runs the validation step of one task. Must be created in the strategy's scope."""
 
     def __init__(
         self,
         task: base_task.Task,
         state: TrainState,
         strategy: tf.distribute.Strategy,
-        make_dataset: Callable[[], Dataset],  # returns the distributed dataset
+        batches: Batches,
+        run_step: StepRunner,
+        partition: Partition,  # splits the images of a step over the devices of a TPU
         *,
-        seed: int,
-        # Whether there are as many batches as requested. The graph then need not check for the end,
-        # and the batches keep their static shapes.
-        counted: bool = False,
+        steps: int | None = None,  # the number of batches; None: as many as requested
+        steps_per_batch: int = 1,
         # The number of batches before the first batch with rows that only fill it up.
         full_batches: int = 0,
         # Whether the task computes metrics from the outputs of all steps.
-        gathers_outputs: bool = False,
-        # Splits the images of a step over the devices of a TPU; None if they are not split.
-        partition: Partition | None = None,
-        # Returns the batches by their numbers, or None if a dataset is needed.
-        make_chunks: Callable[[], Chunks | None] = lambda: None,
+        gathers: bool = False,
     ) -> None:
-        # A loop in a graph cannot gather outputs on the host.
-        super().__init__(
-            None, orbit.StandardEvaluatorOptions(use_tf_while_loop=not gathers_outputs)
-        )
-        self.eval_dataset: Dataset | tuple[()] | None
         self._task = task
         self._state = state
         self._strategy = strategy
-        self._make_dataset = make_dataset
-        self._seed = seed
+        self._batches = batches
+        self._run_step = run_step
         self._partition = partition
-        self._counted = counted
-        self.gathers = gathers_outputs
+        self._steps = steps
+        self._steps_per_batch = steps_per_batch
         self._full_batches = full_batches
-        # A TPU needs static shapes, and gathered outputs have the rows that a task returns.
-        self._drops_padding = not gathers_outputs and not isinstance(
-            strategy, tf.distribute.TPUStrategy
-        )
-        self._make_chunks = make_chunks
-        self._chunks: Chunks | None = None
-        self._model = state.model
+        self.gathers = gathers
+        # Runs a number of steps, and returns what the task gathered. Made when it is first needed.
+        self._loop: Callable[[BatchSource, int], Any] | None = None
         # Counts the batches with random draws, on each replica.
         self._draws = tf.Variable(
             0,
@@ -103,177 +129,112 @@ class Evaluator(orbit.StandardEvaluator):
         """The names of the metrics of an evaluation that are known in advance."""
         return (LOSS, *(metric.name for metric in self._metrics))
 
-    def evaluate(self, num_steps: tf.Tensor) -> Results:
-        """Evaluates `num_steps` batches (int32 scalar, -1 for all).
-
-        Returns `validation_loss`, `validation_examples` and the task's metrics.
-        """
-        if self.eval_dataset is None:
-            self._chunks = self._make_chunks()
-            self.eval_dataset = self._make_dataset() if self._chunks is None else ()
-        if not self.gathers and num_steps == -1:
-            num_steps = tf.constant(tf.int32.max)
-        ema = self._state.ema
-        with (
-            ema.applied_scope() if ema is not None else contextlib.nullcontext(),
-            kept_values_scope(self._kept_variables()),
-        ):
-            return super().evaluate(num_steps)
+    def evaluate(self, num_steps: int) -> Results:
+        """Evaluates a number of batches, -1 for all, unless the evaluation has its own number."""
+        steps = self._steps or num_steps
+        if steps > 0:
+            steps = min(steps * self._steps_per_batch, tf.int32.max)
+        source = self._batches.start(0)
+        with kept_values_scope(self._kept_variables()):
+            self._draws.assign(self._state.global_step.read_value() * MAX_BATCHES)
+            for metric in [self._loss, *self._metrics]:
+                reset_metric(metric)
+            if self._loop is None:
+                self._loop = self._make_gathering_loop() if self.gathers else self._make_loop()
+            return self._logs(self._loop(source, steps))
 
     def _kept_variables(self) -> list[tf.Variable]:
         """Returns variables of the training that evaluations change."""
         keeps = getattr(self._task, "kept_in_evaluation", None)
         return keeps() if callable(keeps) else []
 
-    def create_eval_loop_fn(self, has_state: bool) -> Callable[..., object]:
-        """Returns the function that runs an evaluation."""
-        if not self._drops_padding:
-            return self._make_loop(self._replica_step)
-        # Separate steps, so that the shapes of all other batches stay static.
-        full_loop = self._make_loop(self._replica_full_step)
-        rest_loop = self._make_loop(self._replica_partial_step)
-        whole_loop = self._make_whole_loop()
+    def _make_gathering_loop(self) -> Callable[[BatchSource, int], object]:
+        """Returns a loop on the host, which passes the outputs of each step to the task."""
+        run = self._on_all_replicas(self._validate)
 
-        def loop(iterator: BatchSource, num_steps: tf.Tensor, **reduction: object) -> None:
-            steps = int(num_steps)
-            full = self._full_batches if steps < 0 else min(steps, self._full_batches)
-            rest = steps if steps < 0 else steps - full
-            if full and rest == 1 and whole_loop is not None:
-                whole_loop(iterator, tf.constant(full))
-                return
-            if full:
-                full_loop(iterator, tf.constant(full), **reduction)
-            if rest:
-                rest_loop(iterator, tf.constant(rest), first=full, **reduction)
+        @tf.function
+        def step(iterator: BatchIterator) -> Tensors:
+            outputs = run(next(iterator))
+            return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
+
+        loop = orbit.utils.create_loop_fn(step)
+        aggregate = self._task.aggregate_logs
+        return lambda source, steps: loop(source, tf.constant(steps), None, aggregate)
+
+    def _make_loop(self) -> Callable[[BatchSource, int], None]:
+        """Returns a loop in a graph.
+
+        Full batches have separate steps, whose shapes are static. A TPU has no other steps.
+        """
+        is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
+        full_step = self._validate if is_tpu else self._validate_full
+        full_loop, rest_loop = (
+            self._batches.loop(self._on_all_replicas(step), self._task)
+            for step in (full_step, self._validate_partial)
+        )
+        most_full = tf.int32.max if is_tpu else self._full_batches
+
+        @tf.function(autograph=False)
+        def both_loops(source: BatchSource, full: tf.Tensor, rest: tf.Tensor) -> None:
+            full_loop(source, tf.zeros([], tf.int64), full)
+            rest_loop(source, full, rest)
+
+        def loop(source: BatchSource, steps: int) -> None:
+            steps = tf.int32.max if steps < 0 else steps
+            full = tf.constant(min(steps, most_full), tf.int64)
+            rest = tf.constant(steps, tf.int64) - full
+            if full and rest:
+                both_loops(source, full, rest)
+            elif full:
+                full_loop(source, rest, full)
+            elif rest:
+                rest_loop(source, full, rest)
 
         return loop
 
-    def _make_loop(self, replica_step: Callable[[Tensors], object]) -> Callable[..., object]:
-        """Returns a function of an iterator and the number of steps, and of the first step."""
-        if self._chunks is not None:
-            chunked = chunked_loop(self._chunks, self._strategy, self._row_taker(replica_step))
-            return lambda _, steps, first=0: chunked(
-                (), tf.constant(first, tf.int64), tf.cast(steps, tf.int64)
-            )
-        if self.gathers:
+    def _on_all_replicas(self, step: Step) -> Callable[..., Any]:
+        """Returns a function that runs a step on a distributed batch, or a row of several."""
 
-            @tf.function
-            def step(iterator: BatchIterator) -> Tensors | None:
-                return self._evaluate_batch(next(iterator), replica_step)
+        def replica_step(inputs: Tensors, row: tf.Tensor | None = None) -> Results:
+            batch = self._partition.split_inputs(inputs if row is None else row_of(inputs, row))
+            return self._run_step(step, batch, self._draws, [self._loss, *self._metrics])
 
-            plain = orbit.utils.create_loop_fn(step)
-            return lambda iterator, steps, first=0, **reduction: plain(iterator, steps, **reduction)
-        if self._counted:
-            loop = counted_loop(self._batch_taker(replica_step))
-        else:
-            evaluate_batch = functools.partial(self._evaluate_batch, replica_step=replica_step)
-            loop = exhausting_loop(convert(evaluate_batch, self._task))
-        return lambda iterator, steps, first=0: loop(iterator, steps)
+        def step_on_all(*inputs: Tensors) -> Tensors:
+            return self._strategy.run(replica_step, args=inputs, options=self._partition.options)
 
-    def _make_whole_loop(self) -> Callable[[BatchSource, tf.Tensor], None] | None:
-        """Returns a function that runs some full steps and a partial one, in one graph.
+        return step_on_all
 
-        Its arguments are an iterator and the number of full steps. None if there is no such graph.
-        """
-        full = self._replica_full_step
-        partial = self._replica_partial_step
-        if self._chunks is not None:
-            chunked = chunked_loop(
-                self._chunks,
-                self._strategy,
-                self._row_taker(full),
-                take_last=self._row_taker(partial),
-            )
-            return lambda _, steps: chunked((), tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
-        if self._counted:
-            return counted_loop(self._batch_taker(full), self._batch_taker(partial))
-        return None
-
-    def _row_taker(
-        self, replica_step: Callable[[Tensors], object]
-    ) -> Callable[[Tensors, tf.Tensor], None]:
-        """Returns a function that evaluates one of several batches on all replicas."""
-
-        def take_row(batches: Tensors, row: tf.Tensor) -> None:
-            def replica_row(batches: Tensors, row: tf.Tensor) -> None:
-                replica_step(row_of(batches, row))
-
-            self._strategy.run(replica_row, args=(batches, row))
-
-        return convert(take_row, self._task)
-
-    def _batch_taker(
-        self, replica_step: Callable[[Tensors], object]
-    ) -> Callable[[BatchIterator], object]:
-        """Returns a function that evaluates the next batch of an iterator on all replicas."""
-        return convert(
-            lambda iterator: self._evaluate_batch(next(iterator), replica_step), self._task
-        )
-
-    def eval_begin(self) -> None:
-        """Resets the metrics, and the counter of random draws to the global step."""
-        self._draws.assign(self._state.global_step.read_value() * MAX_BATCHES)
-        for metric in [self._loss, *self._metrics]:
-            reset_metric(metric)
-
-    def eval_step(self, iterator: BatchIterator) -> Tensors | None:
-        """Evaluates one batch of an iterator over the distributed dataset, on all replicas.
-
-        Returns the outputs of each replica if the task aggregates them, otherwise None.
-        """
-        step = self._replica_partial_step if self._drops_padding else self._replica_step
-        return self._evaluate_batch(next(iterator), step)
-
-    def _evaluate_batch(
-        self, inputs: Tensors, replica_step: Callable[[Tensors], object]
-    ) -> Tensors | None:
-        options = self._partition.options if self._partition else None
-        outputs = self._strategy.run(replica_step, args=(inputs,), options=options)
-        if not self.gathers:
-            return None
-        return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
-
-    def _replica_full_step(self, inputs: Tensors) -> None:
+    def _validate_full(self, inputs: Tensors) -> Results:
         """Evaluates a batch whose rows are all examples."""
-        self._replica_step(split_counts(self._task, inputs)[0])
+        self._validate(split_counts(self._task, inputs)[0])
+        return {}
 
-    def _replica_partial_step(self, inputs: Tensors) -> None:
+    def _validate_partial(self, inputs: Tensors) -> Results:
         """Evaluates the rows of a batch that are examples, if there are any."""
         inputs, rows = drop_padding(self._task, inputs)
         if rows is None:
-            self._replica_step(inputs)
-            return
+            return self._validate(inputs)
 
         def evaluate() -> tf.Tensor:
-            self._replica_step(inputs)
+            self._validate(inputs)
             return tf.zeros([])
 
         tf.cond(rows > 0, evaluate, lambda: tf.zeros([]))
+        return {}
 
-    def _replica_step(self, inputs: Tensors) -> Results:
+    def _validate(self, inputs: Tensors) -> Results:
         # Counted first, because tasks of Model Garden may modify their inputs.
         rows = leading_size(inputs)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws_scope(
-            self._seed, lambda: self._draws.assign_add(1), replica, "evaluation"
-        ):
-            parts = self._partition.split_inputs(inputs) if self._partition else inputs
-            logs = self._task.validation_step(parts, model=self._model, metrics=self._metrics)
+        logs = self._task.validation_step(inputs, model=self._state.model, metrics=self._metrics)
         if self._task.loss in logs:
             self._has_loss = True
             # Tasks of Model Garden do not count examples, so the rows of the batch are counted.
-            count = logs.get("examples", rows)
+            count = tf.cast(logs.get("examples", rows), tf.float32)
             self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=count)
         return logs
 
-    def eval_reduce(self, state: object = None, step_outputs: Tensors | None = None) -> object:
-        """Passes a step's outputs to the task, if it aggregates them, and returns the new state."""
-        if step_outputs is None:
-            return state
-        return self._task.aggregate_logs(state, step_outputs)
-
-    def eval_end(self, aggregated: object = None) -> Results:
-        """Returns the metrics by name; `aggregated` is the last result of `eval_reduce`.
+    def _logs(self, aggregated: object) -> Results:
+        """Returns the metrics by name. `aggregated` is what the task gathered, None for nothing.
 
         Raises SettingError if the dataset has no examples, for tasks that report a loss.
         """
@@ -293,6 +254,17 @@ class Evaluator(orbit.StandardEvaluator):
             _check_names([*results.keys() - {LOSS, EXAMPLES}])
             logs.update(results)
         return logs
+
+
+def evaluate_on_replica(seed: int) -> StepRunner:
+    """Returns the runner of a step whose random draws depend on the replica."""
+
+    def run(step: Step, inputs: Tensors, draws: tf.Variable, metrics: Sequence[Any]) -> Results:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with keyed_draws_scope(seed, lambda: draws.assign_add(1), replica, "evaluation"):
+            return step(inputs)
+
+    return run
 
 
 def all_metrics(task: Any, model: tf.Module, *, training: bool) -> list[Any]:
@@ -340,6 +312,12 @@ def value_of(metric: Any) -> Any:
         return metric.read()[0]
     values = metric.result()
     return tf.nest.map_structure(lambda v: v.numpy() if tf.is_tensor(v) else v, values)
+
+
+def metric_variables(metrics: Iterable[Any]) -> list[tf.Variable]:
+    """Returns the variables of metrics, each once."""
+    variables = [variable for metric in metrics for variable in getattr(metric, "variables", ())]
+    return list({id(variable): variable for variable in variables}.values())
 
 
 def reset_metric(metric: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -17,18 +17,16 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import unequal_shares_message
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
-from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
+from orbit_runner.determinism.patches import logical_replica_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope
-from orbit_runner.distribute.logical_replica import logical_replica_scope
 from orbit_runner.errors import SettingError
 from orbit_runner.state.replica_state import replica_local_variables
-from orbit_runner.tasks.base import EXAMPLES, drop_padding, split_counts
-from orbit_runner.train.evaluator import MAX_BATCHES, Evaluator, as_scalar
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.train.evaluator import MAX_BATCHES, Step, as_scalar, metric_variables
 from orbit_runner.train.gradients import StepFn, cut_rows, gradient_function
 from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.loops.chunked_loop import row_of
-from orbit_runner.train.trainer import Trainer
-from orbit_runner.train.watch import Watch
+from orbit_runner.train.steps import TrainStep, task_train_step
+from orbit_runner.utils.autograph import convert
 
 if TYPE_CHECKING:
     from orbit_runner.state.learning_rates import Optimizer
@@ -114,6 +112,76 @@ class Shards:
         for variable, before, value in zip(metrics, totals, added, strict=True):
             variable.assign(before + keep_on_first_device(value))
         return sums[:count]
+
+    def evaluate(
+        self,
+        step: Step,
+        inputs: types.Tensors,
+        draws: tf.Variable,
+        metrics: Sequence[Any],
+    ) -> Results:
+        """Runs a step of an evaluation, a `StepRunner`, on the shards of all devices.
+
+        For tasks whose batches can all be divided equally, and which gather no outputs.
+        """
+
+        def evaluate(shard: types.Tensors) -> Tensors:
+            step(shard)
+            return []
+
+        variables = metric_variables(metrics)
+        self.sum_over_shards(evaluate, inputs, draws.assign_add(1), metrics=variables)
+        return {}
+
+    def evaluate_in_order(
+        self,
+        step: Step,
+        shard: types.Tensors,
+        draws: tf.Variable,
+        metrics: Sequence[Any],
+    ) -> Results:
+        """Runs a step of an evaluation, a `StepRunner`, on one shard for each device.
+
+        Adds up the metrics in the order of the shards, so that the results are the same on any
+        number of devices. For tasks whose batches cannot all be divided equally, and those that
+        gather the outputs of their steps. The dataset has a shard in each element.
+        """
+        context = tf.distribute.get_replica_context()
+        count = draws.assign_add(1) - 1
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int64)
+        number = count % MAX_BATCHES * self.physical + replica
+        variables = metric_variables(metrics)
+        totals = [tf.identity(variable) for variable in variables]
+
+        def compute(
+            shard: types.Tensors, logical: tf.Tensor, step_key: tf.Tensor
+        ) -> tuple[Results, Tensors]:
+            rows = leading_size(shard)
+            for variable in variables:
+                variable.assign(tf.zeros(variable.shape, variable.dtype))
+            with self._replica_scope(logical, step_key):
+                logs = step(shard)
+            # At the end of the data, devices without a shard get a batch without rows.
+            values = map(tf.identity, variables)
+            return logs, [tf.where(rows > 0, value, tf.zeros_like(value)) for value in values]
+
+        keys = (
+            tf.cast(number % self.logical, tf.int32),
+            count // MAX_BATCHES * MAX_BATCHES + number // self.logical,
+        )
+        logs, added = trace_function(compute, shard, *keys)(shard, *keys)
+        for variable, total, value in zip(variables, totals, added, strict=True):
+            variable.assign(keep_on_first_device(self._add_in_order(total, value)))
+        return logs
+
+    def _add_in_order(self, total: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+        """Returns the total plus the values of all devices, which it adds one after another."""
+        if self.physical == 1:
+            return total + value
+        context = tf.distribute.get_replica_context()
+        rows = context.all_gather(value[tf.newaxis], axis=0)
+        # A loop, because TensorFlow would merge additions into one op, which adds in another order.
+        return tf.foldl(tf.add, rows, initializer=total, parallel_iterations=1)
 
     @contextlib.contextmanager
     def _replica_scope(self, logical: tf.Tensor, step: tf.Tensor) -> Iterator[None]:
@@ -204,12 +272,6 @@ def keep_on_first_device(value: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.equal(replica, 0), value, tf.zeros_like(value))
 
 
-def metric_variables(metrics: Collection[Any]) -> list[tf.Variable]:
-    """Returns the variables of metrics, each once."""
-    variables = [variable for metric in metrics for variable in getattr(metric, "variables", ())]
-    return list({id(variable): variable for variable in variables}.values())
-
-
 Tensors = list[tf.Tensor]
 
 
@@ -285,204 +347,58 @@ def _negative_zeros(spec: tf.TensorSpec) -> tf.Tensor:
     return tf.fill(spec.shape, tf.constant(zero, spec.dtype))
 
 
-class LogicalEvaluator(Evaluator):
-    """Sums metrics and losses of all logical replicas in one tree.
-
-    So the results of an evaluation are the same on any number of devices. For tasks whose batches
-    can all be divided equally, and which gather no outputs.
-    """
-
-    def __init__(self, logical: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        count = self._strategy.num_replicas_in_sync
-        self._shards = Shards(logical, count, self._seed, "evaluation")
-
-    def _replica_full_step(self, inputs: types.Tensors) -> None:
-        self._evaluate_shards(
-            inputs, lambda shard: self._evaluate(split_counts(self._task, shard)[0])
-        )
-
-    def _replica_partial_step(self, inputs: types.Tensors) -> None:
-        self._evaluate_shards(inputs, self._evaluate_examples)
-
-    def _replica_step(self, inputs: types.Tensors) -> Results:
-        self._evaluate_shards(inputs, self._evaluate)
-        return {}
-
-    def _evaluate_shards(
-        self, inputs: types.Tensors, evaluate: Callable[[types.Tensors], list[tf.Tensor]]
-    ) -> None:
-        variables = metric_variables(self._metrics)
-        totals = self._shards.sum_over_shards(
-            evaluate, inputs, self._draws.assign_add(1), metrics=variables
-        )
-        if self._has_loss:
-            self._loss.add(*map(keep_on_first_device, totals))
-
-    def _evaluate(self, batch: types.Tensors) -> list[tf.Tensor]:
-        """Returns the loss of a shard times its weight, and its weight; 0 if it has no loss."""
-        # Counted first, because tasks may modify their inputs.
-        rows = leading_size(batch)
-        logs = self._task.validation_step(batch, model=self._model, metrics=self._metrics)
-        if self._task.loss not in logs:
-            return [tf.zeros([]), tf.zeros([])]
-        self._has_loss = True
-        count = tf.cast(logs.get(EXAMPLES, rows), tf.float32)
-        # A batch without examples may have a loss that is NaN.
-        return [tf.math.multiply_no_nan(as_scalar(logs[self._task.loss]), count), count]
-
-    def _evaluate_examples(self, batch: types.Tensors) -> list[tf.Tensor]:
-        """Returns the same for the rows of a shard that are examples, of which it may have none."""
-        examples, rows = drop_padding(self._task, batch)
-        if rows is None:
-            return self._evaluate(batch)
-        totals: list[tf.Tensor] = tf.cond(
-            rows > 0, lambda: self._evaluate(examples), lambda: [tf.zeros([]), tf.zeros([])]
-        )
-        return totals
-
-
-class ShardEvaluator(Evaluator):
-    """Takes one shard for each device in a step, and adds up metrics in the order of the shards.
-
-    So the results of an evaluation are the same on any number of devices. For tasks whose batches
-    cannot all be divided equally, and those that gather the outputs of their steps. The dataset has
-    a shard in each element.
-    """
-
-    def __init__(self, logical: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._logical = logical
-        self._physical = self._strategy.num_replicas_in_sync
-        self._full_batches = 0  # A step takes a part of a batch, which may be the last batch.
-
-    def evaluate(self, num_steps: tf.Tensor) -> Results:
-        """Evaluates `num_steps` batches (int32 scalar, -1 for all), each of all logical replicas.
-
-        Returns `validation_loss`, `validation_examples` and the task's metrics.
-        """
-        steps = int(num_steps)
-        if steps > 0:
-            steps *= self._logical // self._physical
-        return super().evaluate(tf.constant(min(steps, tf.int32.max)))
-
-    def _replica_partial_step(self, inputs: types.Tensors) -> None:
-        self._replica_step(drop_padding(self._task, inputs)[0])
-
-    def _replica_step(self, inputs: types.Tensors) -> Results:
-        context = tf.distribute.get_replica_context()
-        replica = tf.cast(context.replica_id_in_sync_group, tf.int64)
-        count = self._draws.assign_add(1) - 1
-        shard = count % MAX_BATCHES * self._physical + replica
-        step = count // MAX_BATCHES * MAX_BATCHES + shard // self._logical
-        variables = metric_variables([self._loss, *self._metrics])
-        totals = [tf.identity(variable) for variable in variables]
-
-        def compute(
-            batch: types.Tensors, step: tf.Tensor, logical: tf.Tensor
-        ) -> tuple[Results, list[tf.Tensor]]:
-            rows = leading_size(batch)
-            for variable in variables:
-                variable.assign(tf.zeros(variable.shape, variable.dtype))
-            with (
-                logical_replica_scope(self._logical),
-                keyed_draws_scope(self._seed, step, logical, "evaluation"),
-            ):
-                logs = self._task.validation_step(batch, model=self._model, metrics=self._metrics)
-            if self._task.loss in logs:
-                self._has_loss = True
-                weight = tf.cast(logs.get(EXAMPLES, rows), tf.float32)
-                self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=weight)
-            # At the end of the data, devices without a shard get a batch without rows.
-            values = map(tf.identity, variables)
-            added = [tf.where(rows > 0, value, tf.zeros_like(value)) for value in values]
-            return logs, added
-
-        logical = tf.cast(shard % self._logical, tf.int32)
-        logs, added = trace_function(compute, inputs, step, logical)(inputs, step, logical)
-        for variable, total, value in zip(variables, totals, added, strict=True):
-            variable.assign(keep_on_first_device(self._add_in_order(total, value)))
-        return logs
-
-    def _add_in_order(self, total: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        """Returns the total plus the values of all devices, which it adds one after another."""
-        if self._physical == 1:
-            return total + value
-        context = tf.distribute.get_replica_context()
-        rows = context.all_gather(value[tf.newaxis], axis=0)
-        # A loop, because TensorFlow would merge additions into one op, which adds in another order.
-        return tf.foldl(tf.add, rows, initializer=total, parallel_iterations=1)
-
-
-class LogicalTrainer(Trainer):
-    """Sums the gradients of all logical replicas in one tree, and applies them once.
+def sum_gradients_over_shards(
+    step: TrainStep,
+    config: ExperimentConfig,
+    task: Any,
+    state: TrainState,
+    strategy: tf.distribute.Strategy,
+) -> TrainStep:
+    """Returns a step that sums the gradients of all logical replicas, and applies them once.
 
     So weights and state are the same on any number of devices that divides the logical replicas.
+    Raises SettingError if a layer of the model normalizes over all replicas.
     """
+    _reject_synchronized_normalization(state.model)
+    metrics = step.metrics
+    runtime = config.runtime
+    pieces = config.trainer.gradient_accumulation_steps
+    shards = Shards(runtime.logical_replicas, strategy.num_replicas_in_sync, runtime.seed, "train")
 
-    def __init__(self, config: ExperimentConfig, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
-        _reject_synchronized_normalization(self.state.model)
-
-    def _make_watch(self, config: ExperimentConfig) -> Watch | None:
-        # The gradients that the optimizer gets are summed already, so there is one of each.
-        return self._watch_of(config, replicas=1)
-
-    def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        if getattr(self._task, "applies_gradients_itself", False):
-            self._reject_split_steps(config)
-        runtime = config.runtime
-        state = self.state
-        loss = self._task.loss
-        count = self._strategy.num_replicas_in_sync
-        self._shards = Shards(runtime.logical_replicas, count, runtime.seed, "train")
-        optimizer = self._wrap_optimizer()
+    def build(optimizer: Optimizer) -> StepFn:
         gradients, variables = gradient_function(
-            self._convert(self._build_task_step(optimizer)),
+            convert(task_train_step(task, state, metrics, optimizer), task),
             optimizer,
-            pieces=config.trainer.gradient_accumulation_steps,
+            pieces=pieces,
             jit_compile=config.uses_xla,
-            loss=loss,
+            loss=task.loss,
         )
 
-        def shard(inputs: types.Tensors) -> list[tf.Tensor]:
-            shard_loss, grads = gradients(inputs)
-            return [as_scalar(shard_loss), *grads]
+        def shard(inputs: types.Tensors) -> Tensors:
+            loss, grads = gradients(inputs)
+            metrics.record({task.loss: loss})
+            return [as_scalar(loss), *grads]
 
-        def step(inputs: types.Tensors) -> dict[str, tf.Tensor]:
+        def logical_step(inputs: types.Tensors) -> dict[str, tf.Tensor]:
             layers = state.trained_layers
             unchanged = layers.frozen if layers is not None else ()
-            total, *grads = self._shards.sum_over_shards(
+            total, *grads = shards.sum_over_shards(
                 shard,
                 inputs,
                 state.global_step.read_value(),
-                metrics=metric_variables(self._metrics),
+                metrics=metric_variables(metrics.all()),
                 averaged=replica_local_variables(state.model, unchanged),
             )
             _apply(optimizer, grads, variables)
-            return {loss: total}
+            return {task.loss: total}
 
-        return step
+        return logical_step
 
-    def _replica_step(self, inputs: types.Tensors, row: tf.Tensor | None = None) -> None:
-        batch = self._partition.split_inputs(inputs if row is None else row_of(inputs, row))
-        with replaced_gradients_scope(self._replaced_gradients):
-            self._record(self._traced_step()(batch))
-        self.state.global_step.assign_add(1)
-        self._inspect_graph()
-
-    def _record(self, logs: dict[str, tf.Tensor]) -> None:
-        total = logs[self._task.loss]
-        count = tf.constant(float(self._shards.logical))
-        self._loss.add(keep_on_first_device(total), keep_on_first_device(count))
-
-    @tf.autograph.experimental.do_not_convert
-    def _inspect_graph(self) -> None:
-        super()._inspect_graph()
-        if self.flops is not None:
-            # The loops over shards cannot be told from those over the pieces of a batch.
-            known = self._shards.each == 1 or self._pieces <= 2
-            self.flops = self.flops * self._shards.each if known else None
+    # The loops over shards cannot be told from those over the pieces of a batch.
+    is_known = shards.each == 1 or pieces <= 2
+    repeats = shards.each if is_known else None
+    # The gradients that the optimizer gets are summed already, so there is one of each.
+    return dataclasses.replace(step, build=build, replicas=1, repeats=repeats)
 
 
 def _apply(optimizer: Optimizer, grads: list[tf.Tensor], variables: list[tf.Variable]) -> None:

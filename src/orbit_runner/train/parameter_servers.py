@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -15,23 +16,20 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.parameter_servers import check_servers
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.adapter import TaskAdapter, adapt
+from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tf_internals import (
     PerWorkerDistributedIterator,  # the public API supports only one pipeline
     coordinator_workers,
     set_type_spec,
 )
-from orbit_runner.train.evaluator import Evaluator, as_scalar
+from orbit_runner.train.evaluator import as_scalar
+from orbit_runner.train.inputs.batches import Batches, Trains
 from orbit_runner.train.inputs.distribute import pipeline_builder
 from orbit_runner.train.loops.loop_pieces import Loop
-from orbit_runner.train.schedule import Plan
-from orbit_runner.train.trainer import LoopParts, Trainer
 
 if TYPE_CHECKING:
-    from official.core import base_task
-
-    from orbit_runner.train.inputs.distribute import Build, DataSection, Dataset
-    from orbit_runner.train.loops.loop_pieces import BatchSource, Results
+    from orbit_runner.train.inputs.distribute import Build, DataSection
+    from orbit_runner.train.loops.loop_pieces import BatchSource
     from orbit_runner.utils.types import Tensors
 
 
@@ -44,8 +42,8 @@ _PIECES_PER_WORKER = 8
 _LEAST_STEPS = 10
 
 
-class AsyncTrainer(Trainer):
-    """Runs a task's training step on workers that do not wait for each other.
+class WorkerBatches(Batches):
+    """The batches of workers that do not wait for each other, and the loop that trains with them.
 
     A worker receives a piece of the loop: its first step and the number of steps. If the task's
     input pipeline can start at any step, these determine the batches of the piece, whichever worker
@@ -59,29 +57,35 @@ class AsyncTrainer(Trainer):
         config: ExperimentConfig,
         adapter: TaskAdapter,
         state: TrainState,
-        plan: Plan,
         strategy: tf.distribute.ParameterServerStrategy,
-        loop: LoopParts,
     ) -> None:
-        super().__init__(config, adapter.task, state, plan, strategy, self._dataset, loop=loop)
+        super().__init__(strategy, self._build_dataset)
+        self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._workers = len(coordinator_workers(self._coordinator))
         self._config = config
         self._adapter = adapter
+        self._state = state
 
-    def _build_recorder(self) -> None:
-        """Returns None: the workers share a loop, so none of them knows when a record ends."""
+    @property
+    def are_made_in_loop(self) -> bool:
+        """Whether pieces make their own batches."""
+        return self._adapter.starts_at_step
 
-    def rewind(self) -> None:
-        """Makes the next loop start at the global step, which was set back.
+    def _build_dataset(self, start_step: int) -> Any:
+        if self._adapter.starts_at_step:
+            return ()
+        build = pipeline_builder(self._adapter, self._data(), self._config.runtime, start_step)
+        return WorkerDatasets(self._coordinator, build)
 
-        The examples then have another order, if it depends on the seed.
-        """
-        super().rewind()
-        self._loop = None
+    def _data(self) -> DataSection:
+        config = self._config
+        recoveries = int(self._state.recoveries.numpy())
+        return resolve_data_config(config.for_task.task.train_data, config.runtime, recoveries)
 
-    def loop_fn(self) -> Loop:
-        """Returns the function that runs a number of steps."""
+    def training_loop(self, trainer: Trains) -> Loop:
+        """Returns the loop of a trainer, whose step takes no records and counts no steps."""
+        state = self._state
         data = self._data()
         batch_at = self._adapter.batch_at(data)
 
@@ -93,28 +97,17 @@ class AsyncTrainer(Trainer):
                 iterator = iter(build(tf.distribute.InputContext()))
             return lambda step: next(iterator)
 
-        piece = tf.function(functools.partial(self._run_piece, source))
+        piece = tf.function(functools.partial(self._run_piece, trainer, source))
 
         def loop(iterator: BatchSource, first: tf.Tensor, num_steps: tf.Tensor) -> None:
             start = int(first)
             steps = int(num_steps)
-            updates = int(self.state.optimizer.iterations.numpy())
-            self._loss.add(*self._run(piece, iterator, start, steps))
-            self.state.optimizer.iterations.assign(updates + steps)
-            self.state.global_step.assign(start + steps)
+            updates = int(state.optimizer.iterations.numpy())
+            trainer.metrics.loss.add(*self._run(piece, iterator, start, steps))
+            state.optimizer.iterations.assign(updates + steps)
+            state.global_step.assign(start + steps)
 
         return loop
-
-    def _data(self) -> DataSection:
-        config = self._config
-        recoveries = int(self.state.recoveries.numpy())
-        return resolve_data_config(config.for_task.task.train_data, config.runtime, recoveries)
-
-    def _dataset(self, start_step: int) -> Any:
-        if self._adapter.starts_at_step:
-            return ()  # Pieces make their own batches.
-        build = pipeline_builder(self._adapter, self._data(), self._config.runtime, start_step)
-        return WorkerDatasets(self._coordinator, build)
 
     def _run(
         self, piece: Callable[..., tf.Tensor], iterator: BatchSource, first: int, steps: int
@@ -125,35 +118,38 @@ class AsyncTrainer(Trainer):
             span = tf.constant(step, tf.int64), tf.constant(length, tf.int64)
             losses.append(self._coordinator.schedule(piece, args=(iterator, *span)))
             step += length
-        self._join()
-        return tf.add_n(self._coordinator.fetch(losses)), float(steps)
-
-    def _join(self) -> None:
-        """Waits for all pieces. TensorFlow itself would wait forever for a server that hangs."""
+        # TensorFlow itself would wait forever for a server that hangs.
         while not self._coordinator.done():
             check_servers(self._strategy)
             time.sleep(_POLL_SECONDS)
+        return tf.add_n(self._coordinator.fetch(losses)), float(steps)
 
     def _run_piece(
-        self, source: Source, iterator: BatchSource, first: tf.Tensor, length: tf.Tensor
+        self,
+        trainer: Trains,
+        source: Source,
+        iterator: BatchSource,
+        first: tf.Tensor,
+        length: tf.Tensor,
     ) -> tf.Tensor:
         """Runs `length` steps on one worker; returns the sum of their losses, float32 scalar."""
         unconverted = tf.autograph.experimental.do_not_convert
         batch = unconverted(unconverted(source)(iterator, first))
+
+        def replica_step(inputs: Tensors, step: tf.Tensor) -> tf.Tensor:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            with keyed_draws_scope(self._config.runtime.seed, step, replica):
+                logs = trainer.step_fn(inputs)
+            trainer.inspect_graph()
+            return as_scalar(logs[self._adapter.task.loss])
+
         total = tf.zeros([])
         for step in tf.range(first, first + length):
-            loss = self._strategy.run(self._replica_piece, args=(batch(step), step))
-            if self.state.ema is not None:
-                self.state.ema.update(step + 1)
+            loss = self._strategy.run(replica_step, args=(batch(step), step))
+            if self._state.ema is not None:
+                self._state.ema.update(step + 1)
             total += tf.cast(loss, tf.float32)
         return total
-
-    def _replica_piece(self, inputs: Tensors, step: tf.Tensor) -> tf.Tensor:
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws_scope(self._seed, step, replica):
-            logs = self._step(inputs)
-        self._inspect_graph()
-        return as_scalar(logs[self._task.loss])
 
 
 class WorkerDatasets:
@@ -190,39 +186,25 @@ class WorkerDatasets:
         return PerWorkerDistributedIterator(tuple(iterators))
 
 
-class ChiefEvaluator(Evaluator):
-    """Fetches the weights once per evaluation, and then evaluates in this process.
+def copy_to_chief(
+    task: TaskAdapter, state: TrainState, strategy: tf.distribute.Strategy
+) -> tuple[TrainState, Callable[[], contextlib.AbstractContextManager[None]]]:
+    """Returns a state with a model in this process, and a scope that fetches its weights.
 
-    Otherwise, each batch would fetch them over the network. If an average of the weights is kept,
-    it is fetched instead of the weights, which do not change on the servers. Must be created
-    outside of the scope of the run's strategy.
+    Each batch of an evaluation would fetch the weights over the network otherwise. If an average of
+    them is kept, it is fetched instead of the weights. `strategy` is for this process alone.
     """
+    with strategy.scope():
+        model = task.build_model()
 
-    def __init__(
-        self,
-        task: base_task.Task,
-        state: TrainState,
-        strategy: tf.distribute.Strategy,  # for this process alone
-        make_dataset: Callable[[], Dataset],
-        **settings: Any,  # passed to `Evaluator`
-    ) -> None:
-        with strategy.scope():
-            model = adapt(task).build_model()
-            copy = dataclasses.replace(state, model=model, ema=None)
-            super().__init__(task, copy, strategy, make_dataset, **settings)
-        self._remote = state
-
-    def evaluate(self, num_steps: tf.Tensor) -> Results:
-        """Evaluates `num_steps` batches (int32 scalar, -1 for all).
-
-        Returns `validation_loss`, `validation_examples` and the task's metrics.
-        """
-        ema = self._remote.ema
-        averages = {} if ema is None else {id(weight): averaged for weight, averaged in ema.pairs()}
-        pairs = zip(self._remote.model.variables, self._state.model.variables, strict=True)
-        for source, target in pairs:
+    @contextlib.contextmanager
+    def fetched_weights_scope() -> Iterator[None]:
+        averages = {} if state.ema is None else {id(w): average for w, average in state.ema.pairs()}
+        for source, target in zip(state.model.variables, model.variables, strict=True):
             target.assign(averages.get(id(source), source).numpy())
-        return super().evaluate(num_steps)
+        yield
+
+    return dataclasses.replace(state, model=model, ema=None), fetched_weights_scope
 
 
 def split_loop(steps: int, workers: int) -> list[int]:

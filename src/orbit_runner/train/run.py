@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +38,8 @@ from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
 from orbit_runner.train.evaluator import Evaluator
-from orbit_runner.train.multitask import MultiEvaluator
 from orbit_runner.train.records import Records
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.train.trainer import Trainer
@@ -60,22 +59,24 @@ class Run:
     of each event method of a callback.
     """
 
-    # The experiment before its paths were made local; the same on every machine. Its schedule has a
-    # number of steps, also where it was `auto`.
-    written_config: ExperimentConfig
+    request: RunRequest  # with a schedule that has a number of steps, also where it was `auto`
     adapter: TaskAdapter  # describes what the task can do
     workers: Workers  # the processes that train together
-    directory: RunDirectory
     state: TrainState  # what a step changes: the model, the optimizer, the global step
     plan: Plan  # the steps at which the run records, evaluates, saves and ends
     stops: StopRequests  # the requests to stop before the last step
     checkpoints: Checkpoints
     trainer: Trainer | None  # None in modes that only evaluate
-    evaluator: Evaluator | MultiEvaluator | None  # None in modes that only train
+    evaluator: Evaluator | None  # None in modes that only train
     # In the order in which they are called: the runner's own, those in the config, and those that
     # the caller passed.
     callbacks: CallbackList
     records: Records
+
+    @property
+    def written_config(self) -> ExperimentConfig:
+        """The experiment before its paths were made local; the same on every machine."""
+        return self.request.config
 
     @functools.cached_property
     def config(self) -> ExperimentConfig:
@@ -94,9 +95,14 @@ class Run:
         return self.workers.strategy
 
     @property
+    def directory(self) -> RunDirectory:
+        """The paths of the files of the run."""
+        return RunDirectory(self.model_dir)
+
+    @property
     def model_dir(self) -> Path:
         """The run directory."""
-        return self.directory.path
+        return self.request.model_dir
 
     @property
     def best(self) -> BestCheckpoint | None:
@@ -173,43 +179,68 @@ class Run:
         Then prepares the records of the run, and calls `on_run_begin` of the callbacks.
         """
         restored = self.checkpoints.restore_or_initialize(self.task)
-        if self.is_chief and self.checkpoints.loaded is not None:
-            self._report_other_assets(self.checkpoints.loaded.source)
         if restored:
-            self._check_config()
-            self.checkpoints.conditions.inexact[:] = _resume_reasons(self)
-            self.compare_code()
-            self.restore_callbacks()
+            self._continue_run()
+        elif self.is_chief:
+            self._report_other_assets()
         if self.trainer is not None and self.is_chief:
-            keep_config(self.model_dir, self.written_config)
-            fell_back = self.checkpoints.fell_back
-            prepare_records(self.directory, self.step, note, keep_metrics=fell_back)
-            if self.callbacks.find(DataRecord) is None:
-                self._record_data()
-            assets = assets_of(self.task)
-            if assets is not None:
-                assets.write()
-        if restored and self.trainer is not None and self.evaluator is not None:
-            is_other = self._forget_results_of_other_data()
-            # The curves have one evaluation of each step.
-            last = MetricLog(self.directory.metrics).last_records().get("validation", {})
-            if not is_other and last.get("step") == self.step:
-                self.records.recorded_step = self.step
-        is_own = self.trainer is not None and self.evaluator is not None
-        if is_own and self.is_chief and self.best is not None:
-            # A copy of one checkpoint lacks the trail, and leaves the best ones with the original.
-            self.best.check_files(reports=self.directory.fingerprints.exists())
+            self._prepare_directory()
+        if self.trainer is not None and self.evaluator is not None:
+            self._prepare_evaluations(is_resumed=bool(restored))
+        if self.trainer is not None and self.is_chief:
+            self._write_data_record()
         if restored:
             note(f"restored step {self.step} from {restored}")
         if self.is_chief and (groups := self.layer_groups):
             note("\n".join(["fine-tuning:", *format_table(groups)]))
         self.callbacks.call("on_run_begin", self)
 
+    def _continue_run(self) -> None:
+        """Checks that the restored checkpoint may be continued, and takes over what it records."""
+        record = self.checkpoints.restored
+        conditions = self.checkpoints.conditions
+        if self.trainer is not None and record is not None and conditions.is_required:
+            check_same_config(self.model_dir, record.config, self.written_config)
+        conditions.inexact[:] = _resume_reasons(self)
+        self.compare_code()
+        self.restore_callbacks()
+
+    def _prepare_directory(self) -> None:
+        """Writes the assets and the settings, and cuts records of steps that are trained again."""
+        keep_config(self.model_dir, self.written_config)
+        fell_back = self.checkpoints.fell_back
+        prepare_records(self.directory, self.step, note, keep_metrics=fell_back)
+        assets = assets_of(self.task)
+        if assets is not None:
+            assets.write()
+
+    def _write_data_record(self) -> None:
+        """Writes `data.json`; reports changes of the data, unless the caller has."""
+        data = self.request.data
+        if data is None:
+            data = DataRecord(self.model_dir, fingerprint_of(self.config.task))
+            if self.checkpoints.started_from is None:
+                data.clear_comparison()
+            for text in data.notes():
+                note(text)
+        data.write(self.step)
+
+    def _prepare_evaluations(self, *, is_resumed: bool) -> None:
+        """Decides which earlier results count, before `config.yaml` and `data.json` are written."""
+        if is_resumed and not self._forget_results_of_other_data():
+            # The curves have one evaluation of each step.
+            last = MetricLog(self.directory.metrics).last_records().get("validation", {})
+            if last.get("step") == self.step:
+                self.records.recorded_step = self.step
+        if self.is_chief and self.best is not None:
+            # A copy of one checkpoint lacks the trail, and leaves the best ones with the original.
+            self.best.check_files(reports=self.directory.fingerprints.exists())
+
     def _forget_results_of_other_data(self) -> bool:
         """Resets the best result and early stopping if the data or losses of evaluations differ.
 
         Returns whether they differ from those of the run that made the restored checkpoint. Must be
-        called by all workers, before `config.yaml` is written.
+        called by all workers.
         """
         lines = []
         if self.is_chief:
@@ -221,8 +252,8 @@ class Run:
                 f"{path}: {inline_yaml(now)}, before {inline_yaml(own)}"
                 for path, (own, now) in changes.items()
             ]
-            record = self.callbacks.find(DataRecord)
-            files = () if record is None else record.difference.changes
+            data = self.request.data
+            files = () if data is None else data.difference.changes
             lines += [line for line in files if line.startswith("validation_data")]
         if lines:
             note(
@@ -234,12 +265,6 @@ class Run:
             if is_other and isinstance(callback, (BestCheckpoint, EarlyStop)):
                 callback.forget()
         return is_other
-
-    def _check_config(self) -> None:
-        record = self.checkpoints.restored
-        is_required = self.checkpoints.conditions.is_required
-        if self.trainer is not None and record is not None and is_required:
-            check_same_config(self.model_dir, record.config, self.written_config)
 
     def restore_callbacks(self) -> None:
         """Restores the callbacks from the record of the restored checkpoint.
@@ -302,7 +327,14 @@ class Run:
             *self.adapter.inexact_reasons(),
             *filter(None, (callback.inexact_reason for callback in self.callbacks.callbacks)),
         ]
-        return [*reasons, *inexact_data(self.model_dir), *_inexact_inputs(self)]
+        reasons += inexact_data(self.model_dir)
+        if self.adapter.starts_at_step:
+            return reasons
+        if is_asynchronous(self.strategy) or not self.config.trainer.replay_inputs:
+            reasons.append("the task's input pipeline starts over when a run is resumed")
+        if has_services(self.config):
+            reasons.append("the order of batches from tf.data services is not deterministic")
+        return reasons
 
     def exit_if_requested(self) -> None:
         """Saves a checkpoint and ends the run if any worker received a signal.
@@ -319,40 +351,20 @@ class Run:
         self.checkpoints.save()
         self.checkpoints.sync()
 
-    def _record_data(self) -> None:
-        """Writes `data.json`, and reports changes of the data since the run last started."""
-        record = DataRecord(self.model_dir, fingerprint_of(self.config.task))
-        if self.checkpoints.started_from is None:
-            record = record.clear_comparison()
-        for text in record.notes():
-            note(text)
-        record.on_run_begin(self)
-
-    def _report_other_assets(self, source: str) -> None:
-        """Reports that initial weights belong to other classes or vocabularies, if they do.
-
-        `source` is the path of the checkpoint, which may be in the directory of a run.
-        """
-        run = Path(source).parent.parent
+    def _report_other_assets(self) -> None:
+        """Reports that initial weights belong to other classes or vocabularies, if they do."""
+        loaded = self.checkpoints.loaded
         assets = assets_of(self.task)
-        if assets is None or is_remote(source) or not RunDirectory(run).assets.is_dir():
+        if loaded is None or assets is None or is_remote(loaded.source):
             return
-        parts = assets.differences(Assets(run))
+        run = Path(loaded.source).parent.parent  # if the checkpoint is in the directory of a run
+        parts = assets.differences(Assets(run)) if RunDirectory(run).assets.is_dir() else []
         if parts:
             note(
                 f"note: task.init_checkpoint: {run} learned other things from its data, which the "
                 f"loaded weights belong to:\n{format_list(parts)}\n"
                 "task.init_ignore leaves out the layers that read or return them"
             )
-
-
-def _inexact_inputs(run: Run) -> Iterator[str]:
-    if run.adapter.starts_at_step:
-        return
-    if is_asynchronous(run.strategy) or not run.config.trainer.replay_inputs:
-        yield "the task's input pipeline starts over when a run is resumed"
-    if has_services(run.config):
-        yield "the order of batches from tf.data services is not deterministic"
 
 
 def _resume_reasons(run: Run) -> list[str]:

@@ -3,272 +3,142 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import tensorflow as tf
-
-from orbit_runner.checkpoint.directory import CheckpointFolder, retention_of
-from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
-from orbit_runner.checkpoint.manager import Checkpoints, RunConditions
-from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
 from orbit_runner.config.schedule_length import follow_run
-from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
-from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.data.step_batches import Chunks
-from orbit_runner.determinism.numerics_record import KERAS_3, describe_numerics
-from orbit_runner.distribute.parameter_servers import RunEnd
-from orbit_runner.distribute.process_group import (
-    Workers,
-    describe_strategy,
-    is_asynchronous,
-    local_strategy,
-)
-from orbit_runner.errors import SettingError, format_list, unknown_name_message
-from orbit_runner.model_garden.task_adapter import section_of
+from orbit_runner.distribute.process_group import Workers, local_strategy
+from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.config import keep_interval
-from orbit_runner.run_directory.evaluations import evaluated_data
-from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.tasks.assets import assets_of
-from orbit_runner.tasks.keras.keras_3 import Keras3Model
-from orbit_runner.tasks.multitask import EvalTask, build_eval_tasks, model_of
-from orbit_runner.train.build_state import build_state
-from orbit_runner.train.callbacks.base import Callback, CallbackList, make_callbacks
-from orbit_runner.train.callbacks.best_checkpoint import (
-    BestCheckpoint,
-    Comparison,
-    require_metric,
-)
-from orbit_runner.train.callbacks.own_callbacks import EarlyStop, Pruning
-from orbit_runner.train.evaluator import Evaluator
-from orbit_runner.train.inputs.distribute import Partition, distribute
-from orbit_runner.train.inputs.resident_batches import resident_batches
-from orbit_runner.train.logical_replicas import LogicalEvaluator, LogicalTrainer, ShardEvaluator
+from orbit_runner.train.build_state import build_checkpoints, build_state
+from orbit_runner.train.callbacks.base import CallbackList, make_callbacks
+from orbit_runner.train.callbacks.own_callbacks import make_own_callbacks
+from orbit_runner.train.engine import EngineBuilder
 from orbit_runner.train.loops.loop_pieces import LoopPieces
-from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator, TaskEvaluator
-from orbit_runner.train.parameter_servers import AsyncTrainer, ChiefEvaluator
 from orbit_runner.train.records import Records
+from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import run_warnings
-from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
+from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.step_profiler import StepProfiler
-from orbit_runner.train.stop_requests import SignalGuard, StopRequests, time_limit
-from orbit_runner.train.trainer import LoopParts, Trainer
+from orbit_runner.train.stop_requests import StopRequests, make_stop_requests
+from orbit_runner.train.trainer import LoopParts
 from orbit_runner.utils.log import note, phase
 
-if TYPE_CHECKING:
-    from orbit_runner.state.initial_weights import AnyTask
-    from orbit_runner.train.inputs.distribute import DataSection, Dataset
 
-
-def build_run(
-    config: ExperimentConfig,
-    task: AnyTask,
-    strategy: tf.distribute.Strategy,
-    model_dir: Path,
-    *,
-    trains: bool,
-    evaluates: bool,
-    follows: bool = False,
-    asynchronous: bool,
-    callbacks: Sequence[Callback] = (),
-    save_summary: bool = True,
-    records_in_graph: bool = True,
-    stop_at_step: int | None = None,
-    started: float | None = None,
-    resume: str = "same",
-) -> Run:
+def build_run(request: RunRequest) -> Run:
     """Builds a run. Its state is not restored or initialized yet.
 
-    Args:
-        config: The experiment.
-        task: The task.
-        strategy: The distribution strategy.
-        model_dir: The run directory.
-        trains: Whether the mode trains.
-        evaluates: Whether the mode evaluates.
-        follows: Whether the mode evaluates the checkpoints of a run in training.
-        asynchronous: Whether training continues while a checkpoint is saved.
-        callbacks: Called after those in the config.
-        save_summary: Whether to write summaries and records.
-        records_in_graph: Whether a loop may contain records, so that they do not end it.
-        stop_at_step: A step before the last at which the run saves a checkpoint and ends.
-        started: When the run started, by `time.monotonic()`; None: now.
-        resume: `override`: the run may be resumed with another config.
-
-    Returns:
-        The run.
-
-    Raises:
-        RunnerError: The settings do not suit the task, the data or the devices.
+    Raises RunnerError if the settings do not suit the task, the data or the devices.
     """
-    config = keep_interval(config, model_dir)
-    local_config = localize(config)
-    if trains:
-        _discard_old_assets(task, model_dir)
-    adapter = adapt(task, config.for_task.task)
-    plan = _build_plan(local_config, adapter, trains=trains)
-    written_config = follow_run(config, plan.train_steps)
-    config = localize(written_config)
-    directory = RunDirectory(model_dir)
-    workers = Workers(strategy)
-    warnings = run_warnings(config, plan) if trains and workers.is_chief else []
+    # The request: its schedule gets a number of steps.
+    workers = Workers(request.strategy)
+    if request.trains:
+        _discard_old_assets(request)
+    adapter = adapt(request.task, request.config.for_task.task)
+    callbacks = CallbackList([*make_callbacks(request.config.callbacks), *request.callbacks])
+    request, plan = _plan_run(request, adapter, callbacks)
+    config = localize(request.config)
+    warnings = run_warnings(config, plan) if request.trains and workers.is_chief else []
     for text in warnings:
         note(f"warning: {text}")
-    other_callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
-    plan = dataclasses.replace(plan, averages_epochs=other_callbacks.averages_epochs)
+    stops = make_stop_requests(request, workers, plan)
+    # The state.
     phase("building the model")
     if config.runtime.enable_xla and not config.uses_xla:
         note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
-    state = build_state(config, adapter, strategy)
-    if trains and workers.is_chief and not state.model.trainable_variables:
+    state = build_state(config, adapter, request.strategy)
+    if request.trains and workers.is_chief and not state.model.trainable_variables:
         warnings.append("the model has no trainable weights, so the loss changes none")
         note(f"warning: {warnings[-1]}")
-    is_over = time_limit(config.trainer.max_time, started)
-    stops = _build_stop_requests(config, workers, model_dir, plan, stop_at_step, is_over)
-    conditions = RunConditions(
-        config=config_fingerprint(written_config),
-        strategy=describe_strategy(strategy),
-        numerics=describe_numerics(config.runtime, _packages(config, state)),
-        is_required=resume != "override",
-        # These are built later than the checkpoints and callbacks that need the conditions.
-        callbacks=(lambda: all_callbacks.get_state()) if trains else dict,
-        stopped=lambda: stops.reason,
-    )
-    checkpoints = Checkpoints(
-        state,
-        directory.checkpoints,
-        strategy,
-        conditions,
-        max_to_keep=retention_of(config.trainer),
-        # To save asynchronously, TensorFlow copies values to other variables, which all workers
-        # would have to create together.
-        asynchronous=asynchronous and workers.count == 1,
-        writes=trains,
-        is_official=config.is_official,
-        trail=directory.fingerprints,
+    # The engine.
+    engine = EngineBuilder(config, adapter, request.strategy, state, str(request.model_dir))
+    trainer = evaluator = None
+    if request.trains:
+        loop = _loop_parts(request, workers, state, stops, callbacks)
+        with request.strategy.scope():
+            trainer = engine.build_trainer(plan, loop)
+    if request.evaluates:
+        steps = _validation_steps(config, adapter)
+        with local_strategy(request.strategy).scope():
+            evaluator = engine.build_evaluator(steps)
+    # The callbacks, and what they change the state with.
+    own_callbacks = make_own_callbacks(request, state, evaluator, workers)
+    callbacks = CallbackList([*own_callbacks, *callbacks.callbacks])
+    return Run(
+        request=request,
+        adapter=adapter,
         workers=workers,
+        state=state,
+        plan=plan,
+        stops=stops,
+        checkpoints=build_checkpoints(request, state, workers, callbacks, stops),
+        trainer=trainer,
+        evaluator=evaluator,
+        callbacks=callbacks,
+        records=Records(request, workers, state.global_step, plan, trainer, warnings),
     )
-    steps = _validation_steps(config, adapter) if evaluates else 0
-    builder = RunBuilder(config, adapter, strategy, state, str(model_dir))
+
+
+def _discard_old_assets(request: RunRequest) -> None:
+    """Lets a new run compute its assets, if it has any, whatever an interrupted start has left."""
+    assets = assets_of(request.task)
+    if assets is not None and not list_checkpoints(checkpoints_of(request.model_dir)):
+        assets.discard()
+
+
+def _plan_run(
+    request: RunRequest, adapter: TaskAdapter, callbacks: CallbackList
+) -> tuple[RunRequest, Plan]:
+    """Returns the request with a schedule that has a number of steps, and the plan."""
+    config = keep_interval(request.config, request.model_dir)
+    trainer = config.trainer
+    data = getattr(localize(config).for_task.task, "train_data", None)
+    per_epoch = adapter.steps_per_epoch(data)
+    if not per_epoch and not request.trains:
+        # Epochs cannot be converted to steps, and modes that only evaluate do not need it.
+        trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
+    plan = make_plan(trainer, per_epoch)
+    if request.trains and plan.train_steps < 1:
+        raise SettingError(
+            "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
+        )
+    plan = dataclasses.replace(plan, averages_epochs=callbacks.averages_epochs)
+    return dataclasses.replace(request, config=follow_run(config, plan.train_steps)), plan
+
+
+def _loop_parts(
+    request: RunRequest,
+    workers: Workers,
+    state: TrainState,
+    stops: StopRequests,
+    callbacks: CallbackList,
+) -> LoopParts:
+    settings = request.config.trainer
 
     def read_step() -> int:
         return int(state.global_step.numpy())
 
     profiler = None
-    if config.trainer.profile_steps and workers.is_chief:
-        first, last = config.trainer.profile_steps
-        profiler = StepProfiler(first, last, model_dir / "train", read_step)
+    if settings.profile_steps and workers.is_chief:
+        first, last = settings.profile_steps
+        profiler = StepProfiler(first, last, request.model_dir / "train", read_step)
     # Workers would have to reduce their metrics together in each record. A run that may return to a
-    # checkpoint must detect divergence at the same step each time.
-    cuts_at_records = workers.count > 1 or config.trainer.rolls_back
-    loop = LoopParts(
-        LoopPieces(config.runtime.grace_period, stops.next_piece_length),
-        profiler,
-        records_in_graph=records_in_graph
-        and not cuts_at_records
-        and not other_callbacks.needs_every_record,
+    # checkpoint must detect divergence at the same step each time. Orbit writes the records of a
+    # custom summary manager, one at the end of each loop.
+    ends_at_records = (
+        workers.count > 1
+        or settings.rolls_back
+        or request.summary_manager is not None
+        or callbacks.needs_every_record
     )
-    with strategy.scope():
-        trainer = builder.build_trainer(plan, loop) if trains else None
-    with local_strategy(strategy).scope():
-        evaluator = builder.build_evaluator(steps) if evaluates else None
-    data = evaluated_data(model_dir, written_config) if evaluates and not trains else {}
-    if data and workers.is_chief:
-        lines = format_list([f"{path}: {inline_yaml(value)}" for path, value in data.items()])
-        note(f"warning: the validation data are not those of the run:\n{lines}")
-    records = Records(
-        config,
-        directory,
-        state.global_step,
-        plan,
-        trainer,
-        writes=save_summary and workers.is_chief,
-        writes_curves=trains or follows,
-        data=data,
-        warnings=warnings,
-    )
-    has_pruning = trains and getattr(config.for_task.task, "pruning", None)
-    own_callbacks: list[Callback | None] = [Pruning() if has_pruning else None]
-    # Also if the run only trains: their states, which a later start needs, are in checkpoints.
-    if trains or follows:
-        own_callbacks.append(
-            builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
-        )
-    if trains:
-        own_callbacks.append(builder.build_early_stop(evaluator))
-    all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks.callbacks])
-    return Run(
-        written_config=written_config,
-        adapter=adapter,
-        workers=workers,
-        directory=directory,
-        state=state,
-        plan=plan,
-        stops=stops,
-        checkpoints=checkpoints,
-        trainer=trainer,
-        evaluator=evaluator,
-        callbacks=all_callbacks,
-        records=records,
-    )
-
-
-def _discard_old_assets(task: AnyTask, model_dir: Path) -> None:
-    """Lets a new run compute its assets, if it has any, whatever an interrupted start has left."""
-    assets = assets_of(task)
-    checkpoints = CheckpointFolder(RunDirectory(model_dir).checkpoints)
-    if assets is not None and not list_checkpoints(checkpoints):
-        assets.discard()
-
-
-def _build_plan(config: ExperimentConfig, adapter: TaskAdapter, *, trains: bool) -> Plan:
-    trainer = config.trainer
-    per_epoch = adapter.steps_per_epoch(getattr(config.for_task.task, "train_data", None))
-    if not per_epoch and not trains:
-        # Epochs cannot be converted to steps, and modes that only evaluate do not need it.
-        trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
-    plan = make_plan(trainer, per_epoch)
-    if trains and plan.train_steps < 1:
-        raise SettingError(
-            "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
-        )
-    return plan
-
-
-def _build_stop_requests(
-    config: ExperimentConfig,
-    workers: Workers,
-    model_dir: Path,
-    plan: Plan,
-    at_step: int | None,
-    is_over: Callable[[], bool] | None,
-) -> StopRequests:
-    if at_step is not None:
-        check_stop_step(at_step, plan.train_steps)
-    # The servers of a remote cluster do not share the run directory, and continue after the run.
-    served = is_asynchronous(workers.strategy) and not config.runtime.remote_cluster
-    return StopRequests(
-        workers,
-        SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint),
-        RunEnd(model_dir).leaving_members if served else list,
-        note,
-        at_step=at_step,
-        is_over=is_over,
-    )
-
-
-def _packages(config: ExperimentConfig, state: TrainState) -> list[str]:
-    """Returns the packages that compute the weights of this run, besides those of every run."""
-    is_keras_3 = isinstance(state.model, Keras3Model)
-    return [*config.data.packages(), *([KERAS_3] if is_keras_3 else [])]
+    pieces = LoopPieces(request.config.runtime.grace_period, stops.next_piece_length)
+    return LoopParts(pieces, profiler, records_in_graph=not ends_at_records)
 
 
 def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
@@ -288,218 +158,3 @@ def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
         f"{data.global_batch_size}",
         code="empty-data",
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class RunBuilder:
-    """Builds the trainer, the evaluator and the callbacks of a run."""
-
-    config: ExperimentConfig
-    adapter: TaskAdapter
-    strategy: tf.distribute.Strategy
-    state: TrainState
-    logging_dir: str  # the run directory
-
-    def build_trainer(self, plan: Plan, loop: LoopParts | None = None) -> Trainer:
-        """Returns the trainer. Must be called in the strategy's scope.
-
-        Raises SettingError if the settings do not allow the task to be trained.
-        """
-        loop = loop or LoopParts()
-        if self.adapter.subtasks:
-            return self._build_joint_trainer(plan, loop)
-        data = section_of(self.config.for_task.task, "train_data")
-        if is_asynchronous(self.strategy):
-            return AsyncTrainer(self.config, self.adapter, self.state, plan, self.strategy, loop)
-
-        def make_dataset(start_step: int) -> Dataset:
-            return self._distribute_train_data(self.adapter, data, start_step)
-
-        def make_chunks() -> Chunks | None:
-            return resident_batches(
-                self.config, self.strategy, self.adapter, self._seed_section(data)
-            )
-
-        cls = LogicalTrainer if self.config.runtime.logical_replicas else Trainer
-        return cls(
-            self.config,
-            self.adapter.task,
-            self.state,
-            plan,
-            self.strategy,
-            make_dataset,
-            make_chunks,
-            loop,
-        )
-
-    def _build_joint_trainer(self, plan: Plan, loop: LoopParts) -> JointTrainer:
-        self._reject_parameter_server()
-        if self.config.runtime.logical_replicas:
-            reason = "is not supported when several tasks are trained; omit it"
-            raise SettingError(LOGICAL_REPLICAS, reason, code="not-supported")
-        kind = self.config.for_task.trainer.trainer_type
-        if kind not in TRAINERS:
-            raise SettingError(
-                "trainer.trainer_type",
-                unknown_name_message("trainer", kind, list(TRAINERS)),
-                code="not-allowed",
-            )
-
-        joint = self.adapter.task
-        parts = self.adapter.subtasks
-
-        def make_datasets(start_step: int) -> dict[str, Dataset]:
-            return {
-                name: self._distribute_train_data(
-                    parts[name],
-                    section_of(parts[name].task.task_config, "train_data", name),
-                    count,
-                )
-                for name, count in trainer.batch_counts(start_step).items()
-            }
-
-        trainer = TRAINERS[kind](
-            self.config, joint, self.state, plan, self.strategy, make_datasets, loop=loop
-        )
-        return trainer
-
-    def _distribute_train_data(
-        self, task: TaskAdapter, data: DataSection, start_step: int
-    ) -> Dataset:
-        replays = self.config.trainer.replay_inputs
-        return distribute(
-            self.strategy, task, self._seed_section(data), self.config.runtime, start_step,
-            replays=replays,
-        )  # fmt: skip
-
-    def _seed_section(self, data: DataSection) -> DataSection:
-        return resolve_data_config(data, self.config.runtime, int(self.state.recoveries.numpy()))
-
-    def build_evaluator(self, steps: int) -> Evaluator | MultiEvaluator:
-        """Returns the evaluator. Must be called in the scope of the strategy that evaluates.
-
-        `steps` is the number of batches of an evaluation, or -1 if it is not known. Raises
-        SettingError if the settings do not allow the task to be evaluated.
-        """
-        eval_tasks = self._tasks_to_evaluate()
-        if eval_tasks:
-            self._reject_parameter_server()
-            return MultiEvaluator(
-                {
-                    name: TaskEvaluator(
-                        self._build_task_evaluator(name, eval_task), eval_task.steps
-                    )
-                    for name, eval_task in eval_tasks.items()
-                },
-                self.state,
-            )
-        data = section_of(self.config.for_task.task, "validation_data")
-        return self._build_single_evaluator(self.adapter, data, self.state, steps)
-
-    def _tasks_to_evaluate(self) -> dict[str, EvalTask]:
-        if self.adapter.subtasks:
-            steps = self.adapter.task.multi.task_eval_steps
-            return {n: EvalTask(p.task, steps.get(n)) for n, p in self.adapter.subtasks.items()}
-        with self.strategy.scope():
-            return build_eval_tasks(self.config, self.logging_dir)
-
-    def _build_task_evaluator(self, name: str, eval_task: EvalTask) -> Evaluator:
-        # Without the average, because `MultiEvaluator` applies it once for all tasks.
-        state = dataclasses.replace(self.state, model=model_of(self.state.model, name), ema=None)
-        data = section_of(eval_task.task.task_config, "validation_data", name)
-        steps = eval_task.steps or self.config.trainer.validation_steps
-        return self._build_single_evaluator(TaskAdapter(eval_task.task), data, state, steps)
-
-    def _build_single_evaluator(
-        self, task: TaskAdapter, data: DataSection, state: TrainState, steps: int
-    ) -> Evaluator:
-        config = self.config
-        strategy = local_strategy(self.strategy)
-        logical = config.runtime.logical_replicas
-        cls: Callable[..., Evaluator] = (
-            ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
-        )
-        # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.
-        takes_single_shards = bool(logical and (task.gathers_outputs or not task.starts_at_step))
-        if logical:
-            cls = partial(ShardEvaluator if takes_single_shards else LogicalEvaluator, logical)
-
-        def make_dataset() -> Dataset:
-            seeded = resolve_data_config(data, config.runtime)
-            return distribute(
-                strategy, task, seeded, config.runtime, must_end=steps < 0,
-                takes_single_shards=takes_single_shards,
-            )  # fmt: skip
-
-        def make_chunks() -> Chunks | None:
-            if task.gathers_outputs or takes_single_shards:
-                return None
-            return resident_batches(
-                config, strategy, task, resolve_data_config(data, config.runtime)
-            )
-
-        return cls(
-            task.task,
-            state,
-            strategy,
-            make_dataset,
-            seed=config.runtime.seed,
-            counted=task.num_examples(data) is not None,
-            full_batches=task.full_batches(data),
-            gathers_outputs=task.gathers_outputs,
-            partition=Partition(config, self.strategy, is_training=False),
-            make_chunks=make_chunks,
-        )
-
-    def build_best_checkpoint(
-        self,
-        conditions: RunConditions,
-        workers: Workers,
-        evaluator: Evaluator | MultiEvaluator | None,
-        *,
-        trains: bool,
-    ) -> BestCheckpoint | None:
-        """Returns the callback that saves the best checkpoint, or None if it is disabled.
-
-        Raises SettingError if evaluations do not report its metric.
-        """
-        trainer = self.config.trainer
-        metric = trainer.best_checkpoint_eval_metric
-        subdir = trainer.best_checkpoint_export_subdir
-        if not (subdir and metric):
-            return None
-        _check_metric(evaluator, metric, "trainer.best_checkpoint_eval_metric")
-        return BestCheckpoint(
-            Comparison(metric, trainer.best_checkpoint_metric_comp == "higher"),
-            Path(self.logging_dir, subdir),
-            self.state,
-            conditions,
-            trains=trains,
-            workers=workers,
-            keep=trainer.best_checkpoints_to_keep,
-            note=note,
-        )
-
-    def build_early_stop(self, evaluator: Evaluator | MultiEvaluator | None) -> EarlyStop | None:
-        """Returns the callback of early stopping; None without this setting.
-
-        Raises SettingError if evaluations do not report its metric.
-        """
-        rule = self.config.trainer.early_stopping
-        if rule is None:
-            return None
-        _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
-        return EarlyStop(rule, evaluates=evaluator is not None)
-
-    def _reject_parameter_server(self) -> None:
-        if is_asynchronous(self.strategy):
-            raise SettingError(
-                "runtime.distribution_strategy",
-                "parameter_server supports only one task; use another strategy",
-                code="not-supported",
-            )
-
-
-def _check_metric(evaluator: Evaluator | MultiEvaluator | None, metric: str, setting: str) -> None:
-    if evaluator is not None and not evaluator.gathers:
-        require_metric(metric, evaluator.metric_names, setting)

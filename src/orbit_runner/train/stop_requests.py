@@ -2,111 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
+from collections.abc import Callable
 
-from orbit_runner import exit_codes
 from orbit_runner.config.durations import duration_seconds
-from orbit_runner.distribute.process_group import Workers
+from orbit_runner.distribute.parameter_servers import RunEnd
+from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.errors import Interrupted
-from orbit_runner.utils.signals import exit_signals
+from orbit_runner.train.request import RunRequest
+from orbit_runner.train.schedule import Plan, check_stop_step
+from orbit_runner.utils.log import note
+from orbit_runner.utils.signals import SignalGuard
 
 # Must be the same on every worker, because the workers add up how many got each signal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-# Platforms may send the same request to a process and to its group. Closing a terminal does. And
-# `runner sweep` and `runner launch` forward theirs, on a busy machine some seconds later.
-_SAME_REQUEST_SECONDS = 5.0
-_UNSAVED = "nothing has been saved since the last checkpoint"
-
-
-class LeftAtOnce(KeyboardInterrupt):
-    """Raised at a second signal, anywhere in the main thread; like Ctrl-C, not an `Exception`."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"{signal.Signals(number).name} again, {_UNSAVED}")
-        self.exit_code = exit_codes.after_signal(number)
-
-
-class SignalGuard:
-    """Stores a signal until the current piece of a loop is finished.
-
-    SIGTERM is included only if `on_terminate` is true. A second Ctrl-C raises `KeyboardInterrupt`
-    immediately, and a second signal of another kind `LeftAtOnce`, unless it follows the first
-    within five seconds.
-
-    Attributes:
-        received: The number of the first signal, or None.
-    """
-
-    def __init__(self, *, on_terminate: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._on_terminate = on_terminate
-        self._clock = clock
-        self._first: float | None = None  # when the first signal came
-        self.received: int | None = None
-
-    @contextlib.contextmanager
-    def installed_scope(self) -> Iterator[None]:
-        """Catches the signals in a `with` block; nothing outside the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # Python delivers signals to the main thread only.
-            return
-        numbers = exit_signals(terminate=self._on_terminate)
-        before = {number: signal.signal(number, self._receive) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, self._handler_after_scope(number, handler))
-
-    def _handler_after_scope(self, number: int, before: Any) -> Any:
-        """Returns the handler that replaces that of the scope; `before` is that before the scope.
-
-        By default, a signal ends the process. After the first signal, the second of the same
-        request must not do so before the process has said that it has saved.
-        """
-        if self._first is None or before != signal.SIG_DFL or number == signal.SIGINT:
-            return before
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            if not self._is_same_request():
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-
-        return handle
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self._first is None:
-            self._first = self._clock()
-            self.received = number
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt(_UNSAVED)
-        elif not self._is_same_request():
-            raise LeftAtOnce(number)
-
-    def _is_same_request(self) -> bool:
-        assert self._first is not None
-        return self._clock() - self._first < _SAME_REQUEST_SECONDS
-
-
-def time_limit(
-    max_time: str | float | None, started: float | None = None
-) -> Callable[[], bool] | None:
-    """Returns whether `trainer.max_time` is over, as a function; None without a limit.
-
-    `started` is when the run started, by `time.monotonic()`; None: now.
-    """
-    if max_time is None:
-        return None
-    end = (time.monotonic() if started is None else started) + duration_seconds(max_time)
-    return lambda: time.monotonic() >= end
-
-
 _OTHER_WORKER = "a callback on another worker requested a stop"
 
 
@@ -130,18 +40,16 @@ class StopRequests:
         workers: Workers,
         signals: SignalGuard,
         leaving_members: Callable[[], list[str]],  # those that are about to exit
-        note: Callable[[str], None],
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
         # Whether the time is over. Each worker has its own clock, so only the chief's may decide.
-        is_over: Callable[[], bool] | None = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._workers = workers
-        self._note = note
         self._at_step = at_step
         self.signals = signals
         self._leaving_members = leaving_members
-        self._is_over = is_over or (lambda: False)
+        self._is_over = is_over
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
         self._pause: int | None = None  # a step at which a loop must end
@@ -239,5 +147,32 @@ class StopRequests:
         leaving = self._leaving_members()
         if not leaving:
             return None
-        self._note(f"{', '.join(leaving)}: received a request to stop")
+        note(f"{', '.join(leaving)}: received a request to stop")
         return signal.SIGTERM
+
+
+def make_stop_requests(request: RunRequest, workers: Workers, plan: Plan) -> StopRequests:
+    """Returns the reasons to end a run early.
+
+    Raises RunnerError if the run does not train the step at which it is to stop.
+    """
+    if request.stop_at_step is not None:
+        check_stop_step(request.stop_at_step, plan.train_steps)
+    config = request.config
+    # The servers of a remote cluster do not share the run directory, and continue after the run.
+    is_served = is_asynchronous(request.strategy) and not config.runtime.remote_cluster
+    return StopRequests(
+        workers,
+        SignalGuard(raises=True, terminate=config.trainer.preemption_on_demand_checkpoint),
+        RunEnd(request.model_dir).leaving_members if is_served else list,
+        at_step=request.stop_at_step,
+        is_over=_time_limit(config.trainer.max_time, request.started),
+    )
+
+
+def _time_limit(max_time: str | float | None, started: float | None) -> Callable[[], bool]:
+    """Returns whether `trainer.max_time` is over, as a function."""
+    if max_time is None:
+        return lambda: False
+    end = (time.monotonic() if started is None else started) + duration_seconds(max_time)
+    return lambda: time.monotonic() >= end

@@ -6,17 +6,15 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
-from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
+from orbit_runner.determinism.scopes import unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
 from orbit_runner.distribute.process_group import graph_count
 from orbit_runner.errors import SettingError
@@ -27,36 +25,28 @@ from orbit_runner.state.learning_rates import (
 )
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
-from orbit_runner.tasks.metrics import Ratio, RunningMean
-from orbit_runner.train.evaluator import all_metrics, as_scalar, reset_metric, value_of
 from orbit_runner.train.gradients import (
     StepFn,
     compiles_whole_steps,
     gradients_to_replace,
     skip_compilation_notice,
-    split_step,
 )
+from orbit_runner.train.inputs.batches import Batches
 from orbit_runner.train.inputs.distribute import Partition
-from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
-from orbit_runner.train.loops.iterator_loops import training_loop
+from orbit_runner.train.loops.chunked_loop import row_of
 from orbit_runner.train.loops.loop_pieces import Loop, LoopPieces, Stage
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
+from orbit_runner.train.steps import TrainStep
 from orbit_runner.train.watch import Watch
-from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops, throughput_logs
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
-    from orbit_runner.state.learning_rates import AppliesGradients
-    from orbit_runner.train.inputs.distribute import Dataset
     from orbit_runner.train.loops.loop_pieces import BatchSource, Results
     from orbit_runner.utils.types import Tensors
-
-
-DatasetFn = Callable[[int], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +59,9 @@ class LoopParts:
 
 
 class Trainer(orbit.AbstractTrainer):
-    """Runs a task's training step. Must be created in the strategy's scope.
+    """Runs a training step on batches. Must be created in the strategy's scope.
 
-    The dataset is created in the first loop, after a checkpoint was restored, so that it starts at
+    The batches are made in the first loop, after a checkpoint was restored, so that they start at
     the right step. Metrics are means over `summary_interval` steps, regardless of the length of
     loops.
     """
@@ -79,52 +69,46 @@ class Trainer(orbit.AbstractTrainer):
     def __init__(
         self,
         config: ExperimentConfig,
-        task: Any,
         state: TrainState,
         plan: Plan,
         strategy: tf.distribute.Strategy,
-        # Returns the distributed dataset that starts at a given step.
-        make_dataset: DatasetFn,
-        # Returns the batches by their steps, or None if a dataset is needed.
-        make_chunks: Callable[[], Chunks | None] = lambda: None,
+        step: TrainStep,
+        batches: Batches,
         loop: LoopParts | None = None,
     ) -> None:
-        self.train_dataset: Dataset | Mapping[str, Dataset] | tuple[()] | None = None
-        self._iterator: BatchSource | None = None
-        self._loop: Loop | None = None  # runs steps in one graph; made in the first loop
+        loop = loop or LoopParts()
+        # Both are made in the first loop.
+        self._source: BatchSource | None = None  # what the loop gets its batches from
+        self._loop: Loop | None = None  # runs steps in one graph
         self.state = state
         self._plan = plan
         self._strategy = strategy
-        self._task = task
-        self._make_dataset = make_dataset
-        self._make_chunks = make_chunks
-        self._chunks: Chunks | None = None
-        self._compiles = compiles_whole_steps(config, strategy)
+        self._batches = batches
+        self.compiles = compiles_whole_steps(config, strategy)
         self._uses_xla = config.uses_xla
         if self._uses_xla:
             skip_compilation_notice()
         self._replaced_gradients = gradients_to_replace(config, strategy)
-        self._loss = RunningMean("training_loss")
-        self._metrics = self._build_metrics()
         self._partition = Partition(config, strategy, is_training=True)
-        self._watch = self._make_watch(config)
-        self._make_step = functools.partial(self._step_fn, config)
-        self._step = self._make_step()
-        # Runs a step on a batch, and is compiled if whole steps are.
-        self._take: Callable[[Tensors], None] = self._run_step
-        self._seed = config.runtime.seed
-        loop = loop or LoopParts()
+        self._build = step.build
+        self._repeats = step.repeats
+        self.metrics = step.metrics
+        self.task = step.owner
+        interval = config.trainer.watch_interval
+        weights = state.model.trainable_variables
+        self._watch = Watch(interval, weights, step.replicas, self._make_loop) if interval else None
+        self.step_fn = self.build_step()
         self.timer = StepTimer()
         self.pieces = loop.pieces
         self.profiler = loop.profiler
-        self._pieces = config.trainer.gradient_accumulation_steps
+        self._accumulation = config.trainer.gradient_accumulation_steps
         self._peak = peak_flops_of_gpus(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
         self.unkeyed: list[str] = []
         # Floating-point operations of a step on all replicas of all workers; None if unknown.
         self.flops: int | None = None
         self._graphs = graph_count(strategy)
-        self._recorder = self._build_recorder() if loop.records_in_graph else None
+        self.recorder = self._build_recorder() if loop.records_in_graph else None
         self._stages = self._build_stages()
         # The step since which the metrics are updated, unless a record ended later.
         self._first_step: int | None = None
@@ -134,22 +118,24 @@ class Trainer(orbit.AbstractTrainer):
         """The records that ended within the last loop, before its end: global step and logs."""
         # Not an attribute, because `tf.Module` wraps each list that is assigned, which takes
         # milliseconds.
-        return [] if self._recorder is None else self._recorder.records
+        return [] if self.recorder is None else self.recorder.records
 
     @property
     def records_in_graph(self) -> bool:
         """Whether a loop may contain records. Otherwise, loops must end where records end."""
-        return self._recorder is not None
+        return self.recorder is not None
 
     def _build_recorder(self) -> Recorder | None:
         """Returns the recorder, or None if not all metrics can be read inside a graph."""
-        metrics = self._all_metrics()
-        # Reading other metrics may have side effects.
-        if not all(map(_can_read_in_graph, metrics)):
+        if not self.metrics.can_read_in_graph():
             return None
-        interval = self._plan.summary_interval
         optimizer = self.state.optimizer
-        return Recorder(interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch)
+        return Recorder(
+            self._plan.summary_interval,
+            self.metrics.all(),
+            lambda: learning_rate_tensors(optimizer),
+            self._watch,
+        )
 
     def _build_stages(self) -> tuple[Stage, ...]:
         """Returns what runs around each piece of a loop, in order.
@@ -159,80 +145,29 @@ class Trainer(orbit.AbstractTrainer):
         """
         layers = self.state.trained_layers
         stages = (
-            None if layers is None else _LayerChanges(layers, self._new_loop),
-            self._recorder,
+            None if layers is None else _LayerChanges(layers, self._make_loop_of_new_step),
+            self.recorder,
             self._watch,
             self.profiler,
         )
         return tuple(stage for stage in stages if stage is not None)
 
-    def _build_metrics(self) -> Any:
-        return all_metrics(self._task, self.state.model, training=True)
-
-    def _make_watch(self, config: ExperimentConfig) -> Watch | None:
-        return self._watch_of(config, self._strategy.num_replicas_in_sync)
-
-    def _watch_of(self, config: ExperimentConfig, replicas: int) -> Watch | None:
-        interval = config.trainer.watch_interval
-        weights = self.state.model.trainable_variables
-        return Watch(interval, weights, replicas, self.loop_fn) if interval else None
-
-    def _wrap_optimizer(self) -> AppliesGradients:
+    def build_step(self) -> StepFn:
+        """Returns a new step, to be traced with the layers that are trainable now."""
         layers = self.state.trained_layers
         optimizer = self.state.optimizer
         if self._watch is not None:
             optimizer = self._watch.wrap_optimizer(optimizer)
         if layers is not None and layers.factors:
             optimizer = LayerRateOptimizer(optimizer, layers.factors)
-        return optimizer
+        return self._build(optimizer)
 
-    def _build_task_step(self, optimizer: AppliesGradients) -> Callable[..., dict[str, tf.Tensor]]:
-        model = self.state.model
+    def _make_loop(self) -> Loop:
+        return self._batches.training_loop(self)
 
-        def train_step(
-            inputs: Tensors, optimizer: AppliesGradients = optimizer
-        ) -> dict[str, tf.Tensor]:
-            return self._task.train_step(
-                inputs, model=model, optimizer=optimizer, metrics=self._metrics
-            )
-
-        return train_step
-
-    def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        pieces = config.trainer.gradient_accumulation_steps
-        jit_compile = config.uses_xla
-        optimizer = self._wrap_optimizer()
-        train_step = self._build_task_step(optimizer)
-        if getattr(self._task, "applies_gradients_itself", False):
-            self._reject_split_steps(config)
-            return train_step
-        if pieces == 1 and not jit_compile:
-            return train_step
-        return split_step(
-            self._convert(train_step),
-            optimizer,
-            pieces=pieces,
-            jit_compile=jit_compile,
-            loss=self._task.loss,
-        )
-
-    def _reject_split_steps(self, config: ExperimentConfig) -> None:
-        """Raises SettingError for settings that need the gradients of a step."""
-        trainer = config.trainer
-        problems = {
-            "trainer.gradient_accumulation_steps": trainer.gradient_accumulation_steps > 1,
-            "trainer.watch_interval": trainer.watch_interval > 0,
-            LOGICAL_REPLICAS: bool(config.runtime.logical_replicas),
-            "runtime.enable_xla": config.uses_xla and not self._compiles,
-        }
-        for path, is_set in problems.items():
-            if is_set:
-                raise SettingError(
-                    path,
-                    "is not supported for a model with a train_step of its own, which applies its "
-                    "gradients itself\nremove it",
-                    code="not-supported",
-                )
+    def _make_loop_of_new_step(self) -> Loop:
+        self.step_fn = self.build_step()
+        return self._make_loop()
 
     def train(self, num_steps: tf.Tensor) -> Results:
         """Runs `num_steps` steps (int32 scalar).
@@ -247,21 +182,20 @@ class Trainer(orbit.AbstractTrainer):
         is_traced = self._loop is not None
         try:
             with self._tracing_scope():
-                self.train_loop_begin()
-                loop = self._loop = self._loop or self.loop_fn()
-                if self._iterator is None:
-                    self._iterator = tf.nest.map_structure(iter, self.train_dataset)
+                self._begin_loop(step)
+                source = self._start_batches(step)
+                loop = self._loop = self._loop or self._make_loop()
                 for length in self.pieces.lengths(int(num_steps), self._piece_length):
                     piece = loop
                     first = self._global_step()
                     for stage in self._stages:
                         piece = stage.wrap_loop(piece, first)
                     steps = tf.constant(length, tf.int64)
-                    piece(self._iterator, self.state.global_step.read_value(), steps)
+                    piece(source, self.state.global_step.read_value(), steps)
                     last = self._global_step()  # Waits for the steps.
                     for stage in self._stages:
                         stage.end_piece(last)
-                logs = self.train_loop_end()
+                logs = self._end_loop()
         except tf.errors.OutOfRangeError as error:
             raise self._end_of_data_error() from error
         taken = self._global_step() - step
@@ -271,19 +205,49 @@ class Trainer(orbit.AbstractTrainer):
         if not is_traced:
             phase("training", minor=True)
         for values in (*(record for _, record in self.earlier_records), logs):
-            self._add_speed(values)
+            speed = values["steps_per_second"] = self.timer.steps_per_second()
+            if self.flops:
+                values.update(throughput_logs(self.flops * speed, self._peak))
         return logs
-
-    def _add_speed(self, logs: Results) -> None:
-        speed = logs["steps_per_second"] = self.timer.steps_per_second()
-        if self.flops:
-            logs.update(throughput_logs(self.flops * speed, self._peak))
 
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
         # A loop that Python runs step by step creates garbage that must be collected.
         if self._loop is not None or tf.config.functions_run_eagerly():
             return contextlib.nullcontext()
         return paused_collection_scope()
+
+    def _begin_loop(self, step: int) -> None:
+        """Resets the metrics and the timer if a record has ended at the global step."""
+        if self.recorder is not None:
+            self.recorder.records.clear()
+        if self._plan.starts_average(step) and (
+            self.recorder is None or not self.recorder.is_record_end(step)
+        ):
+            self.metrics.reset()
+        if self._plan.is_record(step):
+            self.timer.reset()
+
+    def _start_batches(self, step: int) -> BatchSource:
+        if self._source is None:
+            self._source = self._batches.start(step)
+            if self._batches.are_made_in_loop:
+                self._loop = None
+        return self._source
+
+    def _piece_length(self, steps: int) -> int:
+        step = self._global_step()
+        for stage in self._stages:
+            steps = stage.piece_length(step, steps)
+        return steps
+
+    def _end_loop(self) -> Results:
+        """Returns the metrics and learning rates by name."""
+        if self.recorder is not None:
+            last = self.recorder.last_record(self._global_step())
+            if last is not None:
+                return last
+        measured = {} if self._watch is None else self._watch.logs(self._global_step())
+        return {**self.metrics.logs(), **learning_rates(self.state.optimizer), **measured}
 
     def _global_step(self) -> int:
         return int(self.state.global_step.numpy())
@@ -299,183 +263,93 @@ class Trainer(orbit.AbstractTrainer):
 
         Raises SettingError if there are no more batches.
         """
-        batch = next(iter(self._make_dataset(self._global_step())), None)
+        batch = self._batches.first(self._global_step())
         if batch is None:
             raise self._end_of_data_error()
         return batch
 
     def rewind(self) -> None:
-        """Makes the next loop start at the global step, which was set back."""
+        """Makes the next loop start at the global step, which was set back.
+
+        The examples then have another order, if it depends on the number of recoveries.
+        """
         self.seek()
-        self._discard_dataset()
+        self._discard_batches()
 
     def seek(self) -> None:
         """Makes the next loop start at the global step, with the examples in the same order."""
         if self.profiler is not None:
             self.profiler.stop()
-        if self._chunks is None:
-            self._discard_dataset()
-        self.reset_metrics()
+        if not self._batches.are_made_in_loop:
+            self._discard_batches()
+        self.metrics.reset()
         self._first_step = None
 
-    def _discard_dataset(self) -> None:
-        self.train_dataset = self._iterator = None
+    def _discard_batches(self) -> None:
+        self._batches.discard()
+        self._source = None
 
     def metric_values(self) -> list[list[Any]]:
         """Returns the values of the variables of the metrics, on each local replica, as lists."""
-        return [[part.numpy().tolist() for part in parts] for parts in self._metric_variables()]
+        variables = self.metrics.replica_values(self._strategy)
+        return [[part.numpy().tolist() for part in parts] for parts in variables]
 
     def restore_metrics(self, values: list[list[Any]]) -> None:
         """Restores what `metric_values` returned, so that the next record is complete."""
-        for parts, numbers in zip(self._metric_variables(), values, strict=True):
+        variables = self.metrics.replica_values(self._strategy)
+        for parts, numbers in zip(variables, values, strict=True):
             for part, number in zip(parts, numbers, strict=True):
                 part.assign(tf.constant(number, part.dtype))
         self._first_step = self._plan.record_start(self._global_step() + 1)
-
-    def _metric_variables(self) -> list[tuple[tf.Variable, ...]]:
-        variables = [v for metric in self._all_metrics() for v in _variables_of(metric)]
-        # Those of Keras 3 have the variable of TensorFlow as an attribute.
-        plain = [v.value if not callable(v.value) else v for v in variables]
-        return [self._strategy.experimental_local_results(variable) for variable in plain]
 
     def missing_steps(self, step: int) -> int:
         """Returns how many steps the record that ends at `step` lacks, because of a resume."""
         start = self._plan.record_start(step)
         return max(0, (self._first_step or 0) - start)
 
-    def train_loop_begin(self) -> None:
-        """Creates the dataset if there is none yet, and resets the metrics after a record."""
-        if self._recorder is not None:
-            self._recorder.records.clear()
-        step = self._global_step()
-        if self._plan.starts_average(step) and (
-            self._recorder is None or not self._recorder.is_record_end(step)
-        ):
-            self.reset_metrics()
-        if self._plan.is_record(step):
-            self.timer.reset()
-        if self.train_dataset is None:
-            self._chunks = self._make_chunks()
-            self.train_dataset = self._build_dataset()
-
-    def _build_dataset(self) -> Dataset | Mapping[str, Dataset] | tuple[()]:
-        if self._chunks is None:
-            return self._make_dataset(self._global_step())
-        self._loop = None
-        return ()
-
-    def _new_loop(self) -> Loop:
-        """Returns a loop that is traced with the layers that are trainable now."""
-        self._step = self._make_step()
-        return self.loop_fn()
-
-    def _piece_length(self, steps: int) -> int:
-        step = self._global_step()
-        for stage in self._stages:
-            steps = stage.piece_length(step, steps)
-        return steps
-
-    def loop_fn(self) -> Loop:
-        """Returns the function that runs a number of steps as one piece."""
-        if self._chunks is not None:
-            return chunked_loop(
-                self._chunks,
-                self._strategy,
-                self._convert(self._run_step),
-                recorder=self._recorder,
-                jit_compile=self._compiles,
-            )
-        self._take = self._compile_take()
-        return training_loop(self._convert(self.train_step), self._recorder)
-
-    def _compile_take(self) -> Callable[[Tensors], None]:
-        """Returns the function that runs a step on a distributed batch, compiled if XLA is used."""
-        if not self._compiles:
-            return self._run_step
-        take = self._convert(self._run_step)
-        return tf.function(take, autograph=False, jit_compile=True)
-
-    def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return convert(function, self._task)
-
     def train_step(self, iterator: Any) -> None:
         """Runs one step on all replicas, on a batch of an iterator over the distributed dataset."""
-        self._take(next(iterator))
+        self._batches.take(self.run_step, iterator)
 
-    def _run_step(self, *inputs: Tensors) -> None:
+    def run_step(self, *inputs: Tensors) -> None:
         """Runs one step on all replicas.
 
         `inputs` are a distributed batch, or several of them and the row of the batch to use.
         """
-        self._strategy.run(self._replica_step, args=inputs, options=self._partition.options)
-        self._update_average()
+        self.run_on_replicas(self.replica_step, *inputs)
 
-    def _update_average(self) -> None:
+    def run_on_replicas(self, function: Callable[..., Any], *inputs: Tensors) -> Any:
+        """Runs a function that takes a step on each replica, and returns what it returns."""
+        outputs = self._strategy.run(function, args=inputs, options=self._partition.options)
         if self.state.ema is not None:
             self.state.ema.update(self.state.global_step.read_value())
+        return outputs
 
-    def _replica_step(self, inputs: Tensors, row: tf.Tensor | None = None) -> None:
-        batch = inputs if row is None else row_of(inputs, row)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws_scope(self._seed, self.state.global_step, replica):
-            batch = self._partition.split_inputs(batch)
-            with replaced_gradients_scope(self._replaced_gradients):
-                logs = self._traced_step()(batch)
-        layers = self.state.trained_layers
-        self.state.replica_state.average_across_replicas(
-            layers.frozen if layers is not None else ()
-        )
-        self._record(logs)
+    def replica_step(self, inputs: Tensors, row: tf.Tensor | None = None) -> None:
+        """Runs one step on a replica."""
+        batch = self._partition.split_inputs(inputs if row is None else row_of(inputs, row))
+        step = self.step_fn
+        if self._watch is not None and self._watch.is_measuring:
+            step = functools.partial(self._watch.run_measured_step, step)
+        with replaced_gradients_scope(self._replaced_gradients):
+            step(batch)
         self.state.global_step.assign_add(1)
-        self._inspect_graph()
-
-    def _traced_step(self) -> StepFn:
-        """Returns the function of a batch that is to be traced: one that measures, if needed."""
-        if self._watch is None or not self._watch.is_measuring:
-            return self._step
-        return functools.partial(self._watch.run_measured_step, self._step)
-
-    def _record(self, logs: dict[str, tf.Tensor]) -> None:
-        self._loss.update_state(as_scalar(logs[self._task.loss]))
+        self.inspect_graph()
 
     @tf.autograph.experimental.do_not_convert
-    def _inspect_graph(self) -> None:
+    def inspect_graph(self) -> None:
+        """Finds what the graph of a step draws and computes. Called at the end of the step."""
         if not tf.executing_eagerly():
             graph = tf.compat.v1.get_default_graph()
-            self.unkeyed = unkeyed_draws(graph)
+            # Several graphs only if each step trains one of several tasks.
+            self.unkeyed = list(dict.fromkeys([*self.unkeyed, *unkeyed_draws(graph)]))
             # With mirrored replicas, the last to be traced finds the ops of all.
-            flops = step_flops(graph, self._pieces)
-            self.flops = None if flops is None else flops * self._graphs
+            flops = step_flops(graph, self._accumulation)
+            self.flops = None
+            if flops is not None and self._repeats is not None:
+                self.flops = flops * self._graphs * self._repeats
             if self._uses_xla:
                 phase("compiling the first step with XLA", minor=True)
-
-    def train_loop_end(self) -> Results:
-        """Returns the metrics and learning rates by name."""
-        if self._recorder is not None:
-            last = self._recorder.last_record(self._global_step())
-            if last is not None:
-                return last
-        logs = {metric.name: value_of(metric) for metric in self._all_metrics()}
-        measured = {} if self._watch is None else self._watch.logs(self._global_step())
-        return {**logs, **learning_rates(self.state.optimizer), **measured}
-
-    def reset_metrics(self) -> None:
-        """Begins new averages of the loss and the metrics."""
-        for metric in self._all_metrics():
-            reset_metric(metric)
-
-    def _all_metrics(self) -> list[Any]:
-        return [self._loss, *self._metrics]
-
-
-def _can_read_in_graph(metric: Any) -> bool:
-    """Returns whether reading a metric in a graph has no side effects."""
-    return type(metric).result is Ratio.result or getattr(metric, "reads_in_graph", False)
-
-
-def _variables_of(metric: Any) -> Sequence[Any]:
-    variables: Sequence[Any] = getattr(metric, "all_variables", getattr(metric, "variables", ()))
-    return variables
 
 
 class _LayerChanges(Stage):

@@ -121,14 +121,17 @@ class Watch(Stage):
                 "optimizer.apply_gradients\nset trainer.watch_interval to 0",
                 code="not-supported",
             )
-        values = [*self._gradient_values(gradients), *self._weight_values(before, after)]
-        self._values.assign(tf.stack(self._sort_values(values)))
+        norm, non_finite = self._gradient_values(gradients)
+        ratios = self._update_ratios(before, after)
+        # In the order of the names.
+        values = [norm, tf.sqrt(_sum_of_squares(before)), non_finite, *ratios]
+        self._values.assign(tf.stack(values))
         return result
 
     def _gradient_values(
         self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]
-    ) -> Iterator[tuple[str, tf.Tensor]]:
-        """Yields the norm of the gradient of the whole batch, and the non-finite share of it."""
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the norm of the gradient of the whole batch, and the non-finite share of it."""
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._replicas > 1:
             context = tf.distribute.get_replica_context()
@@ -137,25 +140,21 @@ class Watch(Stage):
             tf.reduce_sum(tf.cast(tf.math.is_finite(gradient), tf.float32)) for gradient in dense
         ]
         size = tf.add_n([tf.cast(tf.size(gradient), tf.float32) for gradient in dense])
-        yield GRADIENT_NORM, tf.sqrt(_sum_of_squares(dense))
-        yield NON_FINITE, 1.0 - tf.add_n(finite) / size
+        return tf.sqrt(_sum_of_squares(dense)), 1.0 - tf.add_n(finite) / size
 
-    def _weight_values(
+    def _update_ratios(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
-    ) -> Iterator[tuple[str, tf.Tensor]]:
-        """Yields the norm of the weights before the step, and for each layer how far they moved."""
-        yield WEIGHT_NORM, tf.sqrt(_sum_of_squares(before))
+    ) -> list[tf.Tensor]:
+        """Returns how far the weights of each layer moved, relative to their norm."""
         layers: dict[str, list[tuple[tf.Tensor, tf.Tensor]]] = {}
         for weight, old, new in zip(self._weights(), before, after, strict=True):
             layers.setdefault(self._layers[weight.name], []).append((old, new - old))
-        for layer, pairs in layers.items():
+        ratios = []
+        for pairs in layers.values():
             old, moved = zip(*pairs, strict=True)
             squares = tf.math.divide_no_nan(_sum_of_squares(moved), _sum_of_squares(old))
-            yield f"{UPDATE_RATIO}{layer}", tf.sqrt(squares)
-
-    def _sort_values(self, values: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
-        values_by_name = dict(values)
-        return [values_by_name[name] for name in self.names]
+            ratios.append(tf.sqrt(squares))
+        return ratios
 
     def values(self) -> tf.Tensor:
         """Returns the values of the last measured step in the order of `names`, float32."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
+from typing import Any
 
 from orbit_runner import exit_codes
 
@@ -26,6 +27,27 @@ def exit_signals(*, terminate: bool = True) -> list[int]:
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signals.append(signal.SIGHUP)
     return [int(number) for number in signals]
+
+
+@contextlib.contextmanager
+def handler_scope(
+    handler: Callable[[int, FrameType | None], None],
+    numbers: Sequence[int],
+    handler_after: Callable[[int, Any], Any] = lambda number, before: before,
+) -> Iterator[None]:
+    """Handles signals within a `with` block; nothing outside the main thread.
+
+    `handler_after` returns the handler that follows, from the number and the handler before.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only.
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, handler_after(number, earlier))
 
 
 def signal_name(number: int) -> str:
@@ -52,6 +74,8 @@ def run_child(arguments: Sequence[str]) -> tuple[int, str]:
 
     `arguments` are those after `runner`.
     """
+    import subprocess  # Not at the top: every command imports this module.
+
     # In a separate session, the child receives Ctrl-C only once, from this process. A second one
     # would keep it from saving.
     child = subprocess.Popen(
@@ -61,15 +85,8 @@ def run_child(arguments: Sequence[str]) -> tuple[int, str]:
         start_new_session=True,
     )
 
-    def forward_signal(number: int, frame: FrameType | None) -> None:
-        child.send_signal(number)
-
-    before = {n: signal.signal(n, forward_signal) for n in exit_signals()}
-    try:
+    with handler_scope(lambda number, frame: child.send_signal(number), exit_signals()):
         text, _ = child.communicate()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return exit_codes.of_child(child.returncode), text
 
 
@@ -111,33 +128,80 @@ def _exit_interrupted() -> None:
     os._exit(exit_codes.after_signal(signal.SIGINT))
 
 
-class Signals:
-    """Stores the number of the first signal, and whether Ctrl-C followed it."""
+# Platforms may send the same request to a process and to its group. Closing a terminal does. And
+# `runner sweep` and `runner launch` forward theirs, on a busy machine some seconds later.
+_SAME_REQUEST_SECONDS = 5.0
+_UNSAVED = "nothing has been saved since the last checkpoint"
 
-    def __init__(self) -> None:
+
+class LeftAtOnce(KeyboardInterrupt):
+    """Raised at a second signal, anywhere in the main thread; like Ctrl-C, not an `Exception`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{signal_name(number)} again, {_UNSAVED}")
+        self.exit_code = exit_codes.after_signal(number)
+
+
+class SignalGuard:
+    """Stores the first signal that asks this process to exit, until its work can end.
+
+    With `raises`, a second Ctrl-C raises `KeyboardInterrupt` immediately, and a second signal of
+    another kind `LeftAtOnce`, unless it follows the first within five seconds. SIGTERM is included
+    only if `terminate` is true.
+
+    Attributes:
+        received: The number of the first signal, or None.
+        should_kill: Whether Ctrl-C followed it.
+    """
+
+    def __init__(
+        self,
+        *,
+        raises: bool = False,
+        terminate: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._raises = raises
+        self._terminate = terminate
+        self._clock = clock
+        self._end_of_request = 0.0  # until then, a signal belongs to the request of the first
         self.received: int | None = None
         self.should_kill = False
 
     @contextlib.contextmanager
-    def handler_scope(self) -> Iterator[None]:
-        """Handles the signals within a `with` block."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # Python delivers signals to the main thread only.
-            return
-        # Members are in separate sessions, so SIGHUP of a terminal reaches only the launcher.
-        before = {number: signal.signal(number, self.receive) for number in exit_signals()}
-        try:
+    def installed_scope(self) -> Iterator[None]:
+        """Stores the signals that arrive within a `with` block."""
+        numbers = exit_signals(terminate=self._terminate)
+        with handler_scope(self.receive, numbers, self._handler_after_scope):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
         """Stores a signal."""
         if self.received is None:
+            self._end_of_request = self._clock() + _SAME_REQUEST_SECONDS
             self.received = number
-        elif number == signal.SIGINT:
-            self.should_kill = True
+            return
+        self.should_kill = self.should_kill or number == signal.SIGINT
+        if self._raises and number == signal.SIGINT:
+            raise KeyboardInterrupt(_UNSAVED)
+        if self._raises and self._clock() >= self._end_of_request:
+            raise LeftAtOnce(number)
+
+    def _handler_after_scope(self, number: int, before: Any) -> Any:
+        """Returns the handler that replaces that of the scope; `before` is that before the scope.
+
+        By default, a signal ends the process. After the first signal, the second of the same
+        request must not do so before the process has said that it has saved.
+        """
+        if self.received is None or before != signal.SIG_DFL or number == signal.SIGINT:
+            return before
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._clock() >= self._end_of_request:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+
+        return handle
 
     @property
     def forwarded_signal(self) -> int:
@@ -157,17 +221,13 @@ def hidden_cursor_scope() -> Iterator[None]:
     block calls `show_cursor`.
     """
     global _hidden
-    in_main = threading.current_thread() is threading.main_thread()
-    handles = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if handles:
-        signal.signal(signal.SIGTERM, _show_cursor_and_terminate)
-    _hidden = True
-    try:
-        yield
-    finally:
-        _hidden = False
-        if handles:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    is_default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with handler_scope(_show_cursor_and_terminate, [signal.SIGTERM] if is_default else []):
+        _hidden = True
+        try:
+            yield
+        finally:
+            _hidden = False
 
 
 def show_cursor() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import DIRECTORY, Count
 from orbit_runner.errors import RunnerError, format_count
-from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
+from orbit_runner.jobs.clean import Plan, delete_items, make_plan
 from orbit_runner.reporting.numbers import bytes_text
 from orbit_runner.run_directory.run_reader import read_runs
 from orbit_runner.utils.streams import print_message, print_result
@@ -26,14 +26,20 @@ what symbolic links point to."""
 
 def main(flags: argparse.Namespace) -> int:
     """Shows what would be deleted, and deletes it if the user agrees. Returns 0."""
-    rules = _make_rules(flags)
-    every_plan = [make_plan(run, rules) for run in read_runs(flags.directories or ["runs"])]
+    rules = {"keep_last": flags.keep_last, "keep_best": flags.keep_best}
+    if not any(rules.values()):
+        raise RunnerError(
+            "clean: no flag specifies what to delete\nallowed: --keep_last=K, --keep_best=K",
+            code="nothing-selected",
+        )
+    runs = read_runs(flags.directories or ["runs"])
+    every_plan = [make_plan(run, **rules) for run in runs]
     plans = [plan for plan in every_plan if plan.items]
     untouched = {plan.run.path: plan.untouched_reason for plan in every_plan}
     if plans and not flags.json:
         print_result("\n".join(_table(plans)))
     if flags.yes:
-        untouched |= {plan.run.path: delete_items(plan, rules) for plan in plans}
+        untouched |= {plan.run.path: delete_items(plan) for plan in plans}
     untouched = {path: reason for path, reason in untouched.items() if reason}
     deleted = [plan for plan in plans if flags.yes and plan.run.path not in untouched]
     summary = _summary(plans, deleted, "" if flags.yes else " (--yes deletes it)")
@@ -65,15 +71,6 @@ def _add_flags(parser: Parser) -> None:
     )
     parser.add_argument("--yes", action="store_true", help="delete it")
     parser.add_argument("--json", action="store_true", help="print JSON; delete only with --yes")
-
-
-def _make_rules(flags: argparse.Namespace) -> Rules:
-    if flags.keep_last is None and flags.keep_best is None:
-        raise RunnerError(
-            "clean: no flag specifies what to delete\nallowed: --keep_last=K, --keep_best=K",
-            code="nothing-selected",
-        )
-    return Rules(keep_last=flags.keep_last, keep_best=flags.keep_best)
 
 
 def _table(plans: Sequence[Plan]) -> list[str]:

@@ -71,7 +71,7 @@ def main(flags: argparse.Namespace) -> int:
         check_evaluation(selected.resolved, run)
         data = evaluated_data(run, selected.resolved.config)
         values = _describe(selected, data) | _evaluate(selected, flags)
-        values["file"] = _write(run, selected.choice.place.step, values)
+        values["file"] = _write(run, selected.choice.step, values)
     emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
     return 0 if is_finite else exit_codes.DIVERGED
@@ -124,8 +124,8 @@ def _describe(selected: SelectedModel, data: JsonObject) -> JsonObject:
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join(["runner", *sys.argv[1:]]),
-        "checkpoint": selected.choice.place.name,
-        "step": selected.choice.place.step,
+        "checkpoint": selected.choice.name,
+        "step": selected.choice.step,
         "weights": selected.weights,
         "data": data,
     }

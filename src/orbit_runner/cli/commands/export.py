@@ -91,7 +91,7 @@ def _export_formats(
     directory: Path, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
 ) -> list[JsonObject]:
     _check_not_existing(
-        directory, [export_name(selected.choice.place.step, name) for name in formats], selected
+        directory, [export_name(selected.choice.step, name) for name in formats], selected
     )
     config = selected.resolved.config
     with tensorflow_scope(

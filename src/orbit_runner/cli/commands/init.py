@@ -57,12 +57,7 @@ def _write_experiment(flags: argparse.Namespace) -> int:
     file = shlex.quote(str(path))
     files = {path.name: "the experiment: what was found in the data, and how it is trained"}
     commands = [f"runner inspect {file}", f"runner --experiment={file}"]
-    summary = {
-        "directory": flags.project,
-        "files": files,
-        "problems": problems,
-        "next": commands,
-    }
+    summary = {"directory": flags.project, "files": files, "problems": problems, "next": commands}
     emit(flags, summary, _lines(files.items(), commands))
     if problems:
         print_message(f"warning: a run would report {problems}")

@@ -85,9 +85,7 @@ def _add_flags(parser: Parser) -> None:
         help="run a few steps, to measure the speed and the time of the whole run",
     )
     parser.add_argument(
-        "--html",
-        type=OUTPUT_FILE,
-        help="write the same as a self-contained HTML page",
+        "--html", type=OUTPUT_FILE, help="write the same as a self-contained HTML page"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_scale_flags(parser)
@@ -150,7 +148,7 @@ def _report_changed_data(flags: argparse.Namespace, resolved: ResolvedConfig) ->
     if difference.changes:
         print_message(
             f"note: the data shown here changed since {run} last started:\n"
-            f"{format_list(difference.changes)}",
+            f"{format_list(difference.changes)}"
         )
 
 

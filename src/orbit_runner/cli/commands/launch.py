@@ -14,8 +14,9 @@ from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.cli.flags.values import MODEL_DIR, Count
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.launch import LaunchPlan, launch, plan_launch
+from orbit_runner.jobs.launch import LaunchPlan, count_members, launch
 from orbit_runner.launch.process import Output
+from orbit_runner.launch.supervisor import Limits
 from orbit_runner.storage.paths import SHARED
 from orbit_runner.utils.streams import print_message
 
@@ -69,16 +70,15 @@ def make_plan(flags: argparse.Namespace) -> LaunchPlan:
     if not run_flags.model_dir:
         # The default depends on the time, but all members must use the same directory.
         run_arguments.append(f"--model_dir={model_dir}")
-    return plan_launch(
-        resolved,
-        workers=flags.workers,
-        ps=flags.ps,
-        evaluator=flags.evaluator,
-        restarts=flags.restarts,
+    runtime = resolved.config.runtime
+    return LaunchPlan(
+        resolved=resolved,
         mode=run_flags.mode,
         resume=run_flags.resume,
-        model_dir=model_dir,
         run_arguments=run_arguments,
+        counts=count_members(runtime, flags.workers, flags.ps, evaluator=flags.evaluator),
+        model_dir=model_dir,
+        limits=Limits(restarts=flags.restarts, grace=runtime.grace_period),
     )
 
 

@@ -22,7 +22,7 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.repeat.plan import MACHINE_SETTINGS
-from orbit_runner.repeat.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
+from orbit_runner.repeat.replay import Replay, ReplayPlan, plan_replay, replay
 from orbit_runner.step.results import Examination
 
 if TYPE_CHECKING:
@@ -51,10 +51,7 @@ def main(flags: argparse.Namespace) -> int:
     run = Path(flags.run)
     with messages_scope(flags):
         imports, changes = tuple(flags.imports or ()), tuple(flags.overrides)
-        if flags.find:
-            plan = plan_search(run, imports, changes)
-        else:
-            plan = plan_replay(run, flags.step, imports, changes)
+        plan = plan_replay(run, flags.step, imports, changes)
         with tempfile.TemporaryDirectory(prefix="replay-", ignore_cleanup_errors=True) as temporary:
             title = "search up to" if flags.find else "replay of"
             progress = progress_of(flags, f"{title} step {plan.step}", flags.run)

@@ -91,12 +91,12 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
     from orbit_runner.sweep.view.page import SweepFiles
     from orbit_runner.sweep.view.tables import TrialProgress, print_summary
     from orbit_runner.sweep.worker import Worker
-    from orbit_runner.utils.signals import Signals
+    from orbit_runner.utils.signals import SignalGuard
 
     directory = SweepDirectory(Path(flags.model_dir))
-    signals = Signals()
+    signals = SignalGuard()
     imports = tuple(flags.imports or ())
-    with signals.handler_scope(), contextlib.ExitStack() as stack:
+    with signals.installed_scope(), contextlib.ExitStack() as stack:
         load = open_sweep(directory, file, base, imports, signals)
         if signals.received is not None:
             return exit_codes.after_signal(signals.received)

@@ -16,7 +16,7 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.errors import RunnerError
-from orbit_runner.repeat.records import compare_recorded, read_recorded_run
+from orbit_runner.repeat.records import RecordedRun, compare_recorded
 from orbit_runner.repeat.why import Explanation, format_explanation, rerun_both
 
 _DESCRIPTION = """\
@@ -51,7 +51,7 @@ def _add_flags(parser: Parser) -> None:
 
 def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
     imports = tuple(flags.imports or ())
-    runs = read_recorded_run(left, "A", imports), read_recorded_run(right, "B", imports)
+    runs = RecordedRun(left, "A", imports), RecordedRun(right, "B", imports)
     recorded = compare_recorded(*runs)
     explanation = Explanation(left=flags.a, right=flags.b, recorded=recorded)
     if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):

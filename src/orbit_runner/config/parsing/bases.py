@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
@@ -74,7 +75,7 @@ class _Reader:
         try:
             if path.suffix == ".gin":
                 text = read_text(path, label)
-                self.layers.append(load_gin(text, label, self._next, find=find_file, path=path))
+                self.layers.append(load_gin(text, label, self._next, path))
                 return
             section = load_file(path, label, self._next)
         except ConfigError as error:
@@ -94,7 +95,11 @@ class _Reader:
         value = node.value if isinstance(node, Leaf) else {}
         for name in value if isinstance(value, (list, tuple)) else [value]:
             try:
-                self._read_base(name, within)
+                base = _require_name(name)
+                path = _find_base(base, within[-1][0].parent)
+                chain = (*within, (path, _label_of(base, path)))
+                _check_chain(chain)
+                self.read(*chain[-1], within)
             except ConfigError as error:
                 self._collect_problems(error, node.origin)
 
@@ -107,19 +112,13 @@ class _Reader:
             at = dataclasses.replace(at, layer=0) if at is not None else None
             self.problems.append(Problem(path, problem.message, at, code=problem.code))
 
-    def _read_base(self, value: object, within: tuple[tuple[Path, str], ...]) -> None:
-        name = _require_name(value)
-        path = _find_base(name, within[-1][0].parent)
-        label = _label_of(name, path)
-        self._check_chain((*within, (path, label)))
-        self.read(path, label, within)
 
-    def _check_chain(self, chain: tuple[tuple[Path, str], ...]) -> None:
-        # Compare resolved paths, because `sub/../a.yaml` is `a.yaml`.
-        resolved = [path.resolve() for path, _ in chain]
+def _check_chain(chain: Sequence[tuple[Path, str]]) -> None:
+    # Compare resolved paths, because `sub/../a.yaml` is `a.yaml`.
+    resolved = [path.resolve() for path, _ in chain]
+    if resolved[-1] in resolved[:-1]:
         shown = shorten(" → ".join(label for _, label in chain), 600)
-        if resolved[-1] in resolved[:-1]:
-            raise _base_error(f"the bases form a cycle: {shown}")
+        raise _base_error(f"the bases form a cycle: {shown}")
 
 
 def _base_error(message: str) -> ConfigError:

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Origin, Problem, parent_path
+from orbit_runner.config.errors import Origin, Problem, nearest_origin
 from orbit_runner.config.parsing.conversion import (
     BOOLEAN_WORDS,
     Mismatch,
@@ -16,9 +16,9 @@ from orbit_runner.config.parsing.conversion import (
     convert_unless_word,
     describe_type,
     format_value,
-    is_config,
     item_class,
     options_of,
+    section_class,
 )
 from orbit_runner.config.parsing.tree import (
     Leaf,
@@ -28,11 +28,7 @@ from orbit_runner.config.parsing.tree import (
     resolve_null,
     section_of,
 )
-from orbit_runner.config.parsing.value_checks import (
-    check_choice,
-    check_value,
-    no_effect_message,
-)
+from orbit_runner.config.parsing.value_checks import check_choice, check_value, no_effect_message
 from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf, default_of
 from orbit_runner.errors import shorten, unknown_name_message
 
@@ -129,13 +125,7 @@ class Builder:
         ):
             for item in problems:
                 problem = Problem.of(item).below(path)
-                collected.append(problem.at(self.origin_of(problem.path)))
-
-    def origin_of(self, path: str) -> Origin | None:
-        """Returns the origin of a setting or of its nearest section that was set, or None."""
-        while path and path not in self.origins:
-            path = parent_path(path)
-        return self.origins.get(path)
+                collected.append(problem.at(nearest_origin(self.origins, problem.path)))
 
     def _build_field(
         self,
@@ -342,4 +332,4 @@ def _config_class(hint: object, base: object) -> type[Config] | None:
     """Returns the class of a section. The class of `base` may be a subclass of the annotation."""
     if isinstance(base, Config):
         return type(base)
-    return next((option for option in options_of(hint) if is_config(option)), None)
+    return section_class(hint)

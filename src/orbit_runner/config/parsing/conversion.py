@@ -6,7 +6,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 
 from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.parsing.yaml_files import parse_scalar
@@ -31,9 +31,15 @@ def options_of(hint: object) -> tuple[object, ...]:
     return typing.get_args(hint) if is_union else (hint,)
 
 
-def is_config(hint: object) -> TypeGuard[type[Config]]:
-    """Returns whether an annotation is the class of a section."""
-    return isinstance(hint, type) and issubclass(hint, Config)
+def section_class(hint: object) -> type[Config] | None:
+    """Returns the class of a section, which may be null, or None if the type is no section."""
+    return _first_config(options_of(hint))
+
+
+def _first_config(hints: Iterable[object]) -> type[Config] | None:
+    return next(
+        (hint for hint in hints if isinstance(hint, type) and issubclass(hint, Config)), None
+    )
 
 
 def item_class(hint: object) -> type[Config] | None:
@@ -41,7 +47,7 @@ def item_class(hint: object) -> type[Config] | None:
     for option in options_of(hint):
         origin = typing.get_origin(option)
         if isinstance(origin, type) and issubclass(origin, Sequence):
-            return next((item for item in typing.get_args(option) if is_config(item)), None)
+            return _first_config(typing.get_args(option))
     return None
 
 

@@ -11,12 +11,12 @@ import dataclasses
 import io
 import re
 import tokenize
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem
-from orbit_runner.config.parsing.search_path import read_text
+from orbit_runner.config.errors import ConfigError, Origin, Problem, no_effect
+from orbit_runner.config.parsing.search_path import find_file, read_text
 from orbit_runner.config.parsing.tree import PythonTuple, Section, assignment, merge
 from orbit_runner.errors import nearest_name_hint
 
@@ -79,21 +79,13 @@ class GinLayer:
     statements: dict[str, Origin] = dataclasses.field(default_factory=dict)
 
 
-def load_gin(
-    text: str,
-    label: str,
-    layer: int,
-    *,
-    find: Callable[[str, Path | None], Path],
-    path: Path | None = None,
-) -> GinLayer:
+def load_gin(text: str, label: str, layer: int, path: Path | None = None) -> GinLayer:
     """Reads gin text and the files that it includes.
 
-    `find` returns an included file, given its name and the directory of the including file. `path`
-    is None for a flag, whose origins have no line. Raises ConfigError if the text is not valid gin,
-    or if an included file is missing or includes itself.
+    `path` is None for a flag, whose origins have no line. Raises ConfigError if the text is not
+    valid gin, or if an included file is missing or includes itself.
     """
-    reader = _Reader(layer, find)
+    reader = _Reader(layer)
     reader.read(text, label, path, ())
     return reader.found
 
@@ -111,10 +103,9 @@ class Delegate:
 
 
 class _Reader:
-    def __init__(self, layer: int, find: Callable[[str, Path | None], Path]) -> None:
+    def __init__(self, layer: int) -> None:
         self.found = GinLayer()
         self._layer = layer
-        self._find = find
 
     def read(self, text: str, label: str, path: Path | None, within: tuple[Path, ...]) -> None:
         from gin import config_parser
@@ -141,7 +132,7 @@ class _Reader:
         self, name: str, origin: Origin, path: Path | None, within: tuple[Path, ...]
     ) -> None:
         try:
-            target = self._find(name, path.parent if path else None)
+            target = find_file(name, path.parent if path else None)
         except ConfigError as error:
             problems = (dataclasses.replace(problem, origin=origin) for problem in error.problems)
             raise ConfigError(problems) from None
@@ -152,12 +143,10 @@ class _Reader:
         self.read(read_text(target, name), name, target, around)
 
     def _add_binding(self, statement: BindingStatement, origin: Origin) -> None:
-        path = tuple(
-            part for part in f"{statement.selector}.{statement.arg_name}".split(".") if part
-        )
-        if (
-            statement.selector == "macro" and statement.scope
-        ):  # `NAME/macro.value = 1` is `NAME = 1`
+        name = f"{statement.selector}.{statement.arg_name}"
+        path = tuple(part for part in name.split(".") if part)
+        # `NAME/macro.value = 1` is `NAME = 1`.
+        if statement.selector == "macro" and statement.scope:
             self.found.macros[statement.scope] = (statement.value, origin)
         elif len(path) == 1 and (statement.scope or path[0] not in ROOTS):
             name = f"{statement.scope}/{path[0]}" if statement.scope else path[0]
@@ -183,12 +172,10 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
         place = (None, place[0], None, "")
     line = place[1] if place is not None and path else None
     written = str(place[3]).strip() if place is not None else ""
-    if word := re.search(r"Failed to parse token '(\w+)'", str(error.args[0])):
-        message = f"invalid gin: got {word[1]}, expected a value; put strings in quotes"
-        return Problem(
-            "", f"{message}\nin: {written}", Origin(label, line, layer), code="bad-syntax"
-        )
-    message = f"invalid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
+    reason = str(error.args[0])
+    if word := re.search(r"Failed to parse token '(\w+)'", reason):
+        reason = f"got {word[1]}, expected a value; put strings in quotes"
+    message = f"invalid gin: {reason}" + (f"\nin: {written}" if written else "")
     return Problem("", message, Origin(label, line, layer), code="bad-syntax")
 
 
@@ -255,16 +242,11 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
     values = [binding.value for layer in layers for binding in layer.bindings]
     values += [value for layer in layers for value, _ in layer.macros.values()]
     used = set(re.findall(r"%([\w./]+)", "\n".join([*map(repr, values), *texts])))
-    macros = [item for layer in layers for item in layer.macros.items()]
+    macros = (item for layer in layers for item in layer.macros.items())
+    unused = ((n, origin) for n, (_, origin) in macros if n not in used and origin.line is None)
     return [
-        Problem(
-            "",
-            f"macro {name!r} is not used{nearest_name_hint(name, used)}\n{_HINT}",
-            origin,
-            code="no-effect",
-        )
-        for name, (_, origin) in macros
-        if name not in used and origin.line is None
+        no_effect("", f"macro {n!r} is not used{nearest_name_hint(n, used)}\n{_HINT}", origin)
+        for n, origin in unused
     ]
 
 

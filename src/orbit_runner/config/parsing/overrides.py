@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem
+from orbit_runner.config.errors import ConfigError, Origin, wrong_type
 from orbit_runner.config.parsing.search_path import find_file
-from orbit_runner.config.parsing.tree import Leaf, Section, assignment, merge
+from orbit_runner.config.parsing.tree import Section, merge, nested
 from orbit_runner.config.parsing.yaml_files import load_file, load_text
 
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")
@@ -35,22 +35,16 @@ def _join_list_items(parts: list[str], label: str) -> list[str]:
     items: dict[str, dict[int, str]] = {}
     unindexed = []
     for part in parts:
-        match = _INDEXED.match(part)
-        if match is None:
+        if match := _INDEXED.match(part):
+            items.setdefault(match[1], {})[int(match[2])] = part[match.end() :].strip()
+        else:
             unindexed.append(part)
-            continue
-        items.setdefault(match[1], {})[int(match[2])] = part[match.end() :].strip()
-    problems = [
-        Problem(
-            name,
-            f"item {missing} is missing; indexed items replace the whole list, so set all of them, "
-            f"starting at {name}[0], or set the list: {name}=[…]",
-            Origin(label),
-            code="wrong-type",
-        )
-        for name, given in items.items()
-        if (missing := next((n for n in range(len(given)) if n not in given), None)) is not None
-    ]
+    problems = []
+    for name, given in items.items():
+        if missing := sorted({*range(len(given))} - given.keys()):
+            message = f"item {missing[0]} is missing; indexed items replace the whole list, so set "
+            message += f"all of them, starting at {name}[0], or set the list: {name}=[…]"
+            problems.append(wrong_type(name, message, Origin(label)))
     if problems:
         raise ConfigError(problems)
     lists = [
@@ -79,13 +73,8 @@ def load_setting(path: tuple[str, ...], text: str, label: str, layer: int) -> Se
 
     Raises ConfigError if the value is not valid YAML.
     """
-    wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
-    if isinstance(wrapped, Leaf):
-        return assignment(path, wrapped.value, Origin(label, None, layer))
-    root = Section(Origin(label, None, layer), {path[-1]: wrapped})
-    for name in reversed(path[:-1]):
-        root = Section(Origin(label, None, layer), {name: root})
-    return root
+    value = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
+    return nested(path, value, Origin(label, None, layer))
 
 
 def split_outside_brackets(text: str) -> list[str]:

@@ -50,6 +50,11 @@ def section_of(values: Mapping[str, object], origin: Origin) -> Section:
 def assignment(path: Sequence[str], value: object, origin: Origin) -> Section:
     """Returns the root section that sets one value at a path of at least one name."""
     node = section_of(value, origin) if isinstance(value, Mapping) else Leaf(value, origin)
+    return nested(path, node, origin)
+
+
+def nested(path: Sequence[str], node: Leaf | Section, origin: Origin) -> Section:
+    """Returns the root section that contains a node at a path."""
     for name in reversed(path):
         node = Section(origin, {name: node})
     assert isinstance(node, Section)

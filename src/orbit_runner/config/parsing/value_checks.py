@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,14 @@ from orbit_runner.errors import shorten, unknown_name_message
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Metadata
+
+# The limits that `field` can declare: in words, and whether a number is within one.
+LIMITS = {
+    "gt": ("more than", operator.gt),
+    "lt": ("less than", operator.lt),
+    "ge": ("at least", operator.ge),
+    "le": ("at most", operator.le),
+}
 
 
 def check_choice(value: object, owner: type[OneOf]) -> None:
@@ -72,41 +81,22 @@ def no_effect_message(value: str, reason: str) -> str:
     return f"got {value}, which has no effect here: {reason}"
 
 
+def limits(kind: type, meta: Metadata) -> dict[str, float]:
+    """Returns the limits of a number of a kind, by the keywords of `field`."""
+    given = {key: meta.get(key) for key in LIMITS}
+    if not meta.get("merged"):  # Model Garden's own fields have no default limits.
+        widest = INT_MAX if issubclass(kind, int) else FLOAT_MAX
+        given["ge"] = -widest if given["ge"] is None else given["ge"]
+        given["le"] = widest if given["le"] is None else given["le"]
+    return {key: limit for key, limit in given.items() if limit is not None}
+
+
 def _check_range(value: float, meta: Metadata) -> None:
     if value != value:
         raise Mismatch("got NaN, allowed: a number", "out-of-range")
-    above, below = meta.get("gt"), meta.get("lt")
-    minimum, maximum = _limits(value, meta)
-    if above is not None and value <= above:
-        raise Mismatch(f"got {value}, allowed: more than {above:g}", "out-of-range")
-    if below is not None and value >= below:
-        raise Mismatch(f"got {value}, allowed: less than {below:g}", "out-of-range")
-    if minimum is not None and value < minimum:
-        raise Mismatch(
-            f"got {_format_number(value)}, allowed: at least {_format_limit(minimum)}",
-            "out-of-range",
-        )
-    if maximum is not None and value > maximum:
-        raise Mismatch(
-            f"got {_format_number(value)}, allowed: at most {_format_limit(maximum)}",
-            "out-of-range",
-        )
-
-
-def _limits(value: float, meta: Metadata) -> tuple[float | None, float | None]:
-    minimum, maximum = meta.get("ge"), meta.get("le")
-    if meta.get("merged"):  # Model Garden's own fields have no default limits.
-        return minimum, maximum
-    widest = INT_MAX if isinstance(value, int) else FLOAT_MAX
-    return (
-        -widest if minimum is None else minimum,
-        widest if maximum is None else maximum,
-    )
-
-
-def _format_number(value: float) -> str:
-    return shorten(repr(value), 40)
-
-
-def _format_limit(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    for key, limit in limits(type(value), meta).items():
+        words, is_within = LIMITS[key]
+        if not is_within(value, limit):
+            shown = str(limit) if isinstance(limit, int) else f"{limit:g}"
+            got = shorten(repr(value), 40)
+            raise Mismatch(f"got {got}, allowed: {words} {shown}", "out-of-range")

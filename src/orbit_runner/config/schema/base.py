@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, not_allowed
 from orbit_runner.config.schema.weights import Weights
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _UNSET: Any = dataclasses.MISSING
 INT_MAX = 2**31 - 1
 FLOAT_MAX = 3.4e38
 # What a setting keeps if a subclass declares it again, for another default or help.
-_KEPT = ("weights", "path")
+_KEPT = ("weights", "role", "path")
 
 
 def is_finite_number(value: object) -> bool:
@@ -64,6 +65,7 @@ def field(
     duration: bool = False,
     word: str = "",
     weights: Weights | None = None,
+    role: str = "",
     path: str = "",
 ) -> Any:
     """Declares one setting of a config class.
@@ -95,6 +97,10 @@ def field(
             is allowed.
         weights: When the setting can change the weights: `NEVER`, or `when(condition)`; see
             `schema/weights.py`. For a section, it applies to all settings in it. By default always.
+        role: What the setting is for, if another process does without it; see `Config.without`.
+            `cluster`: which processes train together, `service`: which make the batches, `devices`:
+            what a process computes on, `output`: what is written besides records and checkpoints,
+            `report`: what is measured for records alone, `time`: how long a run may take.
         path: Whether the value is a path: `file`, `dir`, `patterns` of files, or `checkpoint`. It
             may be a URL, from which a run copies what it needs.
 
@@ -118,6 +124,7 @@ def field(
         "duration": duration,
         "word": word,
         "weights": weights,
+        "role": role,
         "path": path,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
@@ -128,6 +135,31 @@ def default_of(field: dataclasses.Field[object]) -> object:
     if field.default is not dataclasses.MISSING:
         return field.default
     return field.default_factory() if callable(field.default_factory) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A combination of settings that is a problem, for `Config._rules`.
+
+    Attributes:
+        path: The setting to blame, as seen from the section.
+        applies: Returns whether a section has the problem.
+        message: What is wrong: a text in which `{value}` is the value of the setting and `{s.NAME}`
+            another setting of the section, or a function that returns it.
+        code: One of `error_codes.CODES`. With `no-effect`, the rule belongs to `Config.inert`.
+    """
+
+    path: str
+    applies: Callable[[Any], object]
+    message: str | Callable[[Any], str]
+    code: str = "not-supported"
+
+    def problem(self, section: Config) -> Problem:
+        """Returns the problem of a section that has it."""
+        if callable(self.message):
+            return Problem(self.path, self.message(section), code=self.code)
+        value = operator.attrgetter(self.path)(section)
+        return Problem(self.path, self.message.format(s=section, value=value), code=self.code)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,10 +177,10 @@ class GardenOnly:
     reason: str
     refused: bool = False
 
-
-def garden_settings(**settings: GardenOnly) -> Mapping[str, GardenOnly]:
-    """Returns the settings of `Config.garden_only` by name."""
-    return types.MappingProxyType(settings)
+    @staticmethod
+    def settings(**settings: GardenOnly) -> Mapping[str, GardenOnly]:
+        """Returns the settings of `Config.garden_only` by name."""
+        return types.MappingProxyType(settings)
 
 
 def _plain_value(value: object) -> object:
@@ -225,6 +257,8 @@ class Config:
     checked_later: ClassVar[tuple[str, ...]] = ()
     # The setting that a string in a list of sections sets; "" if strings are not allowed.
     shorthand: ClassVar[str] = ""
+    # The combinations of settings that are a problem, besides those of the base classes.
+    _rules: ClassVar[tuple[Rule, ...]] = ()
     # Settings that similar sections have, with the reason why this one does not.
     absent: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     # Settings of Model Garden's section that this one does not have.
@@ -296,9 +330,26 @@ class Config:
         """Returns a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def without(self, *roles: str) -> Self:
+        """Returns a copy in which the settings with these roles have no effect.
+
+        They have their defaults, and lists are empty, here and in all sections below.
+        """
+        changes: dict[str, object] = {}
+        for field in dataclasses.fields(self):
+            value = left = getattr(self, field.name)
+            if field.metadata.get("role") in roles:
+                default = default_of(field)
+                left = () if isinstance(default, tuple) else default
+            elif isinstance(value, Config):
+                left = value.without(*roles)
+            if left is not value:
+                changes[field.name] = left
+        return self.replace(**changes) if changes else self
+
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for problems that types and limits alone cannot detect."""
-        yield from ()
+        yield from (rule.problem(self) for rule in self._broken() if rule.code != "no-effect")
 
     def unread(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that `source` does not read, whatever their values.
@@ -312,7 +363,13 @@ class Config:
 
         They are errors in this package's experiments and notes in Model Garden's.
         """
-        yield from ()
+        yield from (rule.problem(self) for rule in self._broken() if rule.code == "no-effect")
+
+    def _broken(self) -> Iterator[Rule]:
+        """Yields the rules of the class and of its base classes that the section breaks."""
+        for owner in reversed(type(self).__mro__):
+            rules: tuple[Rule, ...] = vars(owner).get("_rules", ())
+            yield from (rule for rule in rules if rule.applies(self))
 
 
 @config_class
@@ -348,9 +405,6 @@ class OneOf(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if the choice is not available."""
         if self.type is not None and self.type in self.unavailable:
-            reason = self.unavailable[self.type]
-            yield Problem(
-                "type",
-                f"got {self.type!r}: {reason}\nallowed: {', '.join(self.choices())}",
-                code="not-allowed",
-            )
+            message = f"got {self.type!r}: {self.unavailable[self.type]}"
+            allowed = ", ".join(self.choices())
+            yield not_allowed("type", f"{message}\nallowed: {allowed}")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
+from orbit_runner.config.errors import Problem, no_effect, not_set
 from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
+    Rule,
     config_class,
     default_of,
     field,
-    garden_settings,
 )
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
@@ -37,16 +37,14 @@ def source_field(registry: Registry | None) -> Any:
     )
 
 
-def training_field(section: Callable[..., DataConfig]) -> Any:
+def training_field(section: Callable[..., DataConfig], help: str = "training data") -> Any:
     """Declares the setting `train_data` of a task, a section of this class."""
-    return field(factory=lambda: section(is_training=True), help="training data")
+    return field(factory=lambda: section(is_training=True), help=help)
 
 
-def validation_field(section: Callable[..., DataConfig]) -> Any:
+def validation_field(section: Callable[..., DataConfig], help: str = "validation data") -> Any:
     """Declares the setting `validation_data`, which by default evaluates every example."""
-    return field(
-        factory=lambda: section(is_training=False, drop_remainder=False), help="validation data"
-    )
+    return field(factory=lambda: section(is_training=False, drop_remainder=False), help=help)
 
 
 @config_class
@@ -70,7 +68,15 @@ class SyntheticConfig(Config):
 class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
-    garden_only = garden_settings(
+    _rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("global_batch_size", lambda data: data.source and not data.global_batch_size,
+             "got 0, allowed: at least 1", "out-of-range"),
+        Rule("augment", lambda data: data.is_training is False and data.augment != "none",
+             "got {value!r} with is_training: false\nallowed: 'none'", "conflict"),
+        Rule("exclude", lambda data: data.is_training is False and data.exclude,
+             "leaves out training examples; set it in train_data", "not-allowed"),
+    )  # fmt: skip
+    garden_only = GardenOnly.settings(
         tfds_name=_NO_TFDS,
         tfds_split=_NO_TFDS,
         cycle_length=GardenOnly(None, _NO_FILES, refused=True),
@@ -116,8 +122,7 @@ class DataConfig(Config):
         None, help="repeat, shuffle and augment the data; by default true in train_data only"
     )
     drop_remainder: bool = field(
-        True,
-        help="drop the last, partial batch of an evaluation; training has no partial batches",
+        True, help="drop the last, partial batch of an evaluation; training has no partial batches"
     )
     shuffle_buffer_size: int = field(
         100,
@@ -152,11 +157,15 @@ class DataConfig(Config):
         None, help="preserve the order of batches in tf.data; by default true"
     )
     enable_tf_data_service: bool = field(
-        False, weights=in_training(uses_xla), help="use tf.data services to make the batches"
+        False,
+        weights=in_training(uses_xla),
+        role="service",
+        help="use tf.data services to make the batches",
     )
     tf_data_service_address: str | None = field(
         None,
         weights=NEVER,
+        role="service",
         help="comma-separated addresses grpc://host:port; by default runtime.tf_data_service",
     )
     seed: int | None = field(
@@ -179,17 +188,8 @@ class DataConfig(Config):
     )
 
     def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) for settings that contradict each other."""
-        if self.source and self.global_batch_size == 0:
-            yield Problem("global_batch_size", "got 0, allowed: at least 1", code="out-of-range")
-        if self.is_training is False and self.augment != "none":
-            yield conflict(
-                "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
-            )
-        if self.is_training is False and self.exclude:
-            yield Problem(
-                "exclude", "leaves out training examples; set it in train_data", code="not-allowed"
-            )
+        """Yields (field, message) for settings that contradict each other or the source."""
+        yield from super().problems()
         yield from self._source_problems()
 
     @property
@@ -227,8 +227,7 @@ class DataConfig(Config):
     def unread(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that the source does not read."""
         for name, replacement in self.traits.instead:
-            message = f"is not read by `source: {self.source}`; set {replacement}"
-            yield no_effect(name, message)
+            yield no_effect(name, f"is not read by `source: {self.source}`; set {replacement}")
         if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for section in self.sources for name in section.traits.settings}

@@ -7,16 +7,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, not_supported
-from orbit_runner.config.example_ids import EXCLUDE
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    config_class,
-    field,
-    garden_settings,
+from orbit_runner.config.errors import (
+    Problem,
+    conflict,
+    no_effect,
+    not_set,
+    out_of_range,
+    wrong_type,
 )
-from orbit_runner.config.schema.data import DataConfig, resolve_data_config
+from orbit_runner.config.example_ids import EXCLUDE
+from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
+from orbit_runner.config.schema.data import (
+    DataConfig,
+    resolve_data_config,
+    training_field,
+    validation_field,
+)
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.plugins import (
@@ -38,16 +44,6 @@ AXES = ("batch", "height", "width", "channels")
 _DATA = ("train_data", "validation_data")
 
 
-def training_data() -> DataConfig:
-    """Returns the defaults of `train_data`."""
-    return DataConfig(is_training=True)
-
-
-def validation_data() -> DataConfig:
-    """Returns the defaults of `validation_data`, which keeps the last, partial batch."""
-    return DataConfig(is_training=False, drop_remainder=False)
-
-
 @config_class
 class DifferentialPrivacy(Config):
     """Clipping of gradients, and noise on them."""
@@ -64,7 +60,16 @@ class DifferentialPrivacy(Config):
 class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
-    garden_only = garden_settings(
+    _rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("train_data.is_training", lambda task: task.train_data.is_training is not True,
+             "must be true in train_data; remove it", "not-allowed"),
+        Rule("validation_data.is_training",
+             lambda task: task.validation_data.is_training is not False,
+             "must be false in validation_data; remove it", "not-allowed"),
+        Rule("init_ignore", lambda task: task.init_ignore and not task.init_checkpoint,
+             "has no effect without init_checkpoint\nset both or neither", "no-effect"),
+    )  # fmt: skip
+    garden_only = GardenOnly.settings(
         allow_image_summary=GardenOnly(False, "this task does not write images", refused=True)
     )
     input_rank: ClassVar[int] = 4  # The rank of the tensors that partition dims split.
@@ -80,19 +85,23 @@ class TaskConfig(Config):
         "`logits` or `*/bias`",
     )
     model: Config | None = field(None, help="the model to train")
-    train_data: DataConfig = field(factory=training_data, help="training data and input pipeline")
-    validation_data: DataConfig = field(
-        factory=validation_data, help="validation data and input pipeline"
-    )
+    train_data: DataConfig = training_field(DataConfig, "training data and input pipeline")
+    validation_data: DataConfig = validation_field(DataConfig, "validation data and input pipeline")
     differential_privacy_config: DifferentialPrivacy | None = field(
         None,
         help="gradient clipping and noise for differential privacy (legacy Keras optimizers only)",
     )
     train_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="alternative to runtime.train_input_partition_dims, as in Model Garden"
+        None,
+        le=65536,
+        role="devices",
+        help="alternative to runtime.train_input_partition_dims, as in Model Garden",
     )
     eval_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="alternative to runtime.eval_input_partition_dims, as in Model Garden"
+        None,
+        le=65536,
+        role="devices",
+        help="alternative to runtime.eval_input_partition_dims, as in Model Garden",
     )
 
     @property
@@ -115,23 +124,6 @@ class TaskConfig(Config):
             are set, or whose section is null, have no effect. By default none.
         """
         return {}
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) if `is_training` contradicts the name of the section."""
-        for section, expected in (("train_data", True), ("validation_data", False)):
-            if getattr(self, section).is_training is not expected:
-                yield Problem(
-                    f"{section}.is_training",
-                    f"must be {str(expected).lower()} in {section}; remove it",
-                    code="not-allowed",
-                )
-
-    def inert(self) -> Iterator[Problem]:
-        """Yields (field, message) if `init_ignore` is set without `init_checkpoint`."""
-        if self.init_ignore and not self.init_checkpoint:
-            yield no_effect(
-                "init_ignore", "has no effect without init_checkpoint\nset both or neither"
-            )
 
     @property
     def own_optimizer(self) -> str | None:
@@ -169,10 +161,52 @@ class Split:
         return f"{list(self.dims)} ({format_count(self.parts, 'part')})"
 
 
+def _train_data(config: ExperimentConfig, name: str) -> Any:
+    return getattr(config.task.train_data, name, None)  # A task of a user may lack settings.
+
+
+# Under `parameter_server`, workers run graphs, and do not wait for each other.
+_RULES = (
+    Rule("task.train_data.max_bad_images",
+         lambda c: c.runtime.traits.is_asynchronous and _train_data(c, "max_bad_images"),
+         "workers run only graphs, which cannot count bad images\n"
+         "allowed: 0 under `parameter_server`"),
+    Rule("task.train_data.source",
+         lambda c: (c.runtime.traits.is_asynchronous and _train_data(c, "traits")
+                    and c.task.train_data.traits.needs_python),
+         "workers run only graphs, which cannot read source {value}\n"
+         "use TFRecord files, or another strategy than `parameter_server`"),
+    Rule("task.train_data.enable_tf_data_service",
+         lambda c: c.runtime.traits.is_asynchronous and c.task.train_data.enable_tf_data_service,
+         "each worker makes the batches of its own steps\n"
+         "allowed: false under `parameter_server`"),
+    Rule("trainer.watch_interval",
+         lambda c: c.runtime.traits.is_asynchronous and c.trainer.watch_interval,
+         "workers do not wait for each other, so a step has no gradient and no update of its own\n"
+         "allowed: 0 under `parameter_server`"),
+    Rule("trainer.profile_steps",
+         lambda c: c.runtime.traits.is_asynchronous and c.trainer.profile_steps,
+         "the chief writes the trace, but other processes run the steps\n"
+         "allowed: [] under `parameter_server`"),
+    Rule("trainer.fine_tuning",
+         lambda c: c.runtime.traits.is_asynchronous and c.trainer.fine_tuning is not None,
+         "is not supported under `parameter_server`, whose workers do not wait for each other\n"
+         "allowed: null, or another runtime.distribution_strategy"),
+    Rule("trainer.watch_interval", lambda c: c.trainer.watch_interval and c.compiles_steps,
+         lambda c: "XLA compiles a measured step to another program, which may change the last "
+         "bits of the weights\n"
+         f"allowed: 0 {'under `tpu`' if c.runtime.traits.uses_tpu else 'with enable_xla'}"),
+    Rule(EXCLUDE, lambda c: _train_data(c, "exclude") and not c.data.excludes_examples,
+         "is not supported by this task, which does not declare the order of its examples\n"
+         "remove it, and leave the examples out of the files"),
+)  # fmt: skip
+
+
 @config_class
 class ExperimentConfig(Config):
     """An experiment: its task, training, runtime, callbacks and trackers."""
 
+    _rules = _RULES
     name: str = field(
         "",
         subdirectory=True,
@@ -200,6 +234,7 @@ class ExperimentConfig(Config):
     trackers: list[TrackerConfig] = field(
         factory=lambda: (TrackerConfig(class_name=TENSORBOARD),),
         weights=NEVER,
+        role="output",
         help=f"where to show records besides metrics.jsonl: {', '.join(TRACKER_NAMES)}, or classes",
     )
 
@@ -269,14 +304,7 @@ class ExperimentConfig(Config):
         """Yields (dotted path, message) for contradictions between sections."""
         yield from _optimizer_problems(self)
         yield from _split_problems(self)
-        yield from _asynchronous_problems(self)
-        yield from _watch_problems(self)
-        if getattr(self.task.train_data, "exclude", "") and not self.data.excludes_examples:
-            yield not_supported(
-                EXCLUDE,
-                "is not supported by this task, which does not declare the order of its examples\n"
-                "remove it, and leave the examples out of the files",
-            )
+        yield from super().problems()
 
     def inert(self) -> Iterator[Problem]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""
@@ -284,11 +312,9 @@ class ExperimentConfig(Config):
             data = getattr(self.task, section)
             named = data.tf_data_service_address or self.runtime.tf_data_service
             if data.enable_tf_data_service and not named:
-                yield no_effect(
-                    f"task.{section}.enable_tf_data_service",
-                    "has no effect without an address\n"
-                    f"set task.{section}.tf_data_service_address, or runtime.tf_data_service",
-                )
+                advice = f"task.{section}.tf_data_service_address, or runtime.tf_data_service"
+                message = f"has no effect without an address\nset {advice}"
+                yield no_effect(f"task.{section}.enable_tf_data_service", message)
 
     @property
     def averages_weights(self) -> bool:
@@ -313,11 +339,9 @@ def _optimizer_problems(config: ExperimentConfig) -> Iterator[Problem]:
     if own is not None and section.optimizer.type is None:
         for name in ("learning_rate", "warmup"):
             if getattr(section, name).type is not None:
-                yield no_effect(
-                    f"{path}.{name}",
-                    f"has no effect without {path}.optimizer\nset the learning rate in the config "
-                    "of task.optimizer",
-                )
+                message = f"has no effect without {path}.optimizer"
+                advice = "set the learning rate in the config of task.optimizer"
+                yield no_effect(f"{path}.{name}", f"{message}\n{advice}")
         return
     if own:
         yield conflict(own, f"{path}.optimizer is set, too; remove one")
@@ -344,69 +368,10 @@ def _split_problems(config: ExperimentConfig) -> Problems:
 def _dims_problems(split: Split, rank: int) -> Problems:
     if split.dims and len(split.dims) != rank:
         axes = f": {', '.join(AXES)}" if rank == len(AXES) else ""
-        yield Problem(
-            split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}", code="wrong-type"
-        )
+        yield wrong_type(split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}")
     elif split.dims and min(split.dims) < 1:
-        yield Problem(
-            split.path,
-            f"got {list(split.dims)}, allowed: numbers of at least 1",
-            code="out-of-range",
-        )
-
-
-def _asynchronous_problems(config: ExperimentConfig) -> Problems:
-    """Yields (dotted path, message) for settings that `parameter_server` does not support."""
-    trainer = config.trainer
-    if not config.runtime.traits.is_asynchronous:
-        return
-    if getattr(config.task.train_data, "max_bad_images", 0):
-        yield not_supported(
-            "task.train_data.max_bad_images",
-            "workers run only graphs, which cannot count bad images\n"
-            "allowed: 0 under `parameter_server`",
-        )
-    traits = getattr(config.task.train_data, "traits", None)
-    if traits is not None and traits.needs_python:
-        yield not_supported(
-            "task.train_data.source",
-            f"workers run only graphs, which cannot read source {config.task.train_data.source}\n"
-            "use TFRecord files, or another strategy than `parameter_server`",
-        )
-    if config.task.train_data.enable_tf_data_service:
-        yield not_supported(
-            "task.train_data.enable_tf_data_service",
-            "each worker makes the batches of its own steps\n"
-            "allowed: false under `parameter_server`",
-        )
-    if trainer.watch_interval:
-        yield not_supported(
-            "trainer.watch_interval",
-            "workers do not wait for each other, so a step has no gradient and no update of its own"
-            "\nallowed: 0 under `parameter_server`",
-        )
-    if trainer.profile_steps:
-        yield not_supported(
-            "trainer.profile_steps",
-            "the chief writes the trace, but other processes run the steps"
-            "\nallowed: [] under `parameter_server`",
-        )
-    if trainer.fine_tuning is not None:
-        yield not_supported(
-            "trainer.fine_tuning",
-            "is not supported under `parameter_server`, whose workers do not wait for each other\n"
-            "allowed: null, or another runtime.distribution_strategy",
-        )
-
-
-def _watch_problems(config: ExperimentConfig) -> Problems:
-    if config.trainer.watch_interval and config.compiles_steps:
-        used = "under `tpu`" if config.runtime.traits.uses_tpu else "with enable_xla"
-        yield not_supported(
-            "trainer.watch_interval",
-            "XLA compiles a measured step to another program, which may change the last bits of "
-            f"the weights\nallowed: 0 {used}",
-        )
+        message = f"got {list(split.dims)}, allowed: numbers of at least 1"
+        yield out_of_range(split.path, message)
 
 
 def _unknown_example_problems(config: ExperimentConfig) -> Iterator[Problem]:
@@ -418,8 +383,7 @@ def _unknown_example_problems(config: ExperimentConfig) -> Iterator[Problem]:
         train_data = resolve_data_config(task.train_data, config.runtime)
         config.data.training_examples(train_data, None)
     except DataError as error:
-        yield Problem(
-            f"task.{config.data.setting_of_error('train_data', error)}", str(error), code=error.code
-        )
+        path = f"task.{config.data.setting_of_error('train_data', error)}"
+        yield Problem(path, str(error), code=error.code)
     except SettingError as error:
         yield Problem(error.path, error.reason, code=error.code)

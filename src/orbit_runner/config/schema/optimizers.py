@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    OneOf,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.errors import Problem, conflict
+from orbit_runner.config.schema.base import Config, GardenOnly, OneOf, config_class, field
 from orbit_runner.config.schema.schedules import GardenSection, LearningRate, Warmup, with_name
 
 _CLIPPING_ELSEWHERE = GardenOnly(None, "set clipping in the optimizer's own block", refused=True)
@@ -46,10 +39,6 @@ def _variable_patterns(help: str) -> Any:
     return field(None, help=f"regular expressions for variables {help}")
 
 
-def _jit_compile_setting() -> Any:
-    return field(False, help="compile the update with XLA")
-
-
 @config_class
 class Optimizer(GardenSection):
     """Settings that all optimizers have."""
@@ -64,12 +53,8 @@ class Optimizer(GardenSection):
         """Yields (field, message) if more than one way of clipping is set."""
         given = [n for n in ("clipnorm", "clipvalue", "global_clipnorm") if getattr(self, n)]
         if len(given) > 1:
-            yield Problem(
-                given[-1],
-                "at most one of clipnorm, clipvalue and global_clipnorm can be set, got "
-                f"{' and '.join(given)}",
-                code="conflict",
-            )
+            named = "at most one of clipnorm, clipvalue and global_clipnorm can be set"
+            yield conflict(given[-1], f"{named}, got {' and '.join(given)}")
 
 
 @config_class
@@ -112,7 +97,7 @@ class Adam(Optimizer):
 class AdamExperimental(Adam):
     """Adam with the newer Keras class."""
 
-    jit_compile: bool = _jit_compile_setting()
+    jit_compile: bool = field(False, help="compile the update with XLA")
 
 
 @config_class
@@ -205,7 +190,7 @@ class OptimizerChoice(OneOf):
 class Ema(GardenSection):
     """A moving average of the weights, used for evaluation and the best checkpoint."""
 
-    garden_only = garden_settings(
+    garden_only = GardenOnly.settings(
         name=GardenOnly("ExponentialMovingAverage", "the moving average is not an optimizer here"),
         clipnorm=_CLIPPING_ELSEWHERE,
         clipvalue=_CLIPPING_ELSEWHERE,

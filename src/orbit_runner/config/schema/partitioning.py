@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.errors import Problem, conflict, not_supported
+from orbit_runner.config.errors import Problem, conflict, not_divisible, not_supported, wrong_type
 from orbit_runner.config.schema.experiment import AXES, ExperimentConfig, Split
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
@@ -67,12 +67,7 @@ def batch_problems(
     for section, name, parts, text, modes in sizes:
         size = getattr(getattr(config.task, section), name)
         if mode in modes and size % parts:
-            yield Problem(
-                f"task.{section}.{name}",
-                f"got {size}, which is not a multiple of {parts} ({text})\n"
-                f"nearest: {nearest_multiples(size, parts)}",
-                code="not-divisible",
-            )
+            yield not_divisible(f"task.{section}.{name}", size, parts, f"{parts} ({text})")
 
 
 def _share_problems(config: ExperimentConfig, devices: int, mode: str) -> Problems:
@@ -83,12 +78,8 @@ def _share_problems(config: ExperimentConfig, devices: int, mode: str) -> Proble
         )
     rows = getattr(config.task.train_data, "batch_rows_multiple", logical)
     if mode in TRAINING and rows % logical:
-        yield Problem(
-            "task.train_data.batch_rows_multiple",
-            f"got {rows}, which is not a multiple of {logical} ({LOGICAL_REPLICAS})\n"
-            f"nearest: {nearest_multiples(rows, logical)}",
-            code="not-divisible",
-        )
+        named = f"{logical} ({LOGICAL_REPLICAS})"
+        yield not_divisible("task.train_data.batch_rows_multiple", rows, logical, named)
 
 
 def unequal_shares_message(logical: int, devices: int) -> str:
@@ -139,10 +130,9 @@ def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) 
     `path` is the setting to blame. `shape` begins with the batch; None is an unknown size.
     """
     if len(shape) != len(dims):
-        yield Problem(
+        yield wrong_type(
             path,
             f"got {list(dims)}, {len(dims)} numbers, but the input has {len(shape)} dimensions",
-            code="wrong-type",
         )
         return
     names = AXES if len(dims) == len(AXES) else tuple(f"dimension {n}" for n in range(len(dims)))

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-from orbit_runner.config.errors import Problem, no_effect, not_supported
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
 
@@ -27,20 +19,112 @@ ALL_REDUCE_ALGORITHMS = (
     "reduction_to_one_device",
 )
 LOGICAL_REPLICAS = "runtime.logical_replicas"
-_OR_NATIVE = "or runtime.numerics: native"
-_NATIVE = "allowed: native"
+_MORE = "start more workers: runner launch --workers=N"
 _ENVIRONMENT = "set the environment variable {}"
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
-
-Problems = Iterator[Problem]
+# The strategies decide most of them: see `StrategyTraits`.
+_RULES = (
+    Rule("num_gpus",
+         lambda r: r.num_gpus > 1 and not (r.traits.several_devices or r.traits.uses_tpu),
+         "got {value} under `{s.distribution_strategy}`, which uses one device"),
+    Rule("num_virtual_devices",
+         lambda r: r.num_virtual_devices > 1 and r.traits.synchronous_workers and r.num_gpus,
+         "got {value} under `{s.distribution_strategy}`, which uses whole GPUs\n" + _MORE),
+    Rule("num_virtual_devices",
+         lambda r: r.num_virtual_devices > 1 and r.traits.synchronous_workers and not r.num_gpus,
+         "got {value} under `{s.distribution_strategy}`, which uses one CPU per worker\n" + _MORE),
+    Rule("num_virtual_devices",
+         lambda r: r.num_virtual_devices > 1 and not r.traits.several_devices,
+         "got {value} under `{s.distribution_strategy}`, which does not support virtual devices"),
+    Rule("num_virtual_devices",
+         lambda r: (r.num_virtual_devices > 1 and r.num_gpus
+                    and r.traits.several_devices and not r.traits.is_clustered),
+         "got {value} with num_gpus: {s.num_gpus}, but virtual devices are parts of one CPU\n"
+         "allowed: 1; or set runtime.num_gpus to 0"),
+    Rule("all_reduce_alg",
+         lambda r: r.traits.all_reduce and r.all_reduce_alg not in (None, *r.traits.all_reduce),
+         lambda r: f"got {r.all_reduce_alg!r} under `{r.distribution_strategy}`\n"
+         f"allowed: {', '.join(r.traits.all_reduce)}"),
+    Rule("worker_hosts", lambda r: r.worker_hosts and r.traits.is_asynchronous,
+         "contains no parameter servers; describe the cluster in TF_CONFIG"),
+    Rule("num_workers", lambda r: r.num_workers > 1 and not r.traits.is_clustered,
+         "got {value} under `{s.distribution_strategy}`, which runs in one process\n"
+         "allowed: 0, 1; or set runtime.distribution_strategy: multi_worker_mirrored"),
+    Rule("remote_cluster", lambda r: r.remote_cluster and not r.traits.is_asynchronous,
+         "is not supported under `{s.distribution_strategy}`\n"
+         "set runtime.distribution_strategy: parameter_server"),
+    Rule("remote_cluster", lambda r: r.remote_cluster and r.worker_hosts,
+         "cannot be combined with runtime.worker_hosts; remove one of them"),
+    Rule("num_parameter_servers",
+         lambda r: r.num_parameter_servers and not r.traits.is_asynchronous,
+         "`{s.distribution_strategy}` has no parameter servers"),
+    Rule("mixed_precision_dtype",
+         lambda r: r.traits.is_asynchronous and r.mixed_precision_dtype == "float16",
+         "float16 requires loss scaling, which Keras does not support under `parameter_server`\n"
+         "allowed: null, 'float32', 'bfloat16'"),
+    Rule("enable_xla", lambda r: r.traits.is_asynchronous and r.enable_xla,
+         "XLA cannot compile steps whose variables are on other machines"),
+    Rule("run_eagerly", lambda r: r.traits.is_asynchronous and r.run_eagerly,
+         "workers run only graphs; allowed: false under `parameter_server`"),
+    Rule("tf_data_service", lambda r: r.traits.is_asynchronous and r.tf_data_service,
+         "each worker makes the batches of its own steps\n"
+         "allowed: null under `parameter_server`"),
+    Rule("loss_scale", lambda r: isinstance(r.loss_scale, str) and r.loss_scale != "dynamic",
+         "got {value!r}, allowed: 'dynamic' or a number"),
+    Rule("loss_scale", lambda r: isinstance(r.loss_scale, (int, float)) and r.loss_scale <= 0,
+         "got {value}, allowed: a number above 0"),
+    Rule("numerics", lambda r: r.is_portable and r.traits.uses_tpu,
+         "got 'portable' under `tpu`, but only CPUs compute the same\nallowed: native"),
+    Rule("numerics", lambda r: r.is_portable and r.num_gpus and not r.traits.uses_tpu,
+         "got 'portable' with num_gpus: {s.num_gpus}, but only CPUs compute the same\n"
+         "allowed: native"),
+    Rule("numerics", lambda r: r.is_portable and r.traits.is_asynchronous,
+         "got 'portable' under `{s.distribution_strategy}`, where the order of updates varies\n"
+         "allowed: native"),
+    Rule("deterministic", lambda r: r.is_portable and not r.deterministic,
+         "got false, but numerics is 'portable'\nallowed: true; or runtime.numerics: native"),
+    Rule("enable_xla", lambda r: r.is_portable and r.enable_xla,
+         "got true, but numerics is 'portable', and XLA compiles for the processor of the machine\n"
+         "allowed: false; or runtime.numerics: native"),
+    Rule("intra_op_threads", lambda r: r.is_portable and r.intra_op_threads > 1,
+         "got {value}, but numerics is 'portable', and the number of threads changes sums\n"
+         "allowed: 1, or 0, which then means 1; or runtime.numerics: native"),
+    Rule("logical_replicas", lambda r: r.logical_replicas and r.traits.is_asynchronous,
+         "got {value}, but under `{s.distribution_strategy}`, no two workers share a batch\n"
+         "allowed: 0"),
+    Rule("logical_replicas",
+         lambda r: (r.logical_replicas and not r.traits.logical_replicas
+                    and not r.traits.is_asynchronous),
+         "got {value}, but `{s.distribution_strategy}` itself divides the batches\nallowed: 0"),
+    Rule("run_eagerly", lambda r: r.logical_replicas and r.run_eagerly,
+         f"got true, but {LOGICAL_REPLICAS} is {{s.logical_replicas}}, which needs graphs\n"
+         "allowed: false"),
+    Rule("all_reduce_alg", lambda r: r.all_reduce_alg and not r.traits.all_reduce,
+         "`{s.distribution_strategy}` does not all-reduce gradients\nallowed: null", "no-effect"),
+    Rule("all_reduce_alg",
+         lambda r: r.all_reduce_alg == "nccl" and r.traits.all_reduce and not r.num_gpus,
+         "nccl requires GPUs, but num_gpus is 0", "no-effect"),
+    Rule("worker_hosts", lambda r: r.worker_hosts and not r.traits.is_clustered,
+         "describes a cluster, but `{s.distribution_strategy}` runs in one process\n"
+         "set runtime.distribution_strategy: multi_worker_mirrored", "no-effect"),
+    Rule("loss_scale",
+         lambda r: r.loss_scale is not None and r.mixed_precision_dtype != "float16",
+         "only float16 needs a loss scale, but mixed_precision_dtype is not float16", "no-effect"),
+    Rule("num_gpus", lambda r: r.traits.uses_tpu and r.num_gpus,
+         "got {value}, which has no effect under `tpu`", "no-effect"),
+    Rule("tpu", lambda r: r.tpu is not None and not r.traits.uses_tpu,
+         "has no effect under `{s.distribution_strategy}`\n"
+         "set runtime.distribution_strategy: tpu", "no-effect"),
+)  # fmt: skip
 
 
 @config_class
 class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
-    garden_only = garden_settings(
+    _rules = _RULES
+    garden_only = GardenOnly.settings(
         gpu_thread_mode=GardenOnly(None, _ENVIRONMENT.format("TF_GPU_THREAD_MODE")),
         per_gpu_thread_count=GardenOnly(0, _ENVIRONMENT.format("TF_GPU_THREAD_COUNT")),
         batchnorm_spatial_persistent=GardenOnly(
@@ -58,6 +142,7 @@ class RuntimeConfig(Config):
         allowed=tuple(STRATEGIES),
         lowercase=True,
         weights=DEVICES,
+        role="devices",
         help="the tf.distribute strategy",
     )
     num_gpus: int = field(
@@ -65,6 +150,7 @@ class RuntimeConfig(Config):
         ge=-1,
         le=1024,
         weights=DEVICES,
+        role="devices",
         help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs",
     )
     num_virtual_devices: int = field(
@@ -72,6 +158,7 @@ class RuntimeConfig(Config):
         ge=1,
         le=1024,
         weights=DEVICES,
+        role="devices",
         help="number of virtual devices on one CPU, to try `mirrored` without GPUs",
     )
     logical_replicas: int = field(
@@ -112,6 +199,7 @@ class RuntimeConfig(Config):
         None,
         allowed=ALL_REDUCE_ALGORITHMS,
         weights=DEVICES,
+        role="devices",
         help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow",
     )
     intra_op_threads: int = field(
@@ -140,6 +228,7 @@ class RuntimeConfig(Config):
         ge=0,
         le=65536,
         weights=DEVICES,
+        role="cluster",
         help="number of workers, a multi_worker_mirrored chief included; 0: as the cluster "
         "description says",
     )
@@ -147,6 +236,7 @@ class RuntimeConfig(Config):
         0,
         ge=0,
         le=65536,
+        role="cluster",
         help="number of parameter servers; 0: as the cluster description says, or 1",
     )
     num_evaluators: int = field(
@@ -154,19 +244,27 @@ class RuntimeConfig(Config):
         ge=0,
         le=1,
         weights=NEVER,
+        role="cluster",
         help="number of processes that evaluate checkpoints during training",
     )
     worker_hosts: str | None = field(
         None,
         weights=NEVER,
+        role="cluster",
         help="comma-separated host:port of all workers, for clusters without other roles",
     )
     task_index: int = field(
-        -1, ge=-1, le=65536, weights=NEVER, help="index of this worker in worker_hosts; -1: unset"
+        -1,
+        ge=-1,
+        le=65536,
+        weights=NEVER,
+        role="cluster",
+        help="index of this worker in worker_hosts; -1: unset",
     )
     remote_cluster: str | None = field(
         None,
         weights=NEVER,
+        role="cluster",
         help="addresses of a remote cluster to train on, such as worker=a:2222,b:2222;ps=c:2222",
     )
     cluster_start_timeout: int = field(
@@ -194,23 +292,27 @@ class RuntimeConfig(Config):
     tf_data_service: str | None = field(
         None,
         weights=when(uses_xla),
+        role="service",
         help="comma-separated addresses of tf.data services that make the batches: "
         "grpc://host:port",
     )
     tpu: str | None = field(
         None,
         weights=NEVER,
+        role="devices",
         help="name or address of the TPU, or 'local'; by default detected from the environment",
     )
     train_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
+        role="devices",
         help="on TPUs, the number of partitions of training images along each dimension, such as "
         "[1, 2, 2, 1]",
     )
     eval_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
+        role="devices",
         help="on TPUs, the number of partitions of validation images along each dimension",
     )
 
@@ -272,225 +374,3 @@ class RuntimeConfig(Config):
             devices: int = getattr(self, self.device_field)
             return devices
         return 1
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) for settings that contradict each other."""
-        for rule in (
-            _device_problems,
-            _all_reduce_problems,
-            _cluster_problems,
-            _parameter_server_problems,
-            _loss_scale_problems,
-            _portable_problems,
-            _logical_replica_problems,
-        ):
-            yield from rule(self)
-
-    def inert(self) -> Iterator[Problem]:
-        """Yields (field, message) for settings that have no effect under the strategy."""
-        for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
-            yield from rule(self)
-
-
-def _device_problems(runtime: RuntimeConfig) -> Problems:
-    strategy = runtime.distribution_strategy
-    traits = runtime.traits
-    several = traits.several_devices
-    if not several and runtime.num_gpus > 1 and not traits.uses_tpu:
-        yield not_supported(
-            "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
-        )
-    if runtime.num_virtual_devices == 1:
-        return
-    got = f"got {runtime.num_virtual_devices}"
-    if traits.synchronous_workers:
-        kind = "whole GPUs" if runtime.num_gpus else "one CPU per worker"
-        yield not_supported(
-            "num_virtual_devices",
-            f"{got} under `{strategy}`, which uses {kind}\n"
-            "start more workers: runner launch --workers=N",
-        )
-    elif not several:
-        yield not_supported(
-            "num_virtual_devices",
-            f"{got} under `{strategy}`, which does not support virtual devices",
-        )
-    elif runtime.num_gpus:
-        yield not_supported(
-            "num_virtual_devices",
-            f"{got} with num_gpus: {runtime.num_gpus}, but virtual devices are parts of one CPU\n"
-            "allowed: 1; or set runtime.num_gpus to 0",
-        )
-
-
-def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
-    strategy = runtime.distribution_strategy
-    chosen = runtime.all_reduce_alg
-    allowed = runtime.traits.all_reduce
-    if chosen is not None and allowed and chosen not in allowed:
-        yield not_supported(
-            "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
-        )
-
-
-def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
-    strategy = runtime.distribution_strategy
-    chosen = runtime.all_reduce_alg
-    if chosen is None:
-        return
-    if not runtime.traits.all_reduce:
-        yield no_effect(
-            "all_reduce_alg", f"`{strategy}` does not all-reduce gradients\nallowed: null"
-        )
-    elif chosen == "nccl" and runtime.num_gpus == 0:
-        yield no_effect("all_reduce_alg", "nccl requires GPUs, but num_gpus is 0")
-
-
-def _cluster_problems(runtime: RuntimeConfig) -> Problems:
-    strategy = runtime.distribution_strategy
-    if runtime.worker_hosts and runtime.traits.is_asynchronous:
-        yield not_supported(
-            "worker_hosts", "contains no parameter servers; describe the cluster in TF_CONFIG"
-        )
-    if runtime.num_workers > 1 and not runtime.traits.is_clustered:
-        yield not_supported(
-            "num_workers",
-            f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
-            "allowed: 0, 1; or set runtime.distribution_strategy: multi_worker_mirrored",
-        )
-    if runtime.remote_cluster and not runtime.traits.is_asynchronous:
-        yield not_supported(
-            "remote_cluster",
-            f"is not supported under `{strategy}`\n"
-            "set runtime.distribution_strategy: parameter_server",
-        )
-    if runtime.remote_cluster and runtime.worker_hosts:
-        yield not_supported(
-            "remote_cluster", "cannot be combined with runtime.worker_hosts; remove one of them"
-        )
-
-
-def _inert_hosts(runtime: RuntimeConfig) -> Problems:
-    if runtime.worker_hosts and not runtime.traits.is_clustered:
-        yield no_effect(
-            "worker_hosts",
-            f"describes a cluster, but `{runtime.distribution_strategy}` runs in one process\n"
-            "set runtime.distribution_strategy: multi_worker_mirrored",
-        )
-
-
-def _parameter_server_problems(runtime: RuntimeConfig) -> Problems:
-    if not runtime.traits.is_asynchronous:
-        if runtime.num_parameter_servers:
-            yield not_supported(
-                "num_parameter_servers",
-                f"`{runtime.distribution_strategy}` has no parameter servers",
-            )
-        return
-    if runtime.mixed_precision_dtype == "float16":
-        yield not_supported(
-            "mixed_precision_dtype",
-            "float16 requires loss scaling, which Keras does not support under `parameter_server`\n"
-            "allowed: null, 'float32', 'bfloat16'",
-        )
-    if runtime.enable_xla:
-        yield not_supported(
-            "enable_xla", "XLA cannot compile steps whose variables are on other machines"
-        )
-    if runtime.run_eagerly:
-        yield not_supported(
-            "run_eagerly", "workers run only graphs; allowed: false under `parameter_server`"
-        )
-    if runtime.tf_data_service:
-        yield not_supported(
-            "tf_data_service",
-            "each worker makes the batches of its own steps\n"
-            "allowed: null under `parameter_server`",
-        )
-
-
-def _inert_tpu(runtime: RuntimeConfig) -> Problems:
-    if runtime.traits.uses_tpu:
-        if runtime.num_gpus:
-            yield no_effect("num_gpus", f"got {runtime.num_gpus}, which has no effect under `tpu`")
-        return
-    if runtime.tpu is not None:
-        yield no_effect(
-            "tpu",
-            f"has no effect under `{runtime.distribution_strategy}`\n"
-            "set runtime.distribution_strategy: tpu",
-        )
-
-
-def _portable_problems(runtime: RuntimeConfig) -> Problems:
-    if not runtime.is_portable:
-        return
-    strategy = runtime.distribution_strategy
-    if runtime.uses_accelerators:
-        where = "under `tpu`" if runtime.traits.uses_tpu else f"with num_gpus: {runtime.num_gpus}"
-        yield not_supported(
-            "numerics", f"got 'portable' {where}, but only CPUs compute the same\n{_NATIVE}"
-        )
-    if runtime.traits.is_asynchronous:
-        yield not_supported(
-            "numerics",
-            f"got 'portable' under `{strategy}`, where the order of updates varies\n{_NATIVE}",
-        )
-    if not runtime.deterministic:
-        yield not_supported(
-            "deterministic", f"got false, but numerics is 'portable'\nallowed: true; {_OR_NATIVE}"
-        )
-    if runtime.enable_xla:
-        yield not_supported(
-            "enable_xla",
-            "got true, but numerics is 'portable', and XLA compiles for the processor of the "
-            f"machine\nallowed: false; {_OR_NATIVE}",
-        )
-    if runtime.intra_op_threads > 1:
-        yield not_supported(
-            "intra_op_threads",
-            f"got {runtime.intra_op_threads}, but numerics is 'portable', and the number of "
-            f"threads changes sums\nallowed: 1, or 0, which then means 1; {_OR_NATIVE}",
-        )
-
-
-def _loss_scale_problems(runtime: RuntimeConfig) -> Problems:
-    if runtime.loss_scale is None:
-        return
-    if isinstance(runtime.loss_scale, str):
-        if runtime.loss_scale != "dynamic":
-            yield not_supported(
-                "loss_scale", f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number"
-            )
-    elif runtime.loss_scale <= 0:
-        yield not_supported("loss_scale", f"got {runtime.loss_scale}, allowed: a number above 0")
-
-
-def _inert_loss_scale(runtime: RuntimeConfig) -> Problems:
-    if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
-        yield no_effect(
-            "loss_scale",
-            "only float16 needs a loss scale, but mixed_precision_dtype is not float16",
-        )
-
-
-def _logical_replica_problems(runtime: RuntimeConfig) -> Problems:
-    if not runtime.logical_replicas:
-        return
-    logical = runtime.logical_replicas
-    strategy = runtime.distribution_strategy
-    got = f"got {logical}"
-    if runtime.traits.is_asynchronous:
-        yield not_supported(
-            "logical_replicas",
-            f"{got}, but under `{strategy}`, no two workers share a batch\nallowed: 0",
-        )
-    elif not runtime.traits.logical_replicas:
-        yield not_supported(
-            "logical_replicas", f"{got}, but `{strategy}` itself divides the batches\nallowed: 0"
-        )
-    if runtime.run_eagerly:
-        yield not_supported(
-            "run_eagerly",
-            f"got true, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\nallowed: false",
-        )

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    OneOf,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.errors import Problem, not_set, wrong_type
+from orbit_runner.config.schema.base import Config, GardenOnly, OneOf, config_class, field
 from orbit_runner.errors import format_count
 
 if TYPE_CHECKING:
@@ -22,7 +15,7 @@ if TYPE_CHECKING:
 
 def with_name(default: str) -> Mapping[str, GardenOnly]:
     """Returns Model Garden's setting for the name of a Keras object."""
-    return garden_settings(name=GardenOnly(default, "names of Keras objects are not used"))
+    return GardenOnly.settings(name=GardenOnly(default, "names of Keras objects are not used"))
 
 
 @config_class
@@ -44,7 +37,7 @@ class Schedule(GardenSection):
         """Yields (field, message) for settings in `needs` that are not set."""
         for name in self.needs:
             if getattr(self, name) is None:
-                yield Problem(name, "must be set for this schedule", code="not-set")
+                yield not_set(name, "must be set for this schedule")
 
 
 # The length of a schedule that follows the run.
@@ -90,20 +83,13 @@ class PiecewiseSchedule(Schedule):
         yield from super().problems()
         if self.boundaries is None or self.values is None:
             return
-        if sorted(set(self.boundaries)) != list(self.boundaries):
-            yield Problem(
-                "boundaries",
-                f"got {list(self.boundaries)}, expected strictly increasing steps",
-                code="wrong-type",
-            )
-        if len(self.values) != len(self.boundaries) + self.extra_values:
-            yield Problem(
-                "values",
-                f"got {format_count(len(self.values), 'value')}, but boundaries has "
-                f"{len(self.boundaries)}\n"
-                f"allowed: {format_count(len(self.boundaries) + self.extra_values, 'value')}",
-                code="wrong-type",
-            )
+        steps = list(self.boundaries)
+        if sorted(set(steps)) != steps:
+            yield wrong_type("boundaries", f"got {steps}, expected strictly increasing steps")
+        allowed = len(steps) + self.extra_values
+        if len(self.values) != allowed:
+            got = f"got {format_count(len(self.values), 'value')}, but boundaries has {len(steps)}"
+            yield wrong_type("values", f"{got}\nallowed: {format_count(allowed, 'value')}")
 
 
 @config_class

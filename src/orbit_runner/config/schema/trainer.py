@@ -7,23 +7,11 @@ import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import (
-    Config,
-    GardenOnly,
-    config_class,
-    field,
-    garden_settings,
-)
+from orbit_runner.config.errors import Problem, conflict, not_allowed, not_divisible, not_set
+from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.optimizers import Optimization
-from orbit_runner.config.schema.weights import (
-    NEVER,
-    has_callbacks,
-    rolls_back,
-    stops_early,
-    when,
-)
-from orbit_runner.errors import nearest_multiples, unknown_name_message
+from orbit_runner.config.schema.weights import NEVER, has_callbacks, rolls_back, stops_early, when
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import EXPORT_FORMATS
 from orbit_runner.run_directory.paths import own_part
 
@@ -43,6 +31,10 @@ _LAYER_PATTERNS = "patterns of layer names, such as `stage1*`"
 class EarlyStopping(Config):
     """When to stop training early. Checked after each evaluation."""
 
+    _rules = (
+        Rule("patience", lambda early: early.patience is None and early.threshold is None,
+             "neither patience nor threshold is set, so training never stops early", "not-set"),
+    )  # fmt: skip
     metric: str = field("validation_loss", help="metric to monitor")
     metric_comp: str = field(
         "lower",
@@ -56,15 +48,6 @@ class EarlyStopping(Config):
         0.0, ge=0.0, help="minimum change of the metric that counts as an improvement"
     )
     threshold: float | None = field(None, help="stop as soon as the metric reaches this value")
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) if no criterion is set."""
-        if self.patience is None and self.threshold is None:
-            yield Problem(
-                "patience",
-                "neither patience nor threshold is set, so training never stops early",
-                code="not-set",
-            )
 
 
 @config_class
@@ -102,22 +85,52 @@ class FineTuning(Config):
         for name in ("unfreeze", "learning_rates"):
             for index, item in enumerate(getattr(self, name)):
                 if not item.layers:
-                    yield Problem(
-                        f"{name}[{index}].layers",
-                        f"is not set; it needs {_LAYER_PATTERNS}",
-                        code="not-set",
+                    yield not_set(
+                        f"{name}[{index}].layers", f"is not set; it needs {_LAYER_PATTERNS}"
                     )
         if self.unfreeze and not self.freeze:
-            yield Problem(
-                "unfreeze", "no layer is frozen, because freeze is not set", code="not-set"
-            )
+            yield not_set("unfreeze", "no layer is frozen, because freeze is not set")
+
+
+_RULES = (
+    Rule("train_epochs", lambda t: t.train_steps and t.train_epochs,
+         "train_steps is {s.train_steps}; set only one of them", "conflict"),
+    Rule("profile_steps",
+         lambda t: (len(t.profile_steps) not in (0, 2)
+                    or sorted(t.profile_steps) != [*t.profile_steps]),
+         lambda t: f"got {[*t.profile_steps]}, allowed: the first and the last step, such as "
+         "[101, 120], or []", "wrong-type"),
+    Rule("keep_checkpoint_interval",
+         lambda t: t.keep_checkpoint_interval and not t.checkpoint_steps(t.train_steps),
+         "got {value}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
+         "conflict"),
+    Rule("export_subdir", lambda t: t.export_formats and not t.export_subdir,
+         "must be set, because export_formats is set", "not-set"),
+    Rule("best_checkpoint_export_subdir",
+         lambda t: t.best_checkpoint_export_subdir and not t.best_checkpoint_eval_metric,
+         "got {value!r}, which has no effect without best_checkpoint_eval_metric\n"
+         "set both or neither", "no-effect"),
+    Rule("best_checkpoint_eval_metric",
+         lambda t: t.best_checkpoint_eval_metric and not t.best_checkpoint_export_subdir,
+         "got {value!r}, which has no effect without best_checkpoint_export_subdir\n"
+         "set both or neither", "no-effect"),
+    Rule("best_checkpoints_to_keep",
+         lambda t: t.best_checkpoints_to_keep > 1 and not t.best_checkpoint_export_subdir,
+         "got {value}, which has no effect without best_checkpoint_export_subdir\n"
+         "set best_checkpoint_export_subdir and best_checkpoint_eval_metric", "no-effect"),
+    Rule("keep_checkpoint_interval",
+         lambda t: t.keep_checkpoint_interval and t.max_to_keep is None,
+         "got {value}, which has no effect, because max_to_keep is null, which keeps all "
+         "checkpoints", "no-effect"),
+)  # fmt: skip
 
 
 @config_class
 class TrainerConfig(Config):
     """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 
-    garden_only = garden_settings(
+    _rules = _RULES
+    garden_only = GardenOnly.settings(
         validation_summary_subdir=GardenOnly("validation", "it is always `validation`"),
         train_tf_while_loop=GardenOnly(True, _LOOPS),
         train_tf_function=GardenOnly(True, _LOOPS),
@@ -152,6 +165,7 @@ class TrainerConfig(Config):
         le=_LONGEST_SECONDS,
         duration=True,
         weights=NEVER,
+        role="time",
         help="time after which training saves a checkpoint and ends, such as 3h or 1h30m; started "
         "again, it continues; null: no limit",
     )
@@ -209,6 +223,7 @@ class TrainerConfig(Config):
         0,
         ge=0,
         weights=NEVER,
+        role="report",
         help="steps between measurements of gradients, weights and updates, a multiple of "
         "summary_interval; 0: none",
     )
@@ -216,6 +231,7 @@ class TrainerConfig(Config):
         (),
         ge=1,
         weights=NEVER,
+        role="output",
         help="first and last training step to profile, such as [101, 120]; if empty: none",
     )
     system_metrics: bool = field(
@@ -270,12 +286,14 @@ class TrainerConfig(Config):
         "",
         subdirectory=True,
         weights=NEVER,
+        role="output",
         help="subdirectory of the run directory for the model exported after training; if empty: "
         "none",
     )
     export_formats: list[str] = field(
         (),
         weights=NEVER,
+        role="output",
         help=f"formats of the export: {', '.join(FORMAT_NAMES[:-1])} and {FORMAT_NAMES[-1]}; "
         f"if empty: {SAVED_MODEL}",
     )
@@ -283,8 +301,7 @@ class TrainerConfig(Config):
         None, help="criteria for stopping before the last step"
     )
     fine_tuning: FineTuning | None = field(
-        None,
-        help="frozen layers, gradual unfreezing, and learning rates by layer",
+        None, help="frozen layers, gradual unfreezing, and learning rates by layer"
     )
     # Without rollbacks, divergence only ends the run.
     loss_upper_bound: float = field(
@@ -319,61 +336,29 @@ class TrainerConfig(Config):
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
-        if self.train_steps and self.train_epochs:
-            yield Problem(
-                "train_epochs",
-                f"train_steps is {self.train_steps}; set only one of them",
-                code="conflict",
-            )
         interval = self.summary_interval
         if isinstance(interval, int) and self.watch_interval % interval:
-            yield Problem(
-                "watch_interval",
-                f"got {self.watch_interval}, which is not a multiple of summary_interval "
-                f"({interval}), and only records contain measurements\n"
-                f"nearest: {nearest_multiples(self.watch_interval, interval)}",
-                code="not-divisible",
-            )
-        yield from self._profile_problems()
-        yield from self._checkpoint_problems()
+            named = f"summary_interval ({interval}), and only records contain measurements"
+            yield not_divisible("watch_interval", self.watch_interval, interval, named)
+        yield from super().problems()
+        kept = self.keep_checkpoint_interval
+        steps = self.checkpoint_steps(self.train_steps)
+        if steps and kept % steps:
+            named = f"the steps between checkpoints ({steps})"
+            yield not_divisible("keep_checkpoint_interval", kept, steps, named)
         for name in ("best_checkpoint_export_subdir", "export_subdir"):
             got = getattr(self, name)
             if part := own_part(got):
-                yield Problem(
-                    name,
-                    f"got {got!r}, but {part} in a run directory is for the run's own files\n"
-                    "use another name",
-                    code="conflict",
-                )
-        yield from self._export_problems()
-
-    def inert(self) -> Iterator[Problem]:
-        """Yields (field, message) for settings that have no effect without another one."""
-        subdir = "best_checkpoint_export_subdir"
-        metric = "best_checkpoint_eval_metric"
-        for name, required in ((subdir, metric), (metric, subdir)):
-            value = getattr(self, name)
-            if value and not getattr(self, required):
-                yield Problem(
-                    name,
-                    f"got {value!r}, which has no effect without {required}\nset both or neither",
-                    code="no-effect",
-                )
-
-        if self.best_checkpoints_to_keep > 1 and not self.best_checkpoint_export_subdir:
-            yield Problem(
-                "best_checkpoints_to_keep",
-                f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
-                f"set {subdir} and {metric}",
-                code="no-effect",
-            )
-        if self.keep_checkpoint_interval and self.max_to_keep is None:
-            yield Problem(
-                "keep_checkpoint_interval",
-                f"got {self.keep_checkpoint_interval}, which has no effect, because max_to_keep is "
-                "null, which keeps all checkpoints",
-                code="no-effect",
-            )
+                message = f"{part} in a run directory is for the run's own files\nuse another name"
+                yield conflict(name, f"got {got!r}, but {message}")
+        best = os.path.normpath(self.best_checkpoint_export_subdir or "..")
+        if self.export_subdir and f"{os.path.normpath(self.export_subdir)}/".startswith(f"{best}/"):
+            got = f"got {self.export_subdir!r}, which contains the best checkpoints"
+            yield conflict("export_subdir", got)
+        for name in self.export_formats if self.export_subdir else ():
+            if name not in EXPORT_FORMATS:
+                message = unknown_name_message("format", name, FORMAT_NAMES)
+                yield not_allowed("export_formats", message)
 
     @property
     def has_length(self) -> bool:
@@ -383,9 +368,7 @@ class TrainerConfig(Config):
     def length_problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) if a run could not train, because it has no steps."""
         if not self.has_length:
-            yield Problem(
-                "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
-            )
+            yield not_set("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
 
     @property
     def rolls_back(self) -> bool:
@@ -413,53 +396,3 @@ class TrainerConfig(Config):
         # of the machine, so a checkpoint is saved at each record.
         steps = self.steps_per_loop
         return steps if isinstance(steps, int) else self.summary_steps(train_steps)
-
-    def _profile_problems(self) -> Iterator[Problem]:
-        steps = list(self.profile_steps)
-        if steps and (len(steps) != 2 or steps[0] > steps[1]):
-            yield Problem(
-                "profile_steps",
-                f"got {steps}, allowed: the first and the last step, such as [101, 120], or []",
-                code="wrong-type",
-            )
-
-    def _checkpoint_problems(self) -> Iterator[Problem]:
-        kept = self.keep_checkpoint_interval
-        steps = self.checkpoint_steps(self.train_steps)
-        if kept and not steps:
-            yield Problem(
-                "keep_checkpoint_interval",
-                f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
-                code="conflict",
-            )
-        elif kept and kept % steps:
-            yield Problem(
-                "keep_checkpoint_interval",
-                f"got {kept}, which is not a multiple of the steps between checkpoints ({steps})\n"
-                f"nearest: {nearest_multiples(kept, steps)}",
-                code="not-divisible",
-            )
-
-    def _export_problems(self) -> Iterator[Problem]:
-        best = self.best_checkpoint_export_subdir
-        if not self.export_subdir:
-            if self.export_formats:
-                yield Problem(
-                    "export_subdir", "must be set, because export_formats is set", code="not-set"
-                )
-            return
-        if best and f"{os.path.normpath(self.export_subdir)}/".startswith(
-            f"{os.path.normpath(best)}/"
-        ):
-            yield Problem(
-                "export_subdir",
-                f"got {self.export_subdir!r}, which contains the best checkpoints",
-                code="conflict",
-            )
-        for name in self.export_formats:
-            if name not in EXPORT_FORMATS:
-                yield Problem(
-                    "export_formats",
-                    unknown_name_message("format", name, FORMAT_NAMES),
-                    code="not-allowed",
-                )

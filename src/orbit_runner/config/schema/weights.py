@@ -4,32 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from orbit_runner.config.schema.task_data import declares_data
 
-
-class WholeConfig(Protocol):
-    """The sections of `ExperimentConfig`, whose modules import this one."""
-
-    @property
-    def runtime(self) -> Any:
-        """The section `runtime`."""
-
-    @property
-    def trainer(self) -> Any:
-        """The section `trainer`."""
-
-    @property
-    def task(self) -> Any:
-        """The section `task`."""
-
-    @property
-    def callbacks(self) -> Any:
-        """The list of callbacks."""
-
-
-Condition = Callable[[WholeConfig], bool]
+WholeConfig: TypeAlias = Any  # An `ExperimentConfig`, whose module imports this one.
+Condition: TypeAlias = Callable[[WholeConfig], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,19 +45,9 @@ def uses_xla(config: WholeConfig) -> bool:
     return bool(config.runtime.enable_xla)
 
 
-def has_no_logical_replicas(config: WholeConfig) -> bool:
-    """Returns whether the weights depend on the devices and how they work together."""
-    return not config.runtime.logical_replicas
-
-
 def races(config: WholeConfig) -> bool:
     """Returns whether ops that are not deterministic are allowed."""
     return not config.runtime.deterministic
-
-
-def compares_no_data(config: WholeConfig) -> bool:
-    """Returns whether a run cannot detect that another directory holds the same data."""
-    return not declares_data(config.task)
 
 
 def has_callbacks(config: WholeConfig) -> bool:
@@ -94,8 +64,9 @@ ALWAYS = when(lambda config: True)
 NEVER = when()
 # The devices, and how they work together. With logical replicas, the weights are the same on any
 # number of devices.
-DEVICES = when(has_no_logical_replicas)
-# The location of the data. Its content is recorded in `data.json` and compared on resume.
-DATA_LOCATION = when(compares_no_data)
+DEVICES = when(lambda config: not config.runtime.logical_replicas)
+# The location of the data. If the task declares its data, their content is recorded in `data.json`
+# and compared on resume.
+DATA_LOCATION = when(lambda config: not declares_data(config.task))
 # With XLA, metrics are compiled together with the step.
 METRICS = when(stops_early, uses_xla)

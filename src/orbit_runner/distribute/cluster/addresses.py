@@ -58,14 +58,19 @@ def probe(address: str, seconds: float = 2.0) -> Liveness:
 
 def port_problem(address: str) -> str:
     """Returns why this process cannot listen at its own address, `host:port`; "" if it can."""
-    _, port = split_address(address)
     try:
-        with listening_socket(port):
+        with listening_socket(split_address(address)[1]):
             return ""
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return f"port {port} of {address} is in use by another process"
-        return f"cannot listen on port {port} of {address}: {error.strerror}"
+        return describe_listen_error(address, error)
+
+
+def describe_listen_error(address: str, error: OSError) -> str:
+    """Returns what is wrong if a process cannot listen at its own address, `host:port`."""
+    _, port = split_address(address)
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {address} is in use by another process"
+    return f"cannot listen on port {port} of {address}: {error.strerror}"
 
 
 def listening_socket(port: int) -> socket.socket:

@@ -9,7 +9,6 @@ experiments detect this before they train on each other's gradients.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import socket
 import threading
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.distribute.cluster.addresses import (
     Liveness,
+    describe_listen_error,
     listening_socket,
     probe,
     split_address,
@@ -108,9 +108,9 @@ class _Barrier:
     def __init__(self, me: Member, greeting: JsonObject) -> None:
         self._me = me
         self._greeting = greeting
-        self._greeted_by: set[tuple[str, int]] = set()
-        self._reached: set[tuple[str, int]] = set()
-        self._mismatch: str = ""
+        self._greeted_by: set[Member] = set()
+        self._reached: set[Member] = set()
+        self._mismatch = ""
         self._socket = _listen(me)
         self._socket.settimeout(_PAUSE_SECONDS)
         self._open = True
@@ -125,47 +125,39 @@ class _Barrier:
 
     def greet_others(self, others: Iterable[Member]) -> list[Member]:
         """Greets the others, and returns those that have not been reached or have not greeted."""
-        missing = [member for member in others if not self._have_all_met(member)]
+        missing = [m for m in others if not (m in self._reached and m in self._greeted_by)]
         for member in missing:
-            if (member.role, member.index) not in self._reached:
+            if member not in self._reached:
                 self._greet(member)
         if self._mismatch:
             raise ClusterError(self._mismatch)
         return missing
-
-    def _have_all_met(self, member: Member) -> bool:
-        key = (member.role, member.index)
-        return key in self._reached and key in self._greeted_by
 
     def _greet(self, member: Member) -> None:
         try:
             with socket.create_connection(
                 split_address(member.address), _CONNECTION_SECONDS
             ) as connection:
-                connection.settimeout(_CONNECTION_SECONDS)
                 answer = _exchange(connection, self._greeting)
         except (OSError, ValueError):
             return
-        self._compare(answer)
-        if answer.get("from") == [member.role, member.index]:
-            self._reached.add((member.role, member.index))
+        there = self._compare(answer)
+        if there == member:
+            self._reached.add(member)
         else:
-            role, index = answer["from"]
-            self._mismatch = f"{member.address}: expected {member}, got {role} {index}"
+            self._mismatch = f"{member.address}: expected {member}, got {there}"
 
     def _receive(self) -> None:
         while self._open:
             with contextlib.suppress(OSError, ValueError):
                 connection, _ = self._socket.accept()
                 with connection:
-                    connection.settimeout(_CONNECTION_SECONDS)
                     greeting = _exchange(connection, self._greeting)
-                self._compare(greeting)
-                self._greeted_by.add(tuple(greeting["from"]))
+                self._greeted_by.add(self._compare(greeting))
 
-    def _compare(self, greeting: JsonObject) -> None:
-        role, index = greeting["from"]
-        who = f"{role} {index}"
+    def _compare(self, greeting: JsonObject) -> Member:
+        """Returns the member that sent a greeting, after comparing the greeting with this one's."""
+        who = Member(*greeting["from"])
         for field, difference in (
             ("members", "has a different cluster"),
             ("purpose", "runs a different experiment, mode or config"),
@@ -177,19 +169,18 @@ class _Barrier:
                     f"{who} {difference}\n  {self._me}: {ours}\n  {who}: {theirs}\n"
                     "start all members with the same flags and files"
                 )
+        return who
 
 
 def _listen(me: Member) -> socket.socket:
-    _, port = split_address(me.address)
     try:
-        return listening_socket(port)
+        return listening_socket(split_address(me.address)[1])
     except OSError as error:
-        in_use = error.errno == errno.EADDRINUSE
-        reason = "is in use by another process" if in_use else f"cannot be opened: {error}"
-        raise ClusterError(f"{me}: port {port} of {me.address} {reason}") from error
+        raise ClusterError(f"{me}: {describe_listen_error(me.address, error)}") from error
 
 
 def _exchange(connection: socket.socket, greeting: JsonObject) -> JsonObject:
+    connection.settimeout(_CONNECTION_SECONDS)
     connection.sendall(json.dumps(greeting).encode() + b"\n")
     with connection.makefile("rb") as lines:
         answer: JsonObject = json.loads(lines.readline(_LARGEST_GREETING))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner import exit_codes
@@ -41,10 +41,19 @@ class Member:
 
     role: str  # One of `config.schema.runtime.ROLES`.
     index: int  # Among the members of its role.
-    address: str = ""  # `host:port`; "" if not needed.
+    address: str = dataclasses.field(default="", compare=False)  # `host:port`; "" if not needed.
 
     def __str__(self) -> str:
         return f"{self.role} {self.index}"
+
+
+def members_of(jobs: Jobs, roles: Collection[str] = ROLES) -> list[Member]:
+    """Returns the members of a cluster that have one of the roles, in the order of the roles."""
+    return [
+        Member(role, index, address)
+        for role in roles
+        for index, address in enumerate(jobs.get(role, ()))
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,27 +64,23 @@ class Cluster:
     me: Member  # This process.
     source: str  # Where the cluster is described, for messages.
 
-    def members(self) -> Iterator[Member]:
-        """Yields all members, the chief first."""
-        for role in ROLES:
-            for index, address in enumerate(self.jobs.get(role, ())):
-                yield Member(role, index, address)
+    def members(self) -> list[Member]:
+        """Returns all members, the chief first."""
+        return members_of(self.jobs)
 
     def trainers(self) -> list[Member]:
         """Returns the members that train together, the chief first."""
-        return [member for member in self.members() if member.role in ("chief", "worker")]
+        return members_of(self.jobs, ("chief", "worker"))
 
     @property
     def is_chief(self) -> bool:
         """Whether this process writes the files of the run."""
-        first = next(iter(self.trainers()), None)
-        return first is not None and (first.role, first.index) == (self.me.role, self.me.index)
+        return self.trainers()[:1] == [self.me]
 
     def tf_config(self) -> str:
         """Returns the value of `TF_CONFIG` for this process."""
         task = {"type": self.me.role, "index": self.me.index}
-        cluster = {role: list(addresses) for role, addresses in self.jobs.items()}
-        return json.dumps({"cluster": cluster, "task": task})
+        return json.dumps({"cluster": self.jobs, "task": task})
 
     def as_dict(self) -> dict[str, object]:
         """Returns what `run.json` records about the cluster."""

@@ -15,10 +15,14 @@ from orbit_runner.distribute.cluster.sources import (
     parse_remote_cluster,
 )
 
-Environ = Mapping[str, str]
+_MISSING = (
+    "`{}` requires a cluster, but none is configured\n"
+    "to try it on this machine, run `runner launch --workers=2 -- …`\n"
+    "otherwise, set TF_CONFIG, or runtime.worker_hosts and task_index, on each member"
+)
 
 
-def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
+def resolve_cluster(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster | None:
     """Returns the cluster that this process is a member of; None if it runs alone.
 
     The first available source is used: `TF_CONFIG`, `runtime.worker_hosts`, Slurm. Slurm is
@@ -28,33 +32,22 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
     """
     remote_cluster(runtime)
     needed = runtime.traits.is_clustered and not runtime.remote_cluster
-    cluster = _read_cluster(runtime, environ, needed)
-    if cluster is None:
-        if needed:
-            raise ClusterError(
-                _MISSING.format(runtime.distribution_strategy),
-                path="runtime.distribution_strategy",
-            )
-        return None
-    raise_problems(cluster.source, [*_find_contradictions(runtime, cluster)])
-    return cluster
-
-
-_MISSING = (
-    "`{}` requires a cluster, but none is configured\n"
-    "to try it on this machine, run `runner launch --workers=2 -- …`\n"
-    "otherwise, set TF_CONFIG, or runtime.worker_hosts and task_index, on each member"
-)
-
-
-def _read_cluster(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Cluster | None:
     text = environ.get(NAME, "").strip()
     # Some launchers set `{}` for a process that runs alone.
     if text not in ("", "{}") and not runtime.remote_cluster:
-        return from_tf_config(text)
-    if runtime.worker_hosts:
-        return from_config(runtime)
-    return from_slurm(runtime, environ) if needed and is_slurm(environ) else None
+        cluster = from_tf_config(text)
+    elif runtime.worker_hosts:
+        cluster = from_config(runtime)
+    elif needed and is_slurm(environ):
+        cluster = from_slurm(runtime, environ)
+    elif needed:
+        raise ClusterError(
+            _MISSING.format(runtime.distribution_strategy), path="runtime.distribution_strategy"
+        )
+    else:
+        return None
+    raise_problems(cluster.source, [*_find_contradictions(runtime, cluster)])
+    return cluster
 
 
 def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
@@ -63,9 +56,10 @@ def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[s
     trainers = len(cluster.trainers())
     if not runtime.traits.is_clustered:
         if cluster.me.role != "evaluator" and (trainers > 1 or jobs.get("ps")):
+            described = ", ".join(f"{len(addresses)} × {role}" for role, addresses in jobs.items())
             clustered = [name for name, traits in STRATEGIES.items() if traits.is_clustered]
             yield (
-                f"describes {_describe(jobs)}, but runtime.distribution_strategy is `{strategy}`, "
+                f"describes {described}, but runtime.distribution_strategy is `{strategy}`, "
                 f"which runs in one process\nallowed: {', '.join(clustered)}"
             )
         return
@@ -75,14 +69,8 @@ def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[s
         for role in ("chief", "worker", "ps"):
             if not jobs.get(role):
                 yield f"describes no {role}, but `parameter_server` requires one"
-    yield from _count_problems(runtime, cluster)
-
-
-def _count_problems(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
-    workers = len(
-        cluster.jobs.get("worker", ()) if runtime.traits.is_asynchronous else cluster.trainers()
-    )
-    servers = len(cluster.jobs.get("ps", ()))
+    workers = len(jobs.get("worker", ())) if runtime.traits.is_asynchronous else trainers
+    servers = len(jobs.get("ps", ()))
     for field, asked, there in (
         ("num_workers", runtime.num_workers, workers),
         ("num_parameter_servers", runtime.num_parameter_servers, servers),
@@ -91,15 +79,9 @@ def _count_problems(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
             yield f"runtime.{field} is {asked}, but the cluster has {there}"
 
 
-def _describe(jobs: Mapping[str, tuple[str, ...]]) -> str:
-    return ", ".join(f"{len(addresses)} × {role}" for role, addresses in jobs.items())
-
-
 def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
     """Returns the servers that this process drives from outside, by role; {} if none are set.
 
     Raises `ClusterError` if the setting is malformed, or names no worker or no parameter server.
     """
-    if not runtime.remote_cluster:
-        return {}
-    return parse_remote_cluster(runtime.remote_cluster)
+    return parse_remote_cluster(runtime.remote_cluster) if runtime.remote_cluster else {}

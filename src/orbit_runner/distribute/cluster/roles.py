@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
 from orbit_runner.errors import SettingError
 
 EVALUATOR_MODE = "continuous_eval"
@@ -56,11 +56,8 @@ def common_purpose(config: ExperimentConfig, mode: str) -> str:
     return f"{mode} of {config.name or 'an experiment'}, config {digest[:12]}"
 
 
-RoleCounts = dict[str, int]
-
-
-def count_roles(runtime: RuntimeConfig, processes: int, source: str) -> RoleCounts:
-    """Returns the number of members of each role, in the order of ranks.
+def assign_roles(runtime: RuntimeConfig, addresses: Sequence[str], source: str) -> list[Member]:
+    """Returns the members of a cluster by rank; `addresses` are `host:port` by rank.
 
     The first rank is the chief, followed by the parameter servers, the workers and the evaluator.
     `source` is what started the processes, for messages. Raises `ClusterError` if there are too few
@@ -68,7 +65,7 @@ def count_roles(runtime: RuntimeConfig, processes: int, source: str) -> RoleCoun
     """
     servers = runtime.parameter_servers
     coordinators = 1 if servers else 0
-    workers = processes - coordinators - servers - runtime.num_evaluators
+    workers = len(addresses) - coordinators - servers - runtime.num_evaluators
     counts = {
         "chief": coordinators,
         "ps": servers,
@@ -78,26 +75,8 @@ def count_roles(runtime: RuntimeConfig, processes: int, source: str) -> RoleCoun
     if workers < 1:
         needed = ", ".join(f"{n} {role}" for role, n in counts.items() if n and role != "worker")
         raise ClusterError(
-            f"got {processes} processes, too few for a worker in addition to {needed}",
+            f"got {len(addresses)} processes, too few for a worker in addition to {needed}",
             path=source,
         )
-    return {role: count for role, count in counts.items() if count}
-
-
-def place_members(counts: RoleCounts, addresses: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the addresses of each role; `addresses` are `host:port` by rank."""
-    left = list(addresses)
-    jobs = {}
-    for role, count in counts.items():
-        jobs[role] = tuple(left[:count])
-        left = left[count:]
-    return jobs
-
-
-def role_of(counts: RoleCounts, rank: int) -> tuple[str, int]:
-    """Returns the role and the index of the process with a rank."""
-    for role, count in counts.items():
-        if rank < count:
-            return role, rank
-        rank -= count
-    raise ValueError(f"rank {rank} is beyond {counts}")
+    places = [(role, index) for role, count in counts.items() for index in range(count)]
+    return [Member(*place, address) for place, address in zip(places, addresses, strict=True)]

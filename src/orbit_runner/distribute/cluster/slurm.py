@@ -7,13 +7,13 @@ page of `srun`, under "Output environment variables".
 
 from __future__ import annotations
 
-import itertools
+import operator
 import re
 from collections.abc import Iterator, Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
-from orbit_runner.distribute.cluster.roles import count_roles, place_members, role_of
+from orbit_runner.distribute.cluster.roles import assign_roles
 
 _FIRST_PORT = 20000
 _PORTS = 10000
@@ -27,7 +27,7 @@ def is_slurm(environ: Mapping[str, str]) -> bool:
 
 
 def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
-    """Returns the cluster of a step; `count_roles` assigns roles by rank.
+    """Returns the cluster of a step; `assign_roles` assigns roles by rank.
 
     Raises `ClusterError` if a variable is missing or malformed.
     """
@@ -41,14 +41,17 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
         )
     ports = _choose_ports(environ, max(counts))
     addresses = _addresses_by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
-    roles = count_roles(runtime, len(addresses), SOURCE)
+    members = assign_roles(runtime, addresses, SOURCE)
     rank = _read_number(environ, "SLURM_PROCID")
-    if rank >= len(addresses):
+    if rank >= len(members):
         raise ClusterError(
-            f"SLURM_PROCID is {rank}, allowed: 0 to {len(addresses) - 1} ({len(addresses)} tasks)",
+            f"SLURM_PROCID is {rank}, allowed: 0 to {len(members) - 1} ({len(members)} tasks)",
             path=SOURCE,
         )
-    return check_cluster(place_members(roles, addresses), *role_of(roles, rank), SOURCE)
+    jobs: dict[str, tuple[str, ...]] = {}
+    for member in members:
+        jobs[member.role] = (*jobs.get(member.role, ()), member.address)
+    return check_cluster(jobs, members[rank].role, members[rank].index, SOURCE)
 
 
 def _require_variable(environ: Mapping[str, str], name: str) -> str:
@@ -73,9 +76,7 @@ def _choose_ports(environ: Mapping[str, str], most: int) -> list[int]:
     # Jobs that share a node must not use the same port; tasks of one job know all its ports.
     reserved = environ.get("SLURM_STEP_RESV_PORTS", "")
     if reserved:
-        ports = [
-            int(port) for port in expand_numbers(reserved, f"reserved ports {reserved[:60]!r}")
-        ]
+        ports = [*map(int, expand_numbers(reserved, f"reserved ports {reserved[:60]!r}"))]
         if len(ports) < most:
             raise ClusterError(
                 f"SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, but a node has {most} "
@@ -93,21 +94,17 @@ def _choose_ports(environ: Mapping[str, str], most: int) -> list[int]:
 def _addresses_by_rank(
     hosts: list[str], counts: list[int], ports: list[int], order: str
 ) -> list[str]:
-    slots = [
-        [f"{host}:{port}" for port in ports[:count]]
-        for host, count in zip(hosts, counts, strict=True)
-    ]
     kind = order.partition(":")[0].partition(",")[0]
-    if kind == "cyclic":
-        rounds = itertools.zip_longest(*slots)
-        return [address for turn in rounds for address in turn if address is not None]
-    if kind not in ("block", "*"):
+    if kind not in ("block", "*", "cyclic"):
         raise ClusterError(
             f"tasks are distributed as {order[:60]!r}, allowed: block, cyclic "
             "(srun --distribution)",
             path=SOURCE,
         )
-    return [address for node in slots for address in node]
+    slots = [(n, host) for host, count in zip(hosts, counts, strict=True) for n in range(count)]
+    if kind == "cyclic":
+        slots.sort(key=operator.itemgetter(0))
+    return [f"{host}:{ports[n]}" for n, host in slots]
 
 
 SOURCE = "Slurm"

@@ -38,14 +38,12 @@ def from_tf_config(text: str) -> Cluster:
         ) from None
     if not isinstance(value, dict):
         raise ClusterError(f"got {text[:60]!r}, {_FORM}", path=NAME)
-    cluster = value.get("cluster")
-    task = value.get("task")
-    if not isinstance(cluster, dict) or not isinstance(task, dict):
-        lacking = "cluster" if not isinstance(cluster, dict) else "task"
-        raise ClusterError(f"`{lacking}` is missing or not a mapping; {_FORM}", path=NAME)
-    role = _parse_role(task.get("type"))
-    index = _parse_index(task.get("index"))
-    return check_cluster(_parse_jobs(cluster), role, index, NAME)
+    for key in ("cluster", "task"):
+        if not isinstance(value.get(key), dict):
+            raise ClusterError(f"`{key}` is missing or not a mapping; {_FORM}", path=NAME)
+    role = _parse_role(value["task"].get("type"))
+    index = _parse_index(value["task"].get("index"))
+    return check_cluster(_parse_jobs(value["cluster"]), role, index, NAME)
 
 
 _FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'

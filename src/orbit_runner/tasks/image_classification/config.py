@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem, conflict, not_set
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.errors import Problem, not_set, not_supported
+from orbit_runner.config.schema.base import Config, Rule, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import IMAGE_MODELS
@@ -50,6 +50,11 @@ class ClassificationLosses(Config):
 class ImageClassificationConfig(NetworkTaskConfig):
     """Image classification with one label per image."""
 
+    _rules = (
+        Rule("init_checkpoint", lambda t: t.init_checkpoint and getattr(t.model, "weights", None),
+             "is set, and so is model.weights\nremove one of them; init_checkpoint is for "
+             "the weights of a run, model.weights for published ones", "conflict"),
+    )  # fmt: skip
     model: ImageModelConfig = field(
         factory=ImageModelConfig, help="the model", variants=IMAGE_MODELS
     )
@@ -81,19 +86,12 @@ class ImageClassificationConfig(NetworkTaskConfig):
         yield from value_problems("class_weights", self.class_weights)
         taken = ("accuracy", f"top_{self.top_k}_accuracy")
         yield from metric_problems(dict(enumerate(self.metrics)), taken)
-        if self.init_checkpoint and getattr(self.model, "weights", None):
-            yield conflict(
-                "init_checkpoint",
-                "is set, and so is model.weights\nremove one of them; init_checkpoint is for "
-                "the weights of a run, model.weights for published ones",
-            )
         for section in SECTIONS:
             yield from part_problems(section, getattr(self, section), self.split)
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
             source = f"`source: {self.train_data.source}`"
-            yield not_set(
-                "model.num_classes", f"is not set; {source} does not contain the number of classes"
-            )
+            message = f"is not set; {source} does not contain the number of classes"
+            yield not_set("model.num_classes", message)
         yield from self._augmentation_problems()
 
     @property
@@ -111,8 +109,5 @@ class ImageClassificationConfig(NetworkTaskConfig):
             if size is None:
                 yield not_set(f"train_data.{name}", "requires model.input_size, which is not set")
             elif name != "augment" and size[-1] != 3:
-                yield Problem(
-                    f"train_data.{name}",
-                    f"requires images with 3 channels, got {size[-1]}",
-                    code="not-supported",
-                )
+                message = f"requires images with 3 channels, got {size[-1]}"
+                yield not_supported(f"train_data.{name}", message)

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.errors import Problem, conflict, no_effect
-from orbit_runner.config.schema.base import Config, OneOf, config_class, field
+from orbit_runner.config.errors import Problem, conflict, no_effect, wrong_type
+from orbit_runner.config.schema.base import Config, OneOf, Rule, config_class, field
 from orbit_runner.config.schema.data import source_field
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks import shared_config
@@ -99,6 +99,10 @@ class RandomErasing(Config):
 class MixupAndCutmix(Config):
     """Mixes images of a batch with their neighbors, with Model Garden's fields."""
 
+    _rules = (
+        Rule("mixup_alpha", lambda mix: not mix.mixup_alpha and not mix.cutmix_alpha,
+             "got 0, and cutmix_alpha is also 0\nat least one must be above 0", "conflict"),
+    )  # fmt: skip
     mixup_alpha: float = field(
         0.8, ge=0.0, help="α of the Beta(α, α) distribution of the mixing ratio; 0: no mixup"
     )
@@ -112,12 +116,6 @@ class MixupAndCutmix(Config):
     label_smoothing: float = field(
         0.1, ge=0.0, le=1.0, help="fraction of each label that is spread over all classes"
     )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields an error if both mixup and CutMix are off."""
-        if not self.mixup_alpha and not self.cutmix_alpha:
-            message = "got 0, and cutmix_alpha is also 0\nat least one must be above 0"
-            yield conflict("mixup_alpha", message)
 
 
 @config_class
@@ -239,12 +237,8 @@ class ImageDataConfig(StoredDataConfig):
         """Yields settings that contradict each other or have no effect."""
         yield from super().problems()
         if len(self.crop_area_range) != 2 or self.crop_area_range[0] > self.crop_area_range[1]:
-            got = list(self.crop_area_range)
-            yield Problem(
-                "crop_area_range",
-                f"got {got}, expected the minimum and maximum fraction",
-                code="wrong-type",
-            )
+            got = f"got {list(self.crop_area_range)}"
+            yield wrong_type("crop_area_range", f"{got}, expected the minimum and maximum fraction")
         if self.is_training is False:
             for name in enabled_augmentations(self):
                 message = "augments training images; remove it, because is_training is false"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.errors import Problem, no_effect
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.errors import Problem, not_allowed, not_supported, wrong_type
+from orbit_runner.config.schema.base import Config, Rule, config_class, field
 from orbit_runner.models.catalog import (
     APPLICATIONS,
     CIFAR_LAYERS,
@@ -41,9 +41,9 @@ class ImageModelConfig(Config):
             return
         if len(self.input_size) != 3:
             message = f"got {list(self.input_size)}, expected height, width and channels"
-            yield Problem("input_size", message, code="wrong-type")
+            yield wrong_type("input_size", message)
         elif problem := self.size_problem(self.input_size):
-            yield Problem("input_size", problem, code="not-supported")
+            yield not_supported("input_size", problem)
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why the network does not accept images of a size, or "" if it does.
@@ -133,14 +133,17 @@ class ResNetCifarConfig(ImageModelConfig):
         if near != (self.depth,):
             rule = f"{CIFAR_LAYERS[self.version]}n+2 in version {self.version}"
             nearest = " and ".join(map(str, near))
-            message = f"got {self.depth}, expected {rule}\nnearest: {nearest}"
-            yield Problem("depth", message, code="not-allowed")
+            yield not_allowed("depth", f"got {self.depth}, expected {rule}\nnearest: {nearest}")
 
 
 @config_class
 class ResNetConfig(ImageModelConfig):
     """Residual networks for images of ImageNet's size."""
 
+    _rules = (
+        Rule("zero_init_last_bn", lambda net: net.weights is not None and net.zero_init_last_bn,
+             "has no effect with weights\nremove it", "no-effect"),
+    )  # fmt: skip
     depth: int = field(
         50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
     )
@@ -166,20 +169,14 @@ class ResNetConfig(ImageModelConfig):
                 f"got {self.weights!r}, expected a checkpoint of Model Garden\n"
                 "for weights files of Keras, use `name: application`"
             )
-            yield Problem("weights", message, code="not-allowed")
+            yield not_allowed("weights", message)
         elif self.weights == IMAGENET and not self.published_files():
             depths = ", ".join(map(str, RESNETS))
             message = (
                 f"none are published for depth {self.depth}\nallowed: depth {depths}, or the path "
                 "of a checkpoint; `name: application` has more networks"
             )
-            yield Problem("weights", message, code="not-allowed")
-
-    def inert(self) -> Iterator[Problem]:
-        """Yields `zero_init_last_bn` if the weights are loaded."""
-        yield from super().inert()
-        if self.weights is not None and self.zero_init_last_bn:
-            yield no_effect("zero_init_last_bn", "has no effect with weights\nremove it")
+            yield not_allowed("weights", message)
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why published weights do not fit images of a size, or "" if they do."""
@@ -222,7 +219,7 @@ class ApplicationConfig(ImageModelConfig):
         if self.weights not in (None, IMAGENET) and not self.weights.endswith(KERAS_SUFFIXES):
             endings = " or ".join(KERAS_SUFFIXES)
             message = f"got {self.weights!r}\nallowed: {IMAGENET}, or the path of a {endings} file"
-            yield Problem("weights", message, code="not-allowed")
+            yield not_allowed("weights", message)
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why the network does not accept images of a size, or "" if it does."""

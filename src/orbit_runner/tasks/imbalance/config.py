@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import FLOAT_MAX, Config, config_class, field
+from orbit_runner.config.errors import Problem, no_effect, not_allowed, out_of_range
+from orbit_runner.config.schema.base import FLOAT_MAX, Config, Rule, config_class, field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
@@ -46,6 +46,19 @@ class MixtureSource(Config):
 class MixedDataConfig(DataConfig):
     """A dataset whose examples can be drawn by class or from several sources."""
 
+    _rules = (
+        Rule("mixture", lambda data: data.is_training is False and data.mixture,
+             "draws training examples; set it in train_data", "not-allowed"),
+        Rule("class_sampling", lambda data: data.is_training is False and data.class_sampling,
+             "draws training examples; set it in train_data", "not-allowed"),
+        Rule("class_sampling", lambda data: data.mixture and data.class_sampling,
+             "mixture is set, too; remove one", "conflict"),
+        Rule("mixture", lambda data: len(data.mixture) == 1,
+             "got one source, expected two or more", "out-of-range"),
+        Rule("mixture",
+             lambda data: len(data.mixture) > 1 and not any(one.weight for one in data.mixture),
+             "all weights are 0", "out-of-range"),
+    )  # fmt: skip
     mixture: list[MixtureSource] = field(
         (), help="sources to draw training examples from, each with its weight"
     )
@@ -59,24 +72,11 @@ class MixedDataConfig(DataConfig):
         """Yields mixtures that cannot be drawn from."""
         yield from super().problems()
         yield from value_problems("class_sampling", self.class_sampling)
-        for name in ("mixture", "class_sampling"):
-            if self.is_training is False and getattr(self, name):
-                yield Problem(
-                    name, "draws training examples; set it in train_data", code="not-allowed"
-                )
-        if self.mixture and self.class_sampling:
-            yield Problem("class_sampling", "mixture is set, too; remove one", code="conflict")
-        if len(self.mixture) == 1:
-            yield Problem("mixture", "got one source, expected two or more", code="out-of-range")
-        elif self.mixture and not any(source.weight for source in self.mixture):
-            yield Problem("mixture", "all weights are 0", code="out-of-range")
         known = {class_field.name for class_field in dataclasses.fields(self)}
         for number, source in enumerate(self.mixture):
             for name in _SOURCE_SETTINGS:
                 if getattr(source, name) and name not in known:
-                    yield Problem(
-                        f"mixture[{number}].{name}", "is not read by this task", code="no-effect"
-                    )
+                    yield no_effect(f"mixture[{number}].{name}", "is not read by this task")
 
     @property
     def part(self) -> str:
@@ -107,23 +107,20 @@ def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[Prob
     if isinstance(weights, str):
         if weights not in ("", BALANCED):
             hint = nearest_name_hint(weights, [BALANCED])
-            yield Problem(
-                name,
-                f"got {weights!r}{hint}\nallowed: {BALANCED}, or a weight for each class",
-                code="not-allowed",
+            yield not_allowed(
+                name, f"got {weights!r}{hint}\nallowed: {BALANCED}, or a weight for each class"
             )
         return
     for key, value in weights.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not 0 <= value <= FLOAT_MAX:
-            yield Problem(
+            yield out_of_range(
                 f"{name}.{key}",
                 f"got {shorten(repr(value))}, expected a number from 0 to {FLOAT_MAX:g}",
-                code="out-of-range",
             )
             return
     if not any(weights.values()):
-        yield Problem(name, "all weights are 0", code="out-of-range")
+        yield out_of_range(name, "all weights are 0")
 
 
 def weights_by_class(weights: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
@@ -166,14 +163,10 @@ def class_problems(
 def source_problems(section: str, data: DataConfig, known: Sequence[str]) -> Iterator[Problem]:
     """Yields (field, message) for unknown data sources of a section and of any mixture."""
     if data.source not in known:
-        yield Problem(
-            f"{section}.source",
-            unknown_name_message("data source", data.source, known),
-            code="not-allowed",
+        yield not_allowed(
+            f"{section}.source", unknown_name_message("data source", data.source, known)
         )
     for number, source in enumerate(getattr(data, "mixture", ())):
         if source.source and source.source not in known:
             place = f"{section}.mixture[{number}].source"
-            yield Problem(
-                place, unknown_name_message("data source", source.source, known), code="not-allowed"
-            )
+            yield not_allowed(place, unknown_name_message("data source", source.source, known))

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import (
-    NO_ARGUMENTS,
-    Config,
-    FrozenMapping,
-    config_class,
-    field,
+from orbit_runner.config.errors import (
+    Problem,
+    conflict,
+    no_effect,
+    not_set,
+    not_supported,
+    out_of_range,
+    wrong_type,
 )
+from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, FrozenMapping, config_class, field
 from orbit_runner.config.schema.data import (
     SyntheticConfig,
     source_field,
@@ -36,11 +38,7 @@ from orbit_runner.tasks.image_classification.data_config import (
     MixupAndCutmix,
     part_problems,
 )
-from orbit_runner.tasks.imbalance.config import (
-    class_weights_field,
-    source_problems,
-    value_problems,
-)
+from orbit_runner.tasks.imbalance.config import class_weights_field, source_problems, value_problems
 from orbit_runner.tasks.keras_items import item_problems, split_item
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
@@ -110,17 +108,16 @@ class KerasModelConfig(Config):
         """Yields (field, message) for a model that is missing or defined twice."""
         given = [name for name in ("build", "file", "digest") if getattr(self, name)]
         if len(given) > 1:
-            yield Problem(given[1], f"{given[0]} is set, too; remove one", code="conflict")
+            yield conflict(given[1], f"{given[0]} is set, too; remove one")
         elif not given:
-            yield Problem("build", "is not set; set it, or file", code="not-set")
+            yield not_set("build", "is not set; set it, or file")
         elif self.arguments and not self.build:
-            yield Problem("arguments", "has no effect without build; remove it", code="no-effect")
+            yield no_effect("arguments", "has no effect without build; remove it")
         elif self.file and not self.file.endswith(_FILE_SUFFIX):
-            yield Problem(
+            yield wrong_type(
                 "file",
                 f"got {self.file!r}, expected a .keras file\nload the model with Keras, and save "
                 "it with model.save('model.keras')",
-                code="wrong-type",
             )
         elif self.build and (message := reference_problem(self.build, "my_package.nets:build")):
             yield Problem("build", message, code="import-failed")
@@ -169,10 +166,8 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
         yield from super().problems()
         kinds = {part.kind for part in self.sources if part.source in ARRAY_SOURCES}
         if len(kinds) > 1:
-            yield Problem(
-                "mixture",
-                f"got {' and '.join(sorted(kinds))}, expected sources of one kind",
-                code="conflict",
+            yield conflict(
+                "mixture", f"got {' and '.join(sorted(kinds))}, expected sources of one kind"
             )
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield Problem("function", problem, code="import-failed")
@@ -191,7 +186,7 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
         yield from super().unread()
         if self._is_source_known and self.kind != IMAGES:
             message = f"is for images, and `source: {self.source}` has {self.kind}"
-            yield from (Problem(name, message, code="no-effect") for name in _OF_IMAGES)
+            yield from (no_effect(name, message) for name in _OF_IMAGES)
 
     def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) for a function that does not exist, or wrong arguments."""
@@ -274,23 +269,14 @@ class KerasConfig(TaskConfig):
         yield from super().problems()
         known = [entry.name for entry in ARRAY_SOURCES.entries()]
         if not self.train_data.source:
-            message = f"is not set\nallowed: {', '.join(known)}"
-            yield Problem("train_data.source", message, code="not-set")
+            yield not_set("train_data.source", f"is not set\nallowed: {', '.join(known)}")
         for name in SECTIONS:
             if (data := getattr(self, name)).source:
                 yield from source_problems(name, data, known)
         if self.validation_split and self.validation_data.source:
-            yield Problem(
-                "validation_split",
-                "validation_data.source is set, too; remove one",
-                code="conflict",
-            )
+            yield conflict("validation_split", "validation_data.source is set, too; remove one")
         elif self._validates_on_part and not self.validation_data.global_batch_size:
-            yield Problem(
-                "validation_data.global_batch_size",
-                "got 0, allowed: at least 1",
-                code="out-of-range",
-            )
+            yield out_of_range("validation_data.global_batch_size", "got 0, allowed: at least 1")
         yield from self._split_problems()
         yield from self._kind_problems()
         for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
@@ -367,21 +353,17 @@ class KerasConfig(TaskConfig):
     def _split_problems(self) -> Iterator[Problem]:
         if self.validation_split + self.test_split >= 1:
             got = f"{self.validation_split:g} and test_split {self.test_split:g}"
-            yield Problem(
-                "validation_split", f"got {got}, expected a sum below 1", code="out-of-range"
-            )
+            yield out_of_range("validation_split", f"got {got}, expected a sum below 1")
         if self.split is not None and self.fractions:
             name = "validation_split" if self.validation_split else "test_split"
-            yield Problem("split", f"{name} is set, too; remove one", code="conflict")
+            yield conflict("split", f"{name} is set, too; remove one")
         if self.kind == ARRAYS and self.split is not None:
-            yield Problem(
-                "split",
-                "is for tables and images; set validation_split and test_split",
-                code="not-supported",
+            yield not_supported(
+                "split", "is for tables and images; set validation_split and test_split"
             )
             return
         if self.kind == TABLE and self.split is not None and self.split.stratified:
-            yield Problem("split.stratified", "is for images", code="not-supported")
+            yield not_supported("split.stratified", "is for images")
         for name in SECTIONS:
             if (data := self.section(name)) is None:
                 continue
@@ -389,9 +371,7 @@ class KerasConfig(TaskConfig):
                 split = self.row_parts if self.part_of(name) else None
                 yield from part_problems(name, data, split)
             elif data.split:
-                yield Problem(
-                    f"{name}.split", f"got {data.split!r}, but {_NO_PARTS}", code="not-supported"
-                )
+                yield not_supported(f"{name}.split", f"got {data.split!r}, but {_NO_PARTS}")
 
     def _kind_problems(self) -> Iterator[Problem]:
         """Yields settings of another kind of data, and columns in a wrong form."""
@@ -399,19 +379,17 @@ class KerasConfig(TaskConfig):
         for name, kind in {**kinds, "image_size": IMAGES}.items():
             if getattr(self, name) and self.kind != kind:
                 message = f"is for {kind} data, and train_data has {self.kind or 'no source'}"
-                yield Problem(name, message, code="no-effect")
+                yield no_effect(name, message)
         for name in ("inputs", "outputs"):
             setting = getattr(self, name) or "none"
             columns = setting.values() if isinstance(setting, Mapping) else [setting]
             if not all(_are_names(names) for names in columns):
-                yield Problem(name, f"got {setting!r}, expected columns by name", code="wrong-type")
+                yield wrong_type(name, f"got {setting!r}, expected columns by name")
         if self.kind == TABLE and not self.outputs:
-            yield Problem("outputs", "is not set; set it to the column to predict", code="not-set")
+            yield not_set("outputs", "is not set; set it to the column to predict")
         if self.image_size is not None and len(self.image_size) not in (2, 3):
-            yield Problem(
-                "image_size",
-                f"got {[*self.image_size]}, expected height, width and channels",
-                code="wrong-type",
+            yield wrong_type(
+                "image_size", f"got {[*self.image_size]}, expected height, width and channels"
             )
 
     @property

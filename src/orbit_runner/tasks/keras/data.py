@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, not_supported
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import ImageDataset
@@ -93,10 +93,9 @@ class KerasData(TaskData):
         """Yields settings that need examples by index."""
         for name in ("exclude", "class_sampling"):
             if getattr(self.config.train_data, name):
-                yield Problem(
+                yield not_supported(
                     f"train_data.{name}",
                     "is not supported for a tf.data dataset, whose examples have no index",
-                    code="not-supported",
                 )
 
     def _own_source(self, section: str) -> bool:

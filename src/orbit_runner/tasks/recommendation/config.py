@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.errors import Problem, no_effect
+from orbit_runner.config.errors import Problem, no_effect, out_of_range
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import (
     NoImagesConfig,
@@ -142,5 +142,4 @@ class RecommendationConfig(NetworkTaskConfig):
         among = self.validation_data.num_eval_negatives
         if among and self.top_k > among:
             setting = "validation_data.num_eval_negatives"
-            message = f"got {self.top_k}, expected at most {setting}, {among}"
-            yield Problem("top_k", message, code="out-of-range")
+            yield out_of_range("top_k", f"got {self.top_k}, expected at most {setting}, {among}")

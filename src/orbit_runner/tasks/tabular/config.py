@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, not_supported
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.weights import METRICS
@@ -252,8 +252,7 @@ class TabularConfig(TableTaskConfig):
         }
         for name, value in settings.items():
             if value and count != 1:
-                message = f"got {count} classification targets, expected one"
-                yield Problem(name, message, code="not-supported")
+                yield not_supported(name, f"got {count} classification targets, expected one")
 
     def _metric_problems(self) -> Iterator[Problem]:
         """Yields wrong forms and names of metrics, and unknown, unlike or missing targets."""
@@ -270,7 +269,7 @@ class TabularConfig(TableTaskConfig):
                     "is for all targets, but some of them are classes, and others are numbers\n"
                     f"name its target: {{class_name: {name}, {TARGET}: {names[0]}}}"
                 )
-                yield Problem(f"metrics[{index}]", message, code="not-supported")
+                yield not_supported(f"metrics[{index}]", message)
         problems = [
             problem
             for target in self.targets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, wrong_type
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import NoImagesConfig, source_field
 from orbit_runner.data.tables.cell_texts import normal_text
@@ -47,7 +47,7 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
         yield from super().problems()
         if len(self.delimiter) != 1:
             message = f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
-            yield Problem("delimiter", message, code="wrong-type")
+            yield wrong_type("delimiter", message)
         if self.files is not None:
             yield from self._class_file_problems()
 
@@ -63,7 +63,7 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
             for label, names in files.items()
             if not _file_names(names)
         ]
-        yield from (Problem("files", message, code="wrong-type") for message in messages)
+        yield from (wrong_type("files", message) for message in messages)
 
     @property
     def format(self) -> type[TableDataset]:

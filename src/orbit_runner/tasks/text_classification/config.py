@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.errors import Problem, conflict, not_set
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.errors import Problem
+from orbit_runner.config.schema.base import Config, Rule, config_class, field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.class_metrics import metric_problems
@@ -39,6 +39,12 @@ def _text_column() -> TextColumnConfig:
 class TextClassificationConfig(TableTaskConfig):
     """Classification of texts: a table with a column of texts and a column of classes."""
 
+    _rules = (
+        Rule("text.column", lambda task: not task.text.column, "is not set", "not-set"),
+        Rule("label_column", lambda task: not task.label_column, "is not set", "not-set"),
+        Rule("label_column", lambda task: task.text.column == task.label_column,
+             "{value!r} is also text.column", "conflict"),
+    )  # fmt: skip
     model: TextClassifierConfig = field(
         factory=TextClassifierConfig, help="the model", variants=TEXT_CLASSIFIERS
     )
@@ -55,11 +61,6 @@ class TextClassificationConfig(TableTaskConfig):
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
         yield from metric_problems(dict(enumerate(self.metrics)), taken=("accuracy",))
-        for name, value in (("text.column", self.text.column), ("label_column", self.label_column)):
-            if not value:
-                yield not_set(name, "is not set")
-        if self.text.column == self.label_column:
-            yield conflict("label_column", f"{self.label_column!r} is also text.column")
 
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task as one on a table, with one text feature and one target."""

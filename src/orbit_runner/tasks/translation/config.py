@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orbit_runner.config.errors import Problem, conflict
-from orbit_runner.config.schema.base import config_class, field
+from orbit_runner.config.errors import Problem
+from orbit_runner.config.schema.base import Rule, config_class, field
 from orbit_runner.config.schema.data import (
     NoImagesConfig,
     source_field,
@@ -21,6 +21,14 @@ from orbit_runner.tasks.translation.models import TextModelConfig
 class TranslationDataConfig(NoImagesConfig):
     """Pairs of sentences and their input pipeline."""
 
+    _rules = (
+        Rule("batch_tokens", lambda data: data.batch_tokens and data.global_batch_size,
+             "global_batch_size is also set, to {s.global_batch_size}; set only one", "conflict"),
+        Rule("batch_tokens", lambda data: data.batch_tokens and not data.is_training,
+             "is not supported in evaluation; set global_batch_size instead"),
+        Rule("synthetic.features", lambda data: data.synthetic.features is not None,
+             "is not supported in translation; remove it"),
+    )  # fmt: skip
     source: str = source_field(TEXT_SOURCES)
     src_lang: str = field(
         "", help="source language, which is the suffix of its file names, such as en"
@@ -70,21 +78,17 @@ class TranslationDataConfig(NoImagesConfig):
         for problem in super().problems():
             if problem.path != "global_batch_size" or not by_tokens:
                 yield problem
-        if self.batch_tokens and self.global_batch_size:
-            message = f"global_batch_size is also set, to {self.global_batch_size}; set only one"
-            yield conflict("batch_tokens", message)
-        if self.batch_tokens and not self.is_training:
-            message = "is not supported in evaluation; set global_batch_size instead"
-            yield Problem("batch_tokens", message, code="not-supported")
-        if self.synthetic.features is not None:
-            message = "is not supported in translation; remove it"
-            yield Problem("synthetic.features", message, code="not-supported")
 
 
 @config_class
 class TranslationConfig(NetworkTaskConfig):
     """Translation of sentences from one language to another."""
 
+    _rules = (
+        Rule("validation_data.static_batch",
+             lambda t: getattr(t.model, "padded_decode", 0) and not t.validation_data.static_batch,
+             "is false, but model.padded_decode requires true", "conflict"),
+    )  # fmt: skip
     model: TextModelConfig = field(factory=TextModelConfig, help="the model", variants=TEXT_MODELS)
     train_data: TranslationDataConfig = training_field(TranslationDataConfig)
     validation_data: TranslationDataConfig = validation_field(TranslationDataConfig)
@@ -122,13 +126,6 @@ class TranslationConfig(NetworkTaskConfig):
         help="print translations",
         unsupported="use `runner predict` to translate; evaluation only computes the score",
     )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields settings that are missing or unknown."""
-        yield from super().problems()
-        if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
-            message = "is false, but model.padded_decode requires true"
-            yield conflict("validation_data.static_batch", message)
 
     @property
     def batch_shapes_vary(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, not_set
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.catalog import SIZES
 
@@ -116,20 +116,12 @@ class TransformerConfig(TextModelConfig):
         size = SIZES[self.preset]
         width = self.embedding_width or size.embedding_width
         if width % 2:
-            yield Problem(
-                "embedding_width",
-                f"got {width}, expected an even number, for sines and cosines",
-                code="not-divisible",
-            )
+            message = f"got {width}, expected an even number, for sines and cosines"
+            yield Problem("embedding_width", message, code="not-divisible")
         for section in ("encoder", "decoder"):
             heads = getattr(self, section).num_attention_heads or size.num_attention_heads
             if width % heads:
-                yield Problem(
-                    f"{section}.num_attention_heads",
-                    f"got {heads}, expected a divisor of the width, {width}",
-                    code="not-divisible",
-                )
+                message = f"got {heads}, expected a divisor of the width, {width}"
+                yield Problem(f"{section}.num_attention_heads", message, code="not-divisible")
         if self.padded_decode and self.decode_max_length is None:
-            yield Problem(
-                "decode_max_length", "is not set, but padded_decode requires it", code="not-set"
-            )
+            yield not_set("decode_max_length", "is not set, but padded_decode requires it")

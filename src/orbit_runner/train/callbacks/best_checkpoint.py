@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from orbit_runner.checkpoint.directory import (
     ranking_on_disk,
 )
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
-from orbit_runner.checkpoint.manager import RunConditions, record_of
+from orbit_runner.checkpoint.manager import record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
+from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.utils.files import to_jsonable, write_if_changed
+from orbit_runner.utils.log import note
 from orbit_runner.utils.metrics import nested_scalars
 
 
@@ -68,14 +69,6 @@ class Comparison:
         return value > than + by if self.higher else value < than - by
 
 
-def require_metric(name: str, known: Sequence[str], setting: str) -> None:
-    """Raises SettingError if evaluations do not report the metric that a setting names."""
-    if name not in known:
-        raise SettingError(
-            setting, unknown_name_message("metric", name, known), code="unknown-name"
-        )
-
-
 class BestCheckpoint(Callback):
     """Saves the weights with the best results, averaged if an average is kept.
 
@@ -89,18 +82,14 @@ class BestCheckpoint(Callback):
         comparison: Comparison,
         directory: Path,  # contains the checkpoints and `info.json`
         state: TrainState,
-        conditions: RunConditions,
         *,
         trains: bool = True,  # whether the ranking is in the checkpoints of this process
         workers: Workers | None = None,  # None: this process only
         keep: int = 1,  # the number of best checkpoints
-        note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._note = note
         self._warned = False
         self.comparison = comparison
         self._state = state
-        self._conditions = conditions
         self._info = directory / "info.json"
         self._trains = trains
         self._keep = keep
@@ -123,10 +112,10 @@ class BestCheckpoint(Callback):
             return
         self._rule.ranking, self._rule.needed = ranking, self._steps_in_latest_ranking(run)
         result = to_jsonable({**nested_scalars(logs), self.comparison.metric: value})
-        record = dataclasses.replace(record_of(self._state, self._conditions), result=result)
+        record = record_of(self._state, run.checkpoints.conditions)
         ema = self._state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
-            self._writer.write(record)
+            self._writer.write(dataclasses.replace(record, result=result))
         self._ranking = ranking
         self._write_info()
 
@@ -190,7 +179,7 @@ class BestCheckpoint(Callback):
         missing = [step for step in ranked if step not in there]
         if missing and reports:
             names = ", ".join(map(self._name, missing))
-            self._note(f"warning: checkpoints that are among the best are missing: {names}")
+            note(f"warning: checkpoints that are among the best are missing: {names}")
         if not ranked or ranked[0] in missing:
             return  # Whatever is there is better than nothing.
         self._rule.ranking, self._rule.needed = self._ranking, frozenset()
@@ -206,7 +195,7 @@ class BestCheckpoint(Callback):
         """Warns of a result that is not finite, once for several in a row."""
         warned, self._warned = self._warned, not math.isfinite(value)
         if self._warned and not warned:
-            self._note(
+            note(
                 f"warning: {self.comparison.metric} is {value:g} at step "
                 f"{int(self._state.global_step.numpy())}, so these weights are not saved as the "
                 "best"

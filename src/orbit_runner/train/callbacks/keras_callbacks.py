@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import ConfigError, Problem
@@ -16,20 +16,11 @@ from orbit_runner.run_directory.run_reader import NON_METRICS
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.train.callbacks.keras_kinds import (
     INSTEAD,
-    ORIGIN,
-    equal_setting,
-    find_conflicts,
-    find_problems,
+    KerasCallback,
     has_settable_rate,
-    is_own_class,
-    keras_name,
-    may_add_values,
-    monitor_of,
     parts_of,
     read_rate,
     readable_optimizer,
-    skipped_attributes,
-    unknown_monitor,
 )
 from orbit_runner.train.callbacks.object_state import ArrayFiles, ObjectState
 from orbit_runner.utils.log import note
@@ -53,33 +44,31 @@ def sort_callbacks(callbacks: Any, *, evaluates: bool) -> tuple[list[Callback], 
     if not isinstance(callbacks, (list, tuple)):
         callbacks = [] if callbacks is None else [callbacks]
     kept: list[Callback] = []
-    called: dict[str, Any] = {}
-    replaced: dict[str, Any] = {}
+    of_keras: list[KerasCallback] = []
     settings: dict[str, Any] = {}
-    exact: set[str] = set()  # the places of those that a setting or nothing reproduces
     problems: list[Problem] = []
     for index, callback in enumerate(callbacks):
-        where = f"callbacks[{index}]"
-        name = type(callback).__name__
         if isinstance(callback, Callback):
             reason = "was passed as an object, which config.yaml does not name"
-            callback.inexact_reason = f"{where}: {name} {reason}"
+            callback.inexact_reason = f"callbacks[{index}]: {type(callback).__name__} {reason}"
             kept.append(callback)
             continue
-        found = [*find_problems(callback, evaluates=evaluates)]
-        problems += [Problem(where, text, ORIGIN, code) for code, text in found]
-        is_replaced = not found and name in INSTEAD and is_own_class(type(callback))
-        (replaced if is_replaced else called)[where] = callback
-        setting = None if found else equal_setting(callback)
+        item = KerasCallback(callback, f"callbacks[{index}]")
+        found = [*item.problems(evaluates=evaluates)]
+        problems += found
+        if found:
+            continue
+        of_keras.append(item)
+        setting = item.equal_setting()
         # Another callback may add the value that this one monitors.
-        is_equal = setting == {} or not (settings or any(map(may_add_values, called.values())))
-        if setting is not None and is_equal:
+        is_certain = not (settings or any(other.may_add_values for other in of_keras))
+        if setting is not None and (setting == {} or is_certain):
             settings |= setting
-            exact.add(where)
+            item.is_exact = True
     if problems:
         raise ConfigError(problems)
-    if called or replaced:
-        kept.append(KerasCallbacks(called, replaced, exact))
+    if of_keras:
+        kept.append(KerasCallbacks(of_keras))
     return kept, settings
 
 
@@ -89,28 +78,18 @@ class KerasCallbacks(Callback):
     An epoch ends with its evaluation, or without validation data, where one would be due. The logs
     have the names of Keras: `val_loss`, `val_accuracy`, and `loss` and `accuracy` for the averages
     of the training since the begin of the epoch.
-
-    Args:
-        called: The callbacks by their places, such as `callbacks[0]`.
-        replaced: Those in place of which the run does something itself.
-        exact: The places of those without which the config reproduces the weights.
     """
 
-    def __init__(
-        self,
-        called: Mapping[str, Any],
-        replaced: Mapping[str, Any],
-        exact: Collection[str] = (),
-    ) -> None:
-        self._called = called
-        self._replaced = replaced
-        self._exact = frozenset(exact)
-        self.averages_epochs = bool(called)
-        self._states = {
-            place: ObjectState(callback, skipped_attributes(callback))
-            for place, callback in called.items()
-        }
-        self._keys = _names(called)
+    def __init__(self, callbacks: Sequence[KerasCallback]) -> None:
+        self._callbacks = callbacks
+        self._called = [item for item in callbacks if item.is_called]
+        self.averages_epochs = bool(self._called)
+        # By their class, with a number if it is not the only one.
+        self._states: dict[str, ObjectState] = {}
+        for item in self._called:
+            number = 1 + sum(key.partition("#")[0] == item.name for key in self._states)
+            key = item.name if number == 1 else f"{item.name}#{number}"
+            self._states[key] = ObjectState(item.callback, item.skipped_attributes())
         self._epoch = 0
         self._is_within_epoch = False
         self._has_ended = False
@@ -126,12 +105,13 @@ class KerasCallbacks(Callback):
     @property
     def inexact_reason(self) -> str:  # type: ignore[override]
         """Why the config does not reproduce the run; "" if it does."""
-        called = {place: cb for place, cb in self._called.items() if place not in self._exact}
-        names = [f"{place}: {type(callback).__name__}" for place, callback in called.items()]
-        if not names:
+        states = zip(self._called, self._states.values(), strict=True)
+        inexact = [(item, state) for item, state in states if not item.is_exact]
+        if not inexact:
             return ""
+        names = [f"{item.place}: {item.name}" for item, _ in inexact]
         verb = "was passed as an object" if len(names) == 1 else "were passed as objects"
-        unstored = [f"{p}.{name}" for p in called for name in self._states[p].unstored()]
+        unstored = [f"{item.place}.{name}" for item, state in inexact for name in state.unstored()]
         more = f", and checkpoints do not contain {', '.join(unstored)}" if unstored else ""
         return f"{', '.join(names)} {verb}, which config.yaml does not name{more}"
 
@@ -142,9 +122,9 @@ class KerasCallbacks(Callback):
 
     def on_run_begin(self, run: RunView) -> None:
         """Says which callbacks are not called."""
-        for place, callback in self._replaced.items() if run.is_chief else ():
-            name = keras_name(callback)
-            note(f"note: {place}: {name} is not called: {INSTEAD[name]}")
+        for item in self._callbacks if run.is_chief else ():
+            if not item.is_called:
+                note(f"note: {item.place}: {item.name} is not called: {INSTEAD[item.name]}")
 
     def on_train_begin(self, run: RunView) -> None:
         """Passes the model, restores the state, and begins an epoch unless one has begun."""
@@ -158,9 +138,10 @@ class KerasCallbacks(Callback):
         self._set_optimizer(readable_optimizer(optimizer, self._model))
         self._model.stop_training = False
         epochs = math.ceil(run.train_steps / run.plan.epoch_steps)
-        for callback in self._called.values():
-            callback.set_params({"epochs": epochs, "steps": run.plan.epoch_steps, "verbose": 0})
-            callback.set_model(self._model)
+        for item in self._called:
+            params = {"epochs": epochs, "steps": run.plan.epoch_steps, "verbose": 0}
+            item.callback.set_params(params)
+            item.callback.set_model(self._model)
         self._check(run, optimizer)
         if not self._called:
             return
@@ -227,7 +208,7 @@ class KerasCallbacks(Callback):
         if self._run is None or self._files is None:
             return self._restored
         arrays: Arrays = {}
-        states = {place: state.read(arrays) for place, state in self._states.items()}
+        states = {key: state.read(arrays) for key, state in self._states.items()}
         rates = [*map(read_rate, self._optimizers)]
         trainer = self._run.trainer
         stops = self._model.stop_training and not self._has_ended
@@ -236,7 +217,7 @@ class KerasCallbacks(Callback):
             "epoch": self._epoch,
             "is_within_epoch": self._is_within_epoch,
             "stopped_by": self._stopped_by if stops else "",
-            "states": {self._keys[place]: state for place, state in states.items() if state},
+            "states": {key: state for key, state in states.items() if state},
             "learning_rates": rates if rates != self._rates else [],
             "metrics": [] if is_between or trainer is None else trainer.metric_values(),
             "arrays": self._files.write(arrays),
@@ -255,8 +236,8 @@ class KerasCallbacks(Callback):
         if not state or self._run is None or self._files is None or self._run.trainer is None:
             return
         arrays = self._files.read(state["arrays"])
-        for place, own in self._states.items():
-            own.write(state["states"].get(self._keys[place], {}), arrays)
+        for key, own in self._states.items():
+            own.write(state["states"].get(key, {}), arrays)
         self._epoch = state["epoch"]
         self._is_within_epoch = state["is_within_epoch"]
         self._stopped_by = state["stopped_by"]
@@ -278,11 +259,10 @@ class KerasCallbacks(Callback):
         ema = run.state.ema
         # With averages of the weights, these were evaluated.
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
-            for place, callback in self._called.items():
-                monitor = monitor_of(callback)
-                if monitor and monitor not in values:
-                    raise ConfigError([unknown_monitor(place, callback, values)])
-                self._call(place, "on_epoch_end", self._epoch, values)
+            for item in self._called:
+                if item.monitor and item.monitor not in values:
+                    raise ConfigError([item.unknown_monitor(values)])
+                self._call(item, "on_epoch_end", self._epoch, values)
         self._epoch += 1
         self._is_within_epoch = False
         if self._model.stop_training:
@@ -291,13 +271,13 @@ class KerasCallbacks(Callback):
             self._begin_epoch()
 
     def _call_all(self, method: str, *arguments: Any) -> None:
-        for place in self._called:
-            self._call(place, method, *arguments)
+        for item in self._called:
+            self._call(item, method, *arguments)
 
-    def _call(self, place: str, method: str, *arguments: Any) -> None:
-        getattr(self._called[place], method)(*arguments)
+    def _call(self, item: KerasCallback, method: str, *arguments: Any) -> None:
+        getattr(item.callback, method)(*arguments)
         if self._model.stop_training and not self._stopped_by:
-            self._stopped_by = type(self._called[place]).__name__
+            self._stopped_by = item.name
 
     def _pause(self, run: RunView) -> None:
         """Makes a loop end with the epoch. Otherwise, its evaluation does so."""
@@ -307,32 +287,19 @@ class KerasCallbacks(Callback):
 
     def _check(self, run: RunView, optimizer: Any) -> None:
         """Raises `ConfigError` if callbacks do not fit the model, the optimizer or the metrics."""
-        problems: dict[str, list[Problem]] = {}
+        problems: list[Problem] = []
         evaluator = run.evaluator
         known: list[str] = []
         if evaluator is not None and not evaluator.gathers:
             known = [f"val_{name.removeprefix('validation_')}" for name in evaluator.metric_names]
-        for place, callback in {**self._called, **self._replaced}.items():
-            found = find_conflicts(callback, run, optimizer)
-            problems[place] = [Problem(place, text, ORIGIN, code) for code, text in found]
-            monitor = monitor_of(callback)
-            if known and monitor.startswith("val_") and monitor not in known:
-                problems[place].append(unknown_monitor(place, callback, known))
-            known = [] if may_add_values(callback) else known
-        if any(problems.values()):
-            places = sorted(problems, key=lambda place: (len(place), place))
-            raise ConfigError(problem for place in places for problem in problems[place])
+        for item in self._callbacks:
+            problems += item.conflicts(run, optimizer)
+            if known and item.monitor.startswith("val_") and item.monitor not in known:
+                problems.append(item.unknown_monitor(known))
+            known = [] if item.may_add_values else known
+        if problems:
+            raise ConfigError(problems)
 
 
 def _has_ended(run: RunView) -> bool:
     return run.step >= run.train_steps or bool(run.stops.reason)
-
-
-def _names(called: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the names of callbacks by place: their class, with a number if it is not the only."""
-    names: dict[str, str] = {}
-    for place, callback in called.items():
-        name = type(callback).__name__
-        number = 1 + sum(known.partition("#")[0] == name for known in names.values())
-        names[place] = name if number == 1 else f"{name}#{number}"
-    return names

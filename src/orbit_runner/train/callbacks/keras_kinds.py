@@ -60,102 +60,151 @@ _HIGHER = re.compile(
 _LOWER = re.compile("loss|error|entropy|divergence|hinge|poisson|log_?cosh|mse|mae|mape|msle")
 
 
-def find_problems(callback: Any, *, evaluates: bool) -> Iterator[tuple[str, str]]:
-    """Yields the codes and texts of the reasons why a callback cannot be called."""
-    name = type(callback).__name__
-    if not _is_of_keras(callback):
-        what = f"the class {callback.__name__}" if isinstance(callback, type) else name
-        expected = "an object of a subclass of orbit_runner.Callback or keras.callbacks.Callback"
-        yield "wrong-type", f"got {what}, expected {expected}"
-        return
-    base = keras_name(callback)
-    if base in INSTEAD and base != "TerminateOnNaN":
-        if not is_own_class(type(callback)):
-            text = f"{name} extends {base}, which is not called: {INSTEAD[base]}"
-            yield "not-supported", f"{text}\nextend keras.callbacks.Callback for code of your own"
-        return
-    methods = [method for method in _BATCH_METHODS if _is_overridden(callback, method)]
-    if methods:
-        verb = "is" if len(methods) == 1 else "are"
-        yield "not-supported", f"{name}.{', '.join(methods)} {verb} not called\n{_IN_GRAPH}"
-    monitor = monitor_of(callback)
-    if monitor.startswith("val_") and not evaluates:
-        text = f"{name}(monitor={monitor!r}) needs evaluations, and there are no validation data"
-        advice = f"set validation or validation_split, or monitor={monitor.removeprefix('val_')!r}"
-        yield "not-set", f"{text}\n{advice}"
+class KerasCallback:
+    """A callback of Keras, and its place in the list that was passed, such as `callbacks[0]`."""
+
+    def __init__(self, callback: Any, place: str) -> None:
+        self.callback = callback
+        self.place = place
+        self.name = type(callback).__name__
+        self.is_exact = False  # whether the config reproduces the weights without it
+
+    @property
+    def base(self) -> str:
+        """The name of the class of Keras that the callback is, or that its class extends."""
+        return next(cls.__name__ for cls in type(self.callback).__mro__ if _is_own_class(cls))
+
+    @property
+    def _is_of_user(self) -> bool:
+        return not _is_own_class(type(self.callback))
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the run calls it, and does not do something itself."""
+        return self._is_of_user or self.base not in INSTEAD
+
+    @property
+    def may_add_values(self) -> bool:
+        """Whether the run calls code of the user, which may add values to the logs."""
+        return self.is_called and (self._is_of_user or self.base == "LambdaCallback")
+
+    @property
+    def monitor(self) -> str:
+        """The name of the metric that decides what the callback does, or ""."""
+        return str(self.callback.monitor) if self.base in _MONITORS else ""
+
+    @property
+    def _is_undecided(self) -> bool:
+        """Whether a callback of Keras 3 asks the model which values of a metric are better."""
+        return asks_model_for_operator(self.callback) and self.callback.mode == "auto"
+
+    def skipped_attributes(self) -> Iterator[str]:
+        """Yields the attributes that are not part of the state of the callback."""
+        yield from ("model", "_model", "params", "validation_data")
+        if self._is_undecided:  # Its sign says which values are better.
+            yield from ("mode", "min_delta")
+
+    def _problem(self, code: str, text: str) -> Problem:
+        return Problem(self.place, text, ORIGIN, code)
+
+    def unknown_monitor(self, known: Iterable[str]) -> Problem:
+        """Returns the problem of a callback whose metric is not one of the known ones."""
+        text = unknown_name_message("metric", self.callback.monitor, sorted(known))
+        return self._problem("unknown-name", f"{self.name}: {text}")
+
+    def problems(self, *, evaluates: bool) -> Iterator[Problem]:
+        """Yields the reasons why the callback cannot be called."""
+        if not any(
+            c.__name__ == "Callback" and _is_own_class(c) for c in type(self.callback).__mro__
+        ):
+            is_class = isinstance(self.callback, type)
+            what = f"the class {self.callback.__name__}" if is_class else self.name
+            expected = (
+                "an object of a subclass of orbit_runner.Callback or keras.callbacks.Callback"
+            )
+            yield self._problem("wrong-type", f"got {what}, expected {expected}")
+            return
+        base = self.base
+        if base in INSTEAD and base != "TerminateOnNaN":
+            if self._is_of_user:
+                text = f"{self.name} extends {base}, which is not called: {INSTEAD[base]}"
+                advice = "extend keras.callbacks.Callback for code of your own"
+                yield self._problem("not-supported", f"{text}\n{advice}")
+            return
+        methods = [method for method in _BATCH_METHODS if _is_overridden(self.callback, method)]
+        if methods:
+            verb = "is" if len(methods) == 1 else "are"
+            text = f"{self.name}.{', '.join(methods)} {verb} not called\n{_IN_GRAPH}"
+            yield self._problem("not-supported", text)
+        monitor = self.monitor
+        if monitor.startswith("val_") and not evaluates:
+            text = "needs evaluations, and there are no validation data\n"
+            text += (
+                f"set validation or validation_split, or monitor={monitor.removeprefix('val_')!r}"
+            )
+            yield self._problem("not-set", f"{self.name}(monitor={monitor!r}) {text}")
+
+    def conflicts(self, run: RunView, optimizer: Any) -> Iterator[Problem]:
+        """Yields the reasons why the callback does not suit a run."""
+        base = self.base
+        if base in INSTEAD:
+            if base == SWAP and run.state.ema is None:
+                text = f"{self.name} needs averages of the weights\n{_AVERAGES}"
+                yield self._problem("conflict", text)
+            return
+        if self._is_undecided and self.callback.monitor_op is None and not _decide(self.callback):
+            text = f"{self.name}(monitor={self.callback.monitor!r})"
+            advice = "it is not known which values are better\nset mode='max' or mode='min'"
+            yield self._problem("not-set", f"{text}: {advice}")
+        if base in _RATE_SETTERS and not all(map(has_settable_rate, parts_of(optimizer))):
+            text = (
+                f"{self.name} sets the learning rate, but that of the optimizer follows a schedule"
+            )
+            advice = "remove the callback, or set a constant learning rate"
+            yield self._problem("conflict", f"{text}\n{advice}")
+
+    def equal_setting(self) -> Mapping[str, Any] | None:
+        """Returns the setting, by path, that has the same effect on the weights.
+
+        Returns {} if the callback has no effect on them, and None if there is no such setting.
+        """
+        callback = self.callback
+        if self._is_of_user:
+            return None
+        if self.base in _WITHOUT_EFFECT or self.base in INSTEAD:
+            return {}
+        monitor = self.monitor
+        if self.base != "EarlyStopping" or not monitor.startswith("val_"):
+            return None
+        if callback.restore_best_weights or callback.start_from_epoch:
+            return None
+        if callback.baseline is not None:
+            return None
+        if callback.monitor_op is not None:
+            is_higher = bool(callback.monitor_op(1.0, 0.0))
+        elif callback.mode == "auto" and monitor not in _DECIDED:
+            return None
+        else:
+            is_higher = (_DECIDED[monitor] if callback.mode == "auto" else callback.mode) == "max"
+        rule = {
+            "metric": "validation_loss" if monitor == "val_loss" else monitor.removeprefix("val_"),
+            "metric_comp": "higher" if is_higher else "lower",
+            "patience": max(1, int(callback.patience)),
+            "min_delta": abs(float(callback.min_delta)),
+        }
+        return {"trainer.early_stopping": rule}
 
 
-def _is_of_keras(callback: Any) -> bool:
-    return any(cls.__name__ == "Callback" and is_own_class(cls) for cls in type(callback).__mro__)
-
-
-def is_own_class(cls: type) -> bool:
+def _is_own_class(cls: type) -> bool:
     """Returns whether a class is one of Keras itself."""
     return cls.__module__.partition(".")[0] in _PACKAGES
-
-
-def keras_name(callback: Any) -> str:
-    """Returns the name of the class of Keras that a callback is, or that its class extends."""
-    return next(cls.__name__ for cls in type(callback).__mro__ if is_own_class(cls))
-
-
-def may_add_values(callback: Any) -> bool:
-    """Returns whether a callback runs code of the user, which may add values to the logs."""
-    return not is_own_class(type(callback)) or keras_name(callback) == "LambdaCallback"
 
 
 def _is_overridden(callback: Any, method: str) -> bool:
     """Returns whether a callback has a method that `Callback` or `TerminateOnNaN` does not have."""
     owner = next((cls for cls in type(callback).__mro__ if method in vars(cls)), object)
-    plain = owner.__name__ in ("Callback", "TerminateOnNaN") and is_own_class(owner)
+    plain = owner.__name__ in ("Callback", "TerminateOnNaN") and _is_own_class(owner)
     return method in vars(callback) or not (plain or owner is object)
-
-
-def monitor_of(callback: Any) -> str:
-    """Returns the name of the metric that decides what a callback does, or ""."""
-    return str(callback.monitor) if keras_name(callback) in _MONITORS else ""
-
-
-def is_undecided(callback: Any) -> bool:
-    """Returns whether a callback of Keras 3 asks the model which values of a metric are better."""
-    return asks_model_for_operator(callback) and callback.mode == "auto"
-
-
-def skipped_attributes(callback: Any) -> Iterator[str]:
-    """Yields the attributes that are not part of the state of a callback."""
-    yield from ("model", "_model", "params", "validation_data")
-    if is_undecided(callback):  # Its sign says which values are better.
-        yield from ("mode", "min_delta")
-
-
-def equal_setting(callback: Any) -> Mapping[str, Any] | None:
-    """Returns the setting, by path, that has the same effect on the weights as a callback.
-
-    Returns {} if a callback has no effect on them, and None if there is no such setting.
-    """
-    name = keras_name(callback)
-    if not is_own_class(type(callback)):
-        return None
-    if name in _WITHOUT_EFFECT or name in INSTEAD:
-        return {}
-    monitor = monitor_of(callback)
-    if name != "EarlyStopping" or not monitor.startswith("val_"):
-        return None
-    if callback.restore_best_weights or callback.baseline is not None or callback.start_from_epoch:
-        return None
-    if callback.monitor_op is not None:
-        is_higher = bool(callback.monitor_op(1.0, 0.0))
-    elif callback.mode == "auto" and monitor not in _DECIDED:
-        return None
-    else:
-        is_higher = (_DECIDED[monitor] if callback.mode == "auto" else callback.mode) == "max"
-    rule = {
-        "metric": "validation_loss" if monitor == "val_loss" else monitor.removeprefix("val_"),
-        "metric_comp": "higher" if is_higher else "lower",
-        "patience": max(1, int(callback.patience)),
-        "min_delta": abs(float(callback.min_delta)),
-    }
-    return {"trainer.early_stopping": rule}
 
 
 def _decide(callback: Any) -> bool:
@@ -169,28 +218,6 @@ def _decide(callback: Any) -> bool:
     callback.mode = "max" if higher else "min"
     set_monitor_operator(callback)
     return True
-
-
-def unknown_monitor(place: str, callback: Any, known: Iterable[str]) -> Problem:
-    """Returns the problem of a callback whose metric is not one of the known ones."""
-    text = unknown_name_message("metric", callback.monitor, sorted(known))
-    return Problem(place, f"{type(callback).__name__}: {text}", ORIGIN, "unknown-name")
-
-
-def find_conflicts(callback: Any, run: RunView, optimizer: Any) -> Iterator[tuple[str, str]]:
-    """Yields the codes and texts of the reasons why a callback does not suit a run."""
-    name = type(callback).__name__
-    base = keras_name(callback)
-    if base in INSTEAD:
-        if base == SWAP and run.state.ema is None:
-            yield "conflict", f"{name} needs averages of the weights\n{_AVERAGES}"
-        return
-    if is_undecided(callback) and callback.monitor_op is None and not _decide(callback):
-        text = f"{name}(monitor={callback.monitor!r}): it is not known which values are better"
-        yield "not-set", f"{text}\nset mode='max' or mode='min'"
-    if base in _RATE_SETTERS and not all(map(has_settable_rate, parts_of(optimizer))):
-        text = f"{name} sets the learning rate, but that of the optimizer follows a schedule"
-        yield "conflict", f"{text}\nremove the callback, or set a constant learning rate"
 
 
 def parts_of(optimizer: Any) -> list[Any]:

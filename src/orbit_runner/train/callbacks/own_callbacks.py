@@ -1,13 +1,66 @@
-"""The runner's own callbacks, except for that of the best checkpoint."""
+"""The runner's own callbacks; that of the best checkpoint is in `best_checkpoint.py`."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.trainer import EarlyStopping
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import SettingError, unknown_name_message
+from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
-from orbit_runner.train.callbacks.best_checkpoint import Comparison
+from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint, Comparison
+from orbit_runner.train.request import RunRequest
+
+if TYPE_CHECKING:
+    from orbit_runner.train.evaluator import Evaluator
+
+
+def make_own_callbacks(
+    request: RunRequest,
+    state: TrainState,
+    evaluator: Evaluator | None,
+    workers: Workers,
+) -> list[Callback]:
+    """Returns the runner's own callbacks, in the order in which they are called.
+
+    Raises SettingError if evaluations do not report the metric that a setting names.
+    """
+    callbacks: list[Callback] = []
+    settings = request.config.trainer
+    if request.trains and getattr(request.config.for_task.task, "pruning", None):
+        callbacks.append(Pruning())
+    metric = settings.best_checkpoint_eval_metric
+    subdir = settings.best_checkpoint_export_subdir
+    # Also if the run only trains: their states, which a later start needs, are in checkpoints.
+    if (request.trains or request.follows) and subdir and metric:
+        _require_metric(evaluator, metric, "trainer.best_checkpoint_eval_metric")
+        callbacks.append(
+            BestCheckpoint(
+                Comparison(metric, settings.best_checkpoint_metric_comp == "higher"),
+                request.model_dir / subdir,
+                state,
+                trains=request.trains,
+                workers=workers,
+                keep=settings.best_checkpoints_to_keep,
+            )
+        )
+    if request.trains and (rule := settings.early_stopping) is not None:
+        _require_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
+        callbacks.append(EarlyStop(rule, evaluates=evaluator is not None))
+    return callbacks
+
+
+def _require_metric(evaluator: Evaluator | None, name: str, setting: str) -> None:
+    """Raises SettingError if it is known that evaluations do not report a metric."""
+    if evaluator is None or evaluator.gathers or name in evaluator.metric_names:
+        return
+    raise SettingError(
+        setting,
+        unknown_name_message("metric", name, evaluator.metric_names),
+        code="unknown-name",
+    )
 
 
 class Pruning(Callback):

@@ -20,6 +20,7 @@ from orbit_runner.distribute.tpu_strategy import run_options, split_inputs
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.model_garden.task_adapter import ReplayedDataset, repeatable_draws_scope
 from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tasks.base import section_of
 
 # Returns the dataset of an input pipeline.
 Build = Callable[[tf.distribute.InputContext], tf.data.Dataset]
@@ -92,23 +93,29 @@ def pipeline_builder(
     runtime: RuntimeConfig,
     start_step: int | tf.Tensor,
     cut: Callable[[Build, tf.distribute.InputContext], tf.data.Dataset] | None = None,
+    *,
+    autotune: bool = True,
 ) -> Callable[[tf.distribute.InputContext | None], tf.data.Dataset]:
     """Returns the function that makes the dataset of one input pipeline.
 
     `start_step` may be an int64 scalar in the graph of a worker. `cut` selects what a pipeline
-    makes of all batches; it is called with the function that makes them.
+    makes of all batches; it is called with the function that makes them. If `autotune` is true, a
+    pipeline that reads examples in their order is tuned.
     """
 
     def make(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
         return task.build_inputs(data, context, start_step)
 
-    options = _options(runtime, autotune=not task.starts_at_step or _asks_for_tuning(data))
+    is_tuned = not task.starts_at_step or _asks_for_tuning(data)
+    options = _options(runtime, autotune=autotune and is_tuned)
     if tf.is_tensor(start_step):
         # For a few batches, optimizing a pipeline takes longer than it saves.
         options.experimental_optimization.apply_default_optimizations = False
 
     def build(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
-        draws = _draws_scope(data, runtime, draws_statefully=not task.starts_at_step)
+        draws: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if not task.starts_at_step:  # It may have random draws of its own.
+            draws = repeatable_draws_scope(seed_of(data, runtime), runtime.seed)
         with draws, data_error_scope(data):
             if cut is None:
                 dataset = make(context)
@@ -129,17 +136,8 @@ def data_error_scope(data: DataSection) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        section = "train_data" if data.is_training else "validation_data"
-        raise SettingError(f"task.{section}.{error.field}", str(error), code=error.code) from error
-
-
-def _draws_scope(
-    data: DataSection, runtime: RuntimeConfig, *, draws_statefully: bool
-) -> contextlib.AbstractContextManager[object]:
-    """Returns a scope that makes a pipeline's own random draws repeatable, if it has any."""
-    if not draws_statefully:
-        return contextlib.nullcontext()
-    return repeatable_draws_scope(seed_of(data, runtime), runtime.seed)
+        path = f"task.{section_of(data)}.{error.field}"
+        raise SettingError(path, str(error), code=error.code) from error
 
 
 def _batches_per_step(context: tf.distribute.InputContext | None) -> int:
@@ -253,7 +251,8 @@ def own_batches(
     with data_error_scope(data):
         chunks = adapter.step_batches(data, 1)
     if chunks is None:
-        yield from _dataset(adapter, runtime, data, step)
+        build = pipeline_builder(adapter, data, runtime, step, autotune=False)
+        yield from build(tf.distribute.InputContext())
         return
     # Without a pipeline, whose functions would have to be traced.
     steps = itertools.count(step) if chunks.steps is None else range(step, chunks.steps)
@@ -272,23 +271,6 @@ def _limit_section(adapter: TaskAdapter, data: DataSection) -> DataSection:
             )
         }
     return data.replace(**{n: value for n, value in limits.items() if hasattr(data, n)})
-
-
-def _dataset(
-    adapter: TaskAdapter, runtime: RuntimeConfig, data: DataSection, step: int
-) -> tf.data.Dataset:
-    seed = getattr(data, "seed", None)
-    draws = (
-        contextlib.nullcontext()
-        if adapter.starts_at_step
-        else repeatable_draws_scope(runtime.seed if seed is None else seed, runtime.seed)
-    )
-    with draws, data_error_scope(data):
-        dataset = adapter.build_inputs(data, tf.distribute.InputContext(), step)
-    options = tf.data.Options()
-    # Deleting an iterator may wait for the thread that tunes; see `train.inputs.distribute`.
-    options.autotune.enabled = False
-    return dataset.with_options(options)
 
 
 class Partition:

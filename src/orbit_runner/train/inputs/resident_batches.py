@@ -15,6 +15,7 @@ from orbit_runner.data.stored_tensor import storage_scope
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tasks.base import section_of
 from orbit_runner.train.gradients import compiles_whole_steps
 from orbit_runner.train.inputs.distribute import data_error_scope
 
@@ -49,7 +50,7 @@ def resident_batches(
     if requested and chunks is None:
         obstacle = obstacle or "this dataset is read on demand, or preprocessed for each example"
         reason = f"got true, but {obstacle}\nomit it to use an input pipeline where one is needed"
-        raise SettingError(f"task.{_section(data)}.on_device", reason, code="not-supported")
+        raise SettingError(f"task.{section_of(data)}.on_device", reason, code="not-supported")
     if not requested and chunks is not None and chunks.nbytes > _MAX_BYTES:
         return None
     return chunks
@@ -59,10 +60,6 @@ def _make_chunks(task: TaskAdapter, data: DataSection, replicas: int, gpu: str) 
     with data_error_scope(data), storage_scope(gpu) if gpu else contextlib.nullcontext():
         chunks = task.step_batches(data, replicas)
     return chunks and dataclasses.replace(chunks, on_gpu=bool(gpu))
-
-
-def _section(data: DataSection) -> str:
-    return "train_data" if data.is_training else "validation_data"
 
 
 def _obstacle(config: ExperimentConfig, data: Any) -> str:

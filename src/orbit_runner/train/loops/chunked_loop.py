@@ -21,11 +21,15 @@ from orbit_runner.train.loops.loop_pieces import Loop
 from orbit_runner.train.loops.recorder import Recorder
 
 if TYPE_CHECKING:
-    from orbit_runner.train.loops.loop_pieces import WhileArguments
     from orbit_runner.utils.types import Tensors
 
 
 Take = Callable[[Any, tf.Tensor], None]
+# Makes the batches of a chunk ahead, from its first step and the number of steps that are left.
+# Nothing if they are made when they are used.
+MakeAhead = Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]
+# Runs the steps of a chunk: what was made ahead, its first step and its number of steps.
+RunChunk = Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None]
 
 
 def chunked_loop(
@@ -33,46 +37,62 @@ def chunked_loop(
     strategy: tf.distribute.Strategy,
     take: Take,
     *,
-    take_last: Take | None = None,
     recorder: Recorder | None = None,
     jit_compile: bool = False,
 ) -> Loop:
     """Returns a graph function that runs steps, with the arguments of a `Loop`; it has no iterator.
 
     `take` runs a step on all replicas; its arguments are the batches of several steps and the row
-    to use. `take_last` runs the step after them, if there is one. With `jit_compile`, XLA compiles
-    as many steps as batches are created at once. If a GPU stores the dataset, it also compiles what
-    creates the batches.
+    to use. With `jit_compile`, XLA compiles as many steps as batches are created at once. If a GPU
+    stores the dataset, it also compiles what creates the batches.
     """
+    make_ahead: MakeAhead
+    run_chunk: RunChunk
     if chunks.on_gpu:
-        return _compiled_loop(chunks, take, recorder)
-    if strategy.num_replicas_in_sync == 1:
-        return _overlapping_loop(chunks, take, take_last, recorder, jit_compile=jit_compile)
-
-    def make_batches(first: tf.Tensor, count: tf.Tensor) -> Tensors:
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return chunks(first, count, replica)
+        make_ahead, run_chunk = _make_nothing, _compiled_chunk(chunks, take)
+    elif strategy.num_replicas_in_sync > 1:
+        make_ahead, run_chunk = _make_nothing, _distributed_chunk(chunks, strategy, take)
+    else:
+        make_ahead, run_chunk = _overlapping_chunk(chunks, take, jit_compile=jit_compile)
 
     @tf.function(autograph=False)
     def loop(_: object, first: tf.Tensor, steps: tf.Tensor) -> None:
-        def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
-            count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
-            batches = strategy.run(make_batches, args=(first + done, count))
-            tf.while_loop(*_row_loop(take, batches, count))
-            _record(recorder, first + done + count)
-            return [done + count]
+        def remaining_steps(done: tf.Tensor) -> tf.Tensor:
+            """Returns the steps until the loop or the current record ends."""
+            left = steps - done
+            return left if recorder is None else tf.minimum(left, recorder.steps_left(first + done))
 
-        _start(recorder, first)
-        tf.while_loop(lambda done: done < steps, take_chunk, [tf.zeros([], tf.int64)])
-        if take_last is not None:
-            batches = strategy.run(make_batches, args=(first + steps, tf.ones([], tf.int64)))
-            take_last(batches, tf.zeros([], tf.int64))
+        def take_chunk(
+            done: tf.Tensor, batches: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            after = done + tf.minimum(remaining_steps(done), chunks.length)
+            following = make_ahead(first + after, remaining_steps(after))
+            run_chunk(batches, first + done, after - done)
+            if recorder is not None:
+                recorder.record(first + after)
+            return after, following
+
+        if recorder is not None:
+            recorder.start(first)
+        none = tf.zeros([], tf.int64)
+        batches = make_ahead(first, remaining_steps(none))
+        sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
+        tf.while_loop(
+            lambda done, _: done < steps,
+            take_chunk,
+            (none, batches),
+            shape_invariants=(none.shape, sizes),
+        )
 
     return loop
 
 
-def _compiled_loop(chunks: Chunks, take: Take, recorder: Recorder | None) -> Loop:
-    """Returns a loop that runs one program of XLA for each chunk, which also creates its batches.
+def _make_nothing(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
+    return []
+
+
+def _compiled_chunk(chunks: Chunks, take: Take) -> RunChunk:
+    """Returns one program of XLA, which also creates the batches of a chunk.
 
     On a GPU, creating batches and running steps would not overlap.
     """
@@ -82,31 +102,28 @@ def _compiled_loop(chunks: Chunks, take: Take, recorder: Recorder | None) -> Loo
         # XLA needs static shapes. Batches that a short piece does not use are ignored.
         with tf.name_scope("make_batches"):  # for readers of a trace
             batches = chunks(first, chunks.length, 0)
-        tf.while_loop(*_row_loop(take, batches, count))
+        _take_rows(take, batches, count)
 
-    @tf.function(autograph=False)
-    def loop(_: object, first: tf.Tensor, steps: tf.Tensor) -> None:
-        def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
-            count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
-            piece(first + done, count)
-            _record(recorder, first + done + count)
-            return [done + count]
-
-        _start(recorder, first)
-        tf.while_loop(lambda done: done < steps, take_chunk, [tf.zeros([], tf.int64)])
-
-    return loop
+    return lambda _, first, count: piece(first, count)
 
 
-def _overlapping_loop(
-    chunks: Chunks,
-    take: Take,
-    take_last: Take | None,
-    recorder: Recorder | None,
-    *,
-    jit_compile: bool,
-) -> Loop:
-    """Returns a loop that creates the next batches while it runs the steps of the previous ones."""
+def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: Take) -> RunChunk:
+    """Returns a function that creates the batches of a chunk on each replica."""
+
+    def make_batches(first: tf.Tensor, count: tf.Tensor) -> Tensors:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return chunks(first, count, replica)
+
+    def run_chunk(_: list[tf.Tensor], first: tf.Tensor, count: tf.Tensor) -> None:
+        _take_rows(take, strategy.run(make_batches, args=(first, count)), count)
+
+    return run_chunk
+
+
+def _overlapping_chunk(
+    chunks: Chunks, take: Take, *, jit_compile: bool
+) -> tuple[MakeAhead, RunChunk]:
+    """Returns functions that create the next batches while the steps of the previous ones run."""
     structure: list[Tensors] = []
 
     # A function, so that it is traced once although it is called in several places.
@@ -120,64 +137,20 @@ def _overlapping_loop(
 
     @tf.function(autograph=False, jit_compile=jit_compile or None)
     def piece(batches: list[tf.Tensor], count: tf.Tensor) -> None:
-        rows = tf.nest.pack_sequence_as(structure[0], batches)
-        tf.while_loop(*_row_loop(take, rows, count))
+        _take_rows(take, tf.nest.pack_sequence_as(structure[0], batches), count)
 
-    @tf.function(autograph=False)
-    def loop(_: object, first: tf.Tensor, steps: tf.Tensor) -> None:
-        def take_chunk(
-            done: tf.Tensor, batches: list[tf.Tensor]
-        ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            after = done + tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
-            following = make_batches(first + after, _remaining_steps(first, after, steps, recorder))
-            piece(batches, after - done)
-            _record(recorder, first + after)
-            return after, following
-
-        _start(recorder, first)
-        none = tf.zeros([], tf.int64)
-        batches = make_batches(first, _remaining_steps(first, none, steps, recorder))
-        sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
-        tf.while_loop(
-            lambda done, _: done < steps,
-            take_chunk,
-            (none, batches),
-            shape_invariants=(none.shape, sizes),
-        )
-        if take_last is not None:
-            batches = make_batches(first + steps, tf.ones([], tf.int64))
-            take_last(tf.nest.pack_sequence_as(structure[0], batches), none)
-
-    return loop
+    return make_batches, lambda batches, _, count: piece(batches, count)
 
 
-def _remaining_steps(
-    first: tf.Tensor, done: tf.Tensor, steps: tf.Tensor, recorder: Recorder | None
-) -> tf.Tensor:
-    """Returns the steps until the loop or the current record ends."""
-    left = steps - done
-    return left if recorder is None else tf.minimum(left, recorder.steps_left(first + done))
-
-
-def _start(recorder: Recorder | None, step: tf.Tensor) -> None:
-    if recorder is not None:
-        recorder.start(step)
-
-
-def _record(recorder: Recorder | None, step: tf.Tensor) -> None:
-    if recorder is not None:
-        recorder.record(step)
-
-
-def _row_loop(take: Take, batches: Tensors, count: tf.Tensor) -> WhileArguments:
-    """Returns the arguments of the `tf.while_loop` that runs a step on each of `count` batches."""
+def _take_rows(take: Take, batches: Tensors, count: tf.Tensor) -> None:
+    """Runs a step on each of `count` batches."""
 
     def take_one(row: tf.Tensor) -> list[tf.Tensor]:
         take(batches, row)
         return [row + 1]
 
     # No `maximum_iterations`: XLA would need its value and compile again for each value.
-    return lambda row: row < count, take_one, [tf.zeros([], tf.int64)]
+    tf.while_loop(lambda row: row < count, take_one, [tf.zeros([], tf.int64)])
 
 
 def row_of(batches: Tensors, row: tf.Tensor) -> Tensors:

@@ -7,56 +7,40 @@ before it found that there is nothing to convert.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.train.loops.loop_pieces import Loop
 from orbit_runner.train.loops.recorder import Recorder
 
 if TYPE_CHECKING:
-    from orbit_runner.train.loops.loop_pieces import BatchIterator, BatchSource, WhileArguments
+    from orbit_runner.train.loops.loop_pieces import BatchIterator, BatchSource
     from orbit_runner.utils.types import Tensors
 
 
-Loop = Callable[[Any, tf.Tensor], None]
+def step_loop(step_fn: Callable[[BatchSource], object], recorder: Recorder | None = None) -> Loop:
+    """Returns a graph function that runs steps and takes the records that end within them."""
 
+    def run_steps(iterator: BatchSource, count: tf.Tensor) -> None:
+        def take(done: tf.Tensor) -> list[tf.Tensor]:
+            # Ops keep the names that they have outside a loop.
+            with tf.name_scope(""):
+                step_fn(iterator)
+            return [done + 1]
 
-def counted_loop(
-    step_fn: Callable[[BatchIterator], object],
-    last_fn: Callable[[BatchIterator], object] | None = None,
-) -> Loop:
-    """Returns a graph function of an iterator and the number of steps to run, an int32 scalar.
-
-    `last_fn` is the step for the batch after them, if there is one.
-    """
-
-    @tf.function(autograph=False)
-    def loop(iterator: BatchIterator, num_steps: tf.Tensor) -> None:
-        tf.while_loop(*_step_loop(step_fn, iterator, num_steps))
-        if last_fn is not None:
-            last_fn(iterator)
-
-    return loop
-
-
-def training_loop(
-    step_fn: Callable[[BatchSource], object], recorder: Recorder | None
-) -> Callable[[BatchSource, tf.Tensor, tf.Tensor], None]:
-    """Returns a graph function that runs steps and takes the records that end within them.
-
-    Its arguments are an iterator, the global step and the number of steps, int64 scalars. Without a
-    recorder, it takes no records.
-    """
+        steps = tf.cast(count, tf.int32)
+        tf.while_loop(lambda done: done < steps, take, [tf.constant(0)])
 
     @tf.function(autograph=False)
     def loop(iterator: BatchSource, first: tf.Tensor, num_steps: tf.Tensor) -> None:
         if recorder is None:
-            tf.while_loop(*_step_loop(step_fn, iterator, tf.cast(num_steps, tf.int32)))
+            run_steps(iterator, num_steps)
             return
 
         def take_record(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(num_steps - done, recorder.steps_left(first + done))
-            tf.while_loop(*_step_loop(step_fn, iterator, tf.cast(count, tf.int32)))
+            run_steps(iterator, count)
             recorder.record(first + done + count)
             return [done + count]
 
@@ -66,28 +50,11 @@ def training_loop(
     return loop
 
 
-def _step_loop(
-    step_fn: Callable[[BatchSource], object], iterator: BatchSource, count: tf.Tensor
-) -> WhileArguments:
-    """Returns the arguments of the `tf.while_loop` that runs `count` steps, an int32 scalar."""
-
-    def take(done: tf.Tensor) -> list[tf.Tensor]:
-        # Ops keep the names that they have outside a loop.
-        with tf.name_scope(""):
-            step_fn(iterator)
-        return [done + 1]
-
-    return lambda done: done < count, take, [tf.constant(0)]
-
-
 def exhausting_loop(step_fn: Callable[[Tensors], object]) -> Loop:
-    """Returns a graph function that evaluates batches until the iterator is exhausted.
-
-    Its arguments are an iterator and the maximum number of batches, an int32 scalar.
-    """
+    """Returns a graph function that runs steps until the iterator is exhausted, or fewer."""
 
     @tf.function(autograph=False)
-    def loop(iterator: BatchIterator, num_steps: tf.Tensor) -> None:
+    def loop(iterator: BatchIterator, _: tf.Tensor, num_steps: tf.Tensor) -> None:
         def take(done: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
             next_batch = iterator.get_next_as_optional()
 
@@ -99,7 +66,9 @@ def exhausting_loop(step_fn: Callable[[Tensors], object]) -> Loop:
             return [tf.cond(more, evaluate, lambda: done), more]
 
         tf.while_loop(
-            lambda done, more: more & (done < num_steps), take, [tf.constant(0), tf.constant(True)]
+            lambda done, more: more & (done < num_steps),
+            take,
+            [tf.zeros([], tf.int64), tf.constant(True)],
         )
 
     return loop

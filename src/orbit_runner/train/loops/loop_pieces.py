@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     # Values by name: tensors in a step, numbers and arrays after it; nested if there are several
     # tasks.
     Results: TypeAlias = dict[str, Any]
-    # The condition, the body and the loop variables of a `tf.while_loop`.
-    WhileArguments: TypeAlias = tuple[
-        Callable[[tf.Tensor], tf.Tensor], Callable[[tf.Tensor], list[tf.Tensor]], list[tf.Tensor]
-    ]
 
 
 # Runs steps. The arguments are an iterator over the batches, the global step, and the number of
