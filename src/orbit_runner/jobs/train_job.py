@@ -18,6 +18,7 @@ from orbit_runner.config.schedule_length import follow_run, follows_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.cluster.description import Cluster, MemberLost
 from orbit_runner.distribute.parameter_servers import RunEnd, serve_role
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
@@ -144,7 +145,11 @@ def prepare_process(job: Job) -> None:
 
 def run_job(job: Job, progress: Progress) -> tuple[tf_keras.Model, Results]:
     """Trains, evaluates, or both. Returns the model and the `Results`."""
-    with _server_shutdown_scope(job), phase_times_scope("importing") as times:
+    with (
+        _server_shutdown_scope(job),
+        source_cache_scope(),
+        phase_times_scope("importing") as times,
+    ):
         return _run(job, progress, times)
 
 
