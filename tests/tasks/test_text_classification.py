@@ -125,11 +125,6 @@ def test_subwords_are_built_from_the_training_texts(folder: Path, tmp_path: Path
     assert _task(config, tmp_path).vocabulary == task.vocabulary
 
 
-def test_subwords_need_room_for_one_before_the_end(folder: Path) -> None:
-    with raises("out-of-range", "task.text.max_length"):
-        text_config(folder, task__text__tokenizer="subwords", task__text__max_length=1)
-
-
 def test_too_many_subwords_name_the_setting(folder: Path) -> None:
     config = text_config(folder, task__text__tokenizer="subwords", task__text__vocab_size=900)
     with raises("out-of-range", "task.text") as caught:
