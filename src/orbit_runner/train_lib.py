@@ -21,6 +21,7 @@ from orbit_runner.determinism.numerics import (
     configure_numerics,
     reset_keras,
     restored_generators_scope,
+    unchanged_generators_scope,
 )
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
@@ -195,9 +196,10 @@ def run_request(request: RunRequest) -> tuple[tf_keras.Model, dict[str, Any]]:
     exports = exports_at_end(request.config, request.task, request.mode)
     with run_scope(request):
         run = build_run(request)
+        controller = loop.build_controller(run)  # Sets the default step of `tf.summary`.
         run.restore_or_initialize()
         with tracking_scope(run):
-            logs = loop.run_mode(run)
+            logs = loop.run_mode(run, controller)
             if exports and not run.stopped_by_time:
                 export_at_end(run, logs)
     return run.model, logs
@@ -242,7 +244,8 @@ def _to_runner_config(params: ExperimentConfig | base_config.Config) -> Experime
     from orbit_runner.model_garden.loading import from_model_garden
 
     config = from_model_garden(params)
-    seed, _ = tf.compat.v1.get_seed(None)
+    with unchanged_generators_scope():  # `get_seed` draws a seed for an op.
+        seed, _ = tf.compat.v1.get_seed(None)
     runtime = config.runtime.replace(
         deterministic=False, seed=config.runtime.seed if seed is None else int(seed)
     )

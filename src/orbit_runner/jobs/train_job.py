@@ -55,16 +55,17 @@ if TYPE_CHECKING:
     # What `make_progress` returns.
     Progress: TypeAlias = PlainProgress | QuietProgress | LiveProgress
 
-# The results in the record of the run.
-_RECORDED = (
-    "step",
-    "steps_per_second",
-    "metrics",
-    "inexact",
-    "non_finite",
-    "non_finite_metrics",
-    "data",
-)
+# The results in the record of the run, by their names in it.
+_RECORDED = {
+    "step": "step",
+    "steps_per_second": "steps_per_second",
+    "metrics": "metrics",
+    "weights": "fingerprint",
+    "inexact": "inexact",
+    "non_finite": "non_finite",
+    "non_finite_metrics": "non_finite_metrics",
+    "data": "data",
+}
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
 
@@ -209,8 +210,7 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
     stopped = results.stopped.removeprefix("stopped ").partition(";")[0]
     record.finish(
         f"stopped: {stopped}" if stopped else "done",
-        **{name: getattr(results, name) for name in _RECORDED},
-        weights=results.fingerprint,
+        **{name: getattr(results, attribute) for name, attribute in _RECORDED.items()},
         seconds=times.seconds(),
         **({"export_problem": export_problem} if export_problem else {}),
     )

@@ -66,12 +66,12 @@ class EngineBuilder:
         config = self.config
         strategy = self.strategy
         adapter = self.adapter
+        data = section_of(config.for_task.task, "train_data")
         step = build_task_step(config, adapter.task, self.state, strategy)
         if is_asynchronous(strategy):
             return step, WorkerBatches(config, adapter, self.state, strategy)
         if config.runtime.logical_replicas:
             step = sum_gradients_over_shards(step, config, adapter.task, self.state, strategy)
-        data = section_of(config.for_task.task, "train_data")
 
         def make_dataset(start_step: int) -> Dataset:
             return self._distribute_train_data(adapter, data, start_step)

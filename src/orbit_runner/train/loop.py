@@ -40,12 +40,11 @@ _POLL_SECONDS = 1.0
 Logs = dict[str, Any]
 
 
-def run_mode(run: Run) -> Logs:
+def run_mode(run: Run, controller: orbit.Controller) -> Logs:
     """Runs the mode and returns the result of the last evaluation, {} if nothing was evaluated.
 
     The state of the run must be restored or initialized.
     """
-    controller = build_controller(run)
     mode = run.request.mode
     with (
         quiet_orbit_scope(),

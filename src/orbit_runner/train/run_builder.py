@@ -47,7 +47,6 @@ def build_run(request: RunRequest) -> Run:
     warnings = run_warnings(config, plan) if request.trains and workers.is_chief else []
     for text in warnings:
         note(f"warning: {text}")
-    stops = make_stop_requests(request, workers, plan)
     # The state.
     phase("building the model")
     if config.runtime.enable_xla and not config.uses_xla:
@@ -56,6 +55,7 @@ def build_run(request: RunRequest) -> Run:
     if request.trains and workers.is_chief and not state.model.trainable_variables:
         warnings.append("the model has no trainable weights, so the loss changes none")
         note(f"warning: {warnings[-1]}")
+    stops = make_stop_requests(request, workers, plan)
     # The engine.
     engine = EngineBuilder(config, adapter, request.strategy, state, str(request.model_dir))
     trainer = evaluator = None

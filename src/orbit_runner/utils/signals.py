@@ -193,7 +193,8 @@ class SignalGuard:
         By default, a signal ends the process. After the first signal, the second of the same
         request must not do so before the process has said that it has saved.
         """
-        if self.received is None or before != signal.SIG_DFL or number == signal.SIGINT:
+        is_kept = before != signal.SIG_DFL or number == signal.SIGINT
+        if not self._raises or self.received is None or is_kept:
             return before
 
         def handle(number: int, frame: FrameType | None) -> None:
