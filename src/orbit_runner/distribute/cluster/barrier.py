@@ -149,7 +149,7 @@ class _Barrier:
 
     def _receive(self) -> None:
         while self._open:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, TypeError):
                 connection, _ = self._socket.accept()
                 with connection:
                     greeting = _exchange(connection, self._greeting)
