@@ -95,6 +95,10 @@ class RunColumns:
     def _split_metrics(self) -> set[str]:
         return {name for results in self._split_results.values() for name in results}
 
+    def _is_of_split(self, name: str) -> bool:
+        is_other = name in self.fields or name in self._settings
+        return not is_other and name in self._split_metrics
+
     def is_known(self, name: str) -> bool:
         """Returns whether a name is a column, a metric or a setting of one of the runs."""
         if name in self.fields or name in self._metrics:
@@ -128,7 +132,7 @@ class RunColumns:
             return (run.best if kind == "best" else run.metrics).get(metric)
         if name in self._metrics:
             return run.metric(name)
-        if name not in self._settings and name in self._split_metrics:
+        if self._is_of_split(name):
             return self._split_results[run.path].get(name)
         if name in run.changes:
             return run.changes[name]
@@ -140,7 +144,7 @@ class RunColumns:
         if name == "metric":
             metrics = {run.main_metric for run in self._runs}
             metric = metrics.pop() if len(metrics) == 1 else ""
-        if metric not in self._metrics and metric not in self._split_metrics:
+        if metric not in self._metrics and not self._is_of_split(name):
             return ""
         # One run of each experiment.
         keepers = {

@@ -1,4 +1,5 @@
 """Runs that are repeated up to a step, in another run directory.
 
-`plan.py` plans and takes the steps; `reproduce`, `replay`, `branch` and `why` use it.
+`plan.py` plans the steps, and `rerun.py` takes them; `reproduce`, `replay`, `branch` and `why` use
+both.
 """

@@ -16,6 +16,8 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schema.data import resolve_data_config, service_addresses
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
@@ -204,7 +206,7 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
     replicas, as in checkpoint records. Raises `RunnerError` for `parameter_server`, whose results
     cannot be reproduced.
     """
-    config = resolved.config.without("cluster", "service")
+    config = _without_other_processes(resolved.config)
     runtime = config.runtime
     if runtime.traits.is_asynchronous:
         raise RunnerError(
@@ -218,3 +220,15 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
         devices = {"distribution_strategy": "mirrored", "all_reduce_alg": None}
         runtime = runtime.replace(**devices, **{runtime.device_field: replicas})
     return dataclasses.replace(resolved, config=config.replace(runtime=runtime))
+
+
+def _without_other_processes(config: ExperimentConfig) -> ExperimentConfig:
+    alone = config.without("cluster", "service")
+    data = getattr(config.task, "train_data", None)
+    if not config.uses_xla or not hasattr(data, "on_device"):
+        return alone
+    if service_addresses(resolve_data_config(data, config.runtime)):
+        # XLA compiles another program for steps that make their batches, as without services.
+        train_data = alone.task.train_data.replace(on_device=False)
+        alone = alone.replace(task=alone.task.replace(train_data=train_data))
+    return alone

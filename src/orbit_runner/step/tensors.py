@@ -88,13 +88,14 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
     def run_all_replicas(inputs: Tensors) -> list[tf.Tensor | tf.distribute.DistributedValues]:
         return trainer.run_on_replicas(run_replica, inputs)
 
+    batch = trainer.next_batch()  # Not in the scope, where the pipeline's own calls would count.
     original = trainer.step_fn
     trainer.step_fn = run_recorded_step
     try:
         gradients = seen_gradients_scope(run.state.optimizer, recorder.add_gradients)
         with recorder.recorded_scope(), gradients:
             function = tf.function(convert(run_all_replicas, run.task), autograph=False)
-            tensors = function(trainer.next_batch())
+            tensors = function(batch)
     finally:
         trainer.step_fn = original
     return [*_local_values(strategy, recorder.names, tensors)]

@@ -144,9 +144,9 @@ def text_rows(
             text = line.removesuffix("\n").removesuffix("\r")
             yield Row(f"{where}, row {number}", {text_column: text})
     else:
-        yield from csv_rows(
-            where, lines, data.delimiter, data.missing_texts, tuple(data.column_names)
-        )
+        # CSV has no types, so the default counts, even if the training data have types.
+        missing = (*data.missing_values, *data.missing_texts)
+        yield from csv_rows(where, lines, data.delimiter, missing, tuple(data.column_names))
 
 
 def csv_rows(
