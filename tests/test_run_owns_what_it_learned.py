@@ -17,6 +17,7 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification import sources
 from tests.support.images import write_folder
 from tests.support.keras_models import BASE
+from tests.support.problems import output_of
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.tables import make_rows, table_config, write_csv, write_parquet
 from tests.support.texts import text_config, write_texts
@@ -311,13 +312,10 @@ def test_run_that_lost_its_assets_is_usable_while_its_data_are_unchanged(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, rows = copied / "run", write_csv(copied / "new.csv", make_rows(3))
-    capsys.readouterr()
-    assert main(["predict", str(run), str(rows)]) == 0
-    before = capsys.readouterr().out
+    before = output_of(["predict", str(run), str(rows)])
     shutil.rmtree(run / "assets")
 
-    assert main(["predict", str(run), str(rows)]) == 0
-    assert capsys.readouterr().out == before
+    assert output_of(["predict", str(run), str(rows)]) == before
     assert not (run / "assets").exists()
     _write_table(copied / "data", more=5)
     tables._open.cache_clear()  # A process reads each file once.
@@ -334,7 +332,6 @@ def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
     config.write_text(to_yaml(text_config(tmp_path / "data", **_SHORT)))
     arguments = [f"--experiment={config}", "--train_steps=2"]
     assert main(["run", *arguments, f"--model_dir={tmp_path / 'a'}"]) == 0
-    capsys.readouterr()
     start = [*arguments, f"--task.init_checkpoint={tmp_path / 'a'}"]
     assert main(["run", *start, f"--model_dir={tmp_path / 'b'}"]) == 0
     assert "learned other things" not in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, RemoteFile
-from tests.support.problems import error_of
+from tests.support.problems import error_of, output_of
 from tests.support.processes import process
 
 CONTENT = b"0123456789" * 50_000
@@ -59,10 +59,8 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-def test_list_shows_every_dataset_with_its_terms(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "list"]) == 0
-
-    text = capsys.readouterr().out
+def test_list_shows_every_dataset_with_its_terms() -> None:
+    text = output_of(["data", "list"])
     for name in SETS:
         assert f"\n{name} " in f"\n{text}"
     assert "11.6 MB  MNIST" in text
@@ -87,13 +85,10 @@ def test_get_downloads_a_dataset_and_prints_its_usage(
     assert "downloading toy.bin (500 kB)" in said.err
 
 
-def test_get_skips_a_dataset_that_is_already_complete(
-    mirror: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_get_skips_a_dataset_that_is_already_complete(mirror: str) -> None:
     main(["data", "get", "toy", f"--from={mirror}", "--dir=here"])
 
-    assert main(["data", "get", "toy", "--dir=here"]) == 0
-    assert "toy: already complete, in here" in capsys.readouterr().out
+    assert "toy: already complete, in here" in output_of(["data", "get", "toy", "--dir=here"])
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -9,7 +9,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from tests.support.pages import Page
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 from tests.support.run_directories import write_best, write_run
 
 
@@ -34,11 +34,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_report_is_one_file_with_all_sections(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "runs/a"]) == 0
-    assert capsys.readouterr().out == "runs/a/report.html\n"
+def test_report_is_one_file_with_all_sections(run: Path) -> None:
+    assert output_of(["report", "runs/a"]) == "runs/a/report.html\n"
     page = Page(run / "report.html")
     assert page.loads == []
     assert page.headings == [
@@ -55,11 +52,8 @@ def test_report_is_one_file_with_all_sections(
     assert re.search(r"importing\s+4.5 s\s+45.0%\s+training\s+5.5 s\s+55.0%", page.text)
 
 
-def test_report_is_written_to_the_file_of_a_flag(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "runs/a", "--html=pages/a.html"]) == 0
-    assert capsys.readouterr().out == "pages/a.html\n"
+def test_report_is_written_to_the_file_of_a_flag(run: Path) -> None:
+    assert output_of(["report", "runs/a", "--html=pages/a.html"]) == "pages/a.html\n"
     assert not (run / "report.html").exists()
     assert "digits" in Page(Path("pages/a.html")).text
 

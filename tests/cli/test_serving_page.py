@@ -13,6 +13,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.datasets.scikit_learn import load_digits
 from tests.support import warm_runner
 from tests.support.exported import ask_elsewhere
+from tests.support.problems import output_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
@@ -25,7 +26,7 @@ def _block(before: str) -> str:
 
 @pytest.mark.slow
 def test_docs_program_agrees_with_the_predict_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # TensorFlow fixes the thread settings of the test process at its first op.
@@ -39,9 +40,7 @@ def test_docs_program_agrees_with_the_predict_command(
     command = [sys.executable, "-I", "label.py", "a/export/60", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    capsys.readouterr()
-    assert main(["predict", "a", "--top_k=1", *names]) == 0
-    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    said = [line.split() for line in output_of(["predict", "a", "--top_k=1", *names]).splitlines()]
     printed = [line.split() for line in done.stdout.splitlines()]
     assert [line[:2] for line in printed] == [line[:2] for line in said]
     np.testing.assert_allclose(

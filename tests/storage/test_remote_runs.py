@@ -23,7 +23,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.run_directory.remote_runs import OWNER, training_scope
 from orbit_runner.storage.objects import ObjectStore
 from tests.support import warm_runner
-from tests.support.problems import raises
+from tests.support.problems import output_of, raises
 
 from .conftest import Proxy
 
@@ -155,9 +155,7 @@ def test_run_in_a_store_gives_config_and_weights_to_another(
     assert main([*_DIGITS, "--trainer.train_steps=60", f"--model_dir={store.url}"]) == 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
 
-    capsys.readouterr()
-    assert main(["show", f"--experiment={store.url}"]) == 0
-    assert "train_steps: 60" in capsys.readouterr().out
+    assert "train_steps: 60" in output_of(["show", f"--experiment={store.url}"])
     begun = [*_DIGITS, "--trainer.train_steps=3", f"--task.init_checkpoint={store.url}"]
     assert main([*begun, f"--model_dir={tmp_path}/begun"]) == 0
     assert "loaded 8 of the model's 8 variables" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.train.run_warnings import better_values, run_warnings
+from tests.support.problems import output_of
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import toy_config
 
@@ -28,11 +29,8 @@ def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
     said = capsys.readouterr().err
     (attempt,) = json.loads(Path("run/run.json").read_text())["attempts"]
     assert main(["report", "run"]) == 0
-    capsys.readouterr()
-    assert main(["inspect", "a.yaml", "--json"]) == 0
-    inspected = json.loads(capsys.readouterr().out)
-    assert main(["inspect", "a.yaml", "--html=a.html"]) == 0
-    shown = capsys.readouterr().out
+    inspected = json.loads(output_of(["inspect", "a.yaml", "--json"]))
+    shown = output_of(["inspect", "a.yaml", "--html=a.html"])
 
     assert said.count(f"warning: {text}") == 1
     (warning,) = attempt["warnings"]
