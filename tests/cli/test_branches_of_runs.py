@@ -21,11 +21,10 @@ def _branch(run: Path, parent: Path, step: int, **values: str) -> None:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run a, two branches of it, b and d, and c, a branch of b. Run e is alone."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-    root = tmp_path / "runs"
+    root = here / "runs"
     common = {100: "aa", 200: "bb"}
     write_run(root / "a", weights={**common, 300: "cc"}, losses=[3.0, 2.0, 1.0])
     write_run(root / "b", weights={**common, 300: "dd"}, losses=[3.0, 2.0, 0.5])

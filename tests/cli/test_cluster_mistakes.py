@@ -22,9 +22,8 @@ OF_CLUSTERS = ("TF_CONFIG", "SLURM_")
 
 
 @pytest.fixture(autouse=True)
-def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def environ(here: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment that describes no cluster, to be changed."""
-    monkeypatch.chdir(tmp_path)
     for name in [*os.environ]:
         if name.startswith(OF_CLUSTERS):
             monkeypatch.delenv(name)

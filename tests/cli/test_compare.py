@@ -15,11 +15,10 @@ from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three runs in `runs`: b repeats a, and c has another seed and network."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    root = tmp_path / "runs"
+    root = here / "runs"
     same = {"accuracies": {100: 0.7, 200: 0.8, 300: 0.9}, "weights": {100: "aa", 300: "bb"}}
     write_run(root / "a", **same)
     write_run(root / "b", **same)

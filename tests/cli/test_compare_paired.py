@@ -31,13 +31,12 @@ def _write(root: Path, values: Sequence[float | None], rate: str = "0.01", first
 
 
 @pytest.fixture
-def trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trials(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two trials of five seeds in `trials`."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    _write(tmp_path / "trials/0001", _A, "0.1")
-    _write(tmp_path / "trials/0002", _B, "0.2")
-    return tmp_path / "trials"
+    _write(here / "trials/0001", _A, "0.1")
+    _write(here / "trials/0002", _B, "0.2")
+    return here / "trials"
 
 
 @pytest.mark.usefixtures("no_tensorflow")

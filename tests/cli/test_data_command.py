@@ -40,10 +40,10 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mirror(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server with the file of a dataset called toy."""
-    (tmp_path / "mirror").mkdir()
-    (tmp_path / "mirror/toy.bin").write_bytes(CONTENT)
+    (here / "mirror").mkdir()
+    (here / "mirror/toy.bin").write_bytes(CONTENT)
     file = RemoteFile(
         url="http://nowhere.invalid/toy.bin",
         size=len(CONTENT),
@@ -54,8 +54,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         folder="data/toy", experiments=("digits",),
     )  # fmt: skip
     monkeypatch.setitem(SETS, "toy", toy)
-    monkeypatch.chdir(tmp_path)
-    with serving(tmp_path / "mirror") as address:
+    with serving(here / "mirror") as address:
         yield address
 
 
@@ -92,11 +91,7 @@ def test_get_skips_a_dataset_that_is_already_complete(mirror: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_failed_get_lists_urls_and_checksums_on_one_screen(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
+def test_failed_get_lists_urls_and_checksums_on_one_screen(name: str, here: Path) -> None:
     exit_code = 2 if SETS[name].manual_steps else 1
     text = str(error_of(["data", "get", name, "--from=http://127.0.0.1:9"], exit_code=exit_code))
 

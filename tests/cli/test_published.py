@@ -65,16 +65,15 @@ def test_other_settings_are_reported_with_the_difference(tmp_path: Path) -> None
 
 
 def test_run_directory_takes_precedence_over_an_experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "digits").mkdir()
-    monkeypatch.chdir(tmp_path)
+    (here / "digits").mkdir()
     for arguments in (["show", "--experiment=digits"], ["reproduce", "digits", "--last=3"]):
         assert main(arguments) == (0 if arguments[0] == "show" else 2)
         error = capsys.readouterr().err
     assert "--last: cannot be combined with the published experiment" in error
 
-    (tmp_path / "digits" / "config.yaml").write_text(output_of(["show", "--experiment=digits_mlp"]))
+    (here / "digits" / "config.yaml").write_text(output_of(["show", "--experiment=digits_mlp"]))
     for arguments in (["show", "--experiment=digits"], ["reproduce", "digits"]):
         assert main(arguments) == (0 if arguments[0] == "show" else 2)
         error = capsys.readouterr().err

@@ -14,11 +14,10 @@ from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(here: Path) -> Path:
     """A finished run with training and validation accuracy, two starts and two checkpoints."""
-    monkeypatch.chdir(tmp_path)
     path = write_run(
-        tmp_path / "runs/a",
+        here / "runs/a",
         accuracies={100: 0.7, 200: 0.8, 300: 0.9},
         flags=[("task.model.dropout_rate", "0.1")],
         weights={100: "aa" * 32, 300: "ab" * 32},

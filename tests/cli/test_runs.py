@@ -17,10 +17,9 @@ from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here: Path) -> Path:
     """Four runs in `runs`: a finished, b diverged, c lost, d finished with other settings."""
-    monkeypatch.chdir(tmp_path)
-    root = tmp_path / "runs"
+    root = here / "runs"
     write_run(root / "a", accuracies={300: 0.9}, started="2026-11-20T10:00:00+0000")
     write_run(root / "b", outcome="Diverged: loss is nan", started="2026-11-20T11:00:00+0000")
     write_run(root / "c", outcome=None, losses=[2.0, 1.0], started="2026-11-20T12:00:00+0000")
@@ -158,12 +157,9 @@ def test_sort_lists_the_lowest_loss_first(runs: Path) -> None:
         assert [Path(name).name for name in names] == ["e", "d", "b", "a", "c", "f"]
 
 
-def test_sort_follows_the_direction_that_the_runs_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_sort_follows_the_direction_that_the_runs_set(here: Path) -> None:
     for name, score in (("a", 0.3), ("b", 0.1), ("c", 0.2)):
-        directory = tmp_path / "runs" / name
+        directory = here / "runs" / name
         best = {"metric": "score", "directory": "best"}
         write_run(directory, flags=[("trainer.best_checkpoint_metric_comp", "lower")], best=best)
         write_best(directory, 300, score=score)
@@ -248,14 +244,8 @@ def test_run_directory_without_permission_is_left_out(monkeypatch: pytest.Monkey
                    r"\end{tabular}"]),
     ],
 )  # fmt: skip
-def test_table_for_a_document(
-    kind: str,
-    lines: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "runs/a_b")
+def test_table_for_a_document(kind: str, lines: list[str], here: Path) -> None:
+    write_run(here / "runs/a_b")
     text = output_of(["runs", "runs/a_b", "--columns=run,best_step", f"--table={kind}"])
     assert text.replace("runs/", "").splitlines() == lines
     text = output_of(["compare", "runs", f"--table={kind}"])

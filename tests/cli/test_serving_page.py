@@ -25,15 +25,12 @@ def _block(before: str) -> str:
 
 
 @pytest.mark.slow
-def test_docs_program_agrees_with_the_predict_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_docs_program_agrees_with_the_predict_command(here: Path) -> None:
     # TensorFlow fixes the thread settings of the test process at its first op.
     run = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0", "--train_steps=60"]
     run += ["--model_dir=a"]
     assert main([*run, "--trainer.export_subdir=export"]) == 0
-    (tmp_path / "label.py").write_text(_block("`label.py`:"))
+    (here / "label.py").write_text(_block("`label.py`:"))
     names = [f"{index}.png" for index in range(5)]
     for name, image in zip(names, load_digits(split="test").arrays["image"], strict=False):
         Path(name).write_bytes(tf.io.encode_png(image).numpy())

@@ -229,11 +229,8 @@ def test_damaged_files_are_detected_without_importing_tensorflow(
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
 @pytest.mark.usefixtures("no_tensorflow")
-def test_verify_rejects_a_path_without_checkpoints(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty/checkpoints").mkdir(parents=True)
+def test_verify_rejects_a_path_without_checkpoints(name: str, here: Path) -> None:
+    (here / "empty/checkpoints").mkdir(parents=True)
     fails(["verify", name], "no-checkpoint", "RUN")
 
 

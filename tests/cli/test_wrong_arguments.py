@@ -168,13 +168,12 @@ CASES = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text(text)
+    monkeypatch.syspath_prepend(str(here))
+    return here
 
 
 @pytest.mark.usefixtures("no_tensorflow")

@@ -109,11 +109,10 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
     ],
 )
 def test_tilde_is_expanded_in_every_command_line_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, path: str
+    here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, path: str
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(here))
 
     fails(arguments, code, path)
 
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("~")]
+    assert not [name for name in os.listdir(here) if name.startswith("~")]

@@ -98,10 +98,9 @@ def test_gin_file_may_start_with_a_byte_order_mark(
     ],
 )  # fmt: skip
 def test_path_that_is_not_a_regular_file_is_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, path: str
+    here: Path, arguments: list[str], code: str, path: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d.yaml").mkdir()
+    (here / "d").mkdir()
+    (here / "d.yaml").mkdir()
 
     fails(arguments, code, path)

@@ -175,9 +175,8 @@ def test_missing_package_is_reported(folder: Path) -> None:
     ],
 )
 def test_prepared_dataset_in_array_records(
-    tmp_path: Path, split: str, numbers: range, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, split: str, numbers: range, own_cache: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     sizes = {"train": (70, 3, 130)}
     write_tfds(tmp_path, "arrays", sizes, ["a", "b"], file_format="array_record")
     write_tfds(tmp_path, "records", sizes, ["a", "b"])

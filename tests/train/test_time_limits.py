@@ -106,20 +106,17 @@ def test_time_counts_from_the_given_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_ends_with_success_and_says_how_to_continue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_command_ends_with_success_and_says_how_to_continue(here: Path) -> None:
     flags = ["--experiment=digits_mlp", "--train_steps=30", "--model_dir=a"]
     stopping = [*flags, "--trainer.max_time=0.001s", "--trainer.export_subdir=export"]
     last = output_of(["run", *stopping]).splitlines()[-1]
     assert last.split(maxsplit=2)[:2] == ["not", "complete"]
     assert "at step 1 of 30 (trainer.max_time); to continue: " in last
-    assert not (tmp_path / "a" / "export").exists()
-    summary = RunReader(tmp_path / "a")
+    assert not (here / "a" / "export").exists()
+    summary = RunReader(here / "a")
     assert (summary.status, summary.step) == ("stopped", 1)
     assert summary.reason == "after 0.001s at step 1 of 30 (trainer.max_time)"
 
     found = json.loads(output_of(["run", *flags, "--json"]))
     assert (found["step"], found["stopped"]) == (30, "")
-    assert RunReader(tmp_path / "a").status == "finished"
+    assert RunReader(here / "a").status == "finished"
