@@ -50,14 +50,8 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
             {}, [MIRRORED, "--runtime.worker_hosts=a:1,b", "--runtime.task_index=0"],
             "bad-cluster", "runtime.worker_hosts",
         ),
-        (
-            {}, ["--runtime.worker_hosts=a:1,b:1"],
-            "no-effect", "runtime.worker_hosts",
-        ),
-        (
-            {}, ["--runtime.num_workers=2"],
-            "not-supported", "runtime.num_workers",
-        ),
+        ({}, ["--runtime.worker_hosts=a:1,b:1"], "no-effect", "runtime.worker_hosts"),
+        ({}, ["--runtime.num_workers=2"], "not-supported", "runtime.num_workers"),
         (
             {}, [SERVED, "--runtime.remote_cluster=worker=a:1"],
             "bad-cluster", "runtime.remote_cluster",

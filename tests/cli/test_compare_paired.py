@@ -154,25 +154,10 @@ def _other_seeds(trials: Path) -> None:
     [
         (None, ["trials/0001"], "out-of-range", "--paired"),
         (None, ["trials/0001", "trials/0001"], "out-of-range", "--paired"),
-        (
-            None,
-            ["trials/0001/seed-17", "trials/0002"],
-            "not-comparable",
-            "--paired",
-        ),
+        (None, ["trials/0001/seed-17", "trials/0002"], "not-comparable", "--paired"),
         (_other_seeds, ["trials/0001", "trials/0003"], "not-comparable", "--paired"),
-        (
-            _duplicate,
-            ["trials/0001", "trials/0002"],
-            "set-twice",
-            "--paired",
-        ),
-        (
-            _other_settings,
-            ["trials/0001", "trials/0002"],
-            "not-comparable",
-            "--paired",
-        ),
+        (_duplicate, ["trials/0001", "trials/0002"], "set-twice", "--paired"),
+        (_other_settings, ["trials/0001", "trials/0002"], "not-comparable", "--paired"),
         (
             None,
             ["trials/0001", "trials/0002", "--metric=acuracy"],

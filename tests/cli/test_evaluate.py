@@ -211,8 +211,7 @@ def test_results_that_are_not_finite_exit_with_3(
     assert "is not finite: validation_loss is nan" in err
 
     run = ["run", f"--experiment={tmp_path}", f"--model_dir={tmp_path}", "--mode=eval"]
-    assert main([*run, *data, "--json"]) == 3
-    results = json.loads(capsys.readouterr().out)
+    results = json.loads(output_of([*run, *data, "--json"], exit_code=3))
     assert results["non_finite_metrics"] == ["validation_loss"]
     (attempt,) = json.loads((tmp_path / "run.eval.json").read_text())["attempts"]
     assert attempt["outcome"] == "done"

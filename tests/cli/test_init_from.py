@@ -343,12 +343,7 @@ def _file(text: str) -> Callable[[], None]:
         ("data", _directory(), "empty-data", "--from"),
         ("data", _directory("a.bin"), "not-supported", "--from"),
         ("data", _directory("a.csv"), "not-supported", "--from"),
-        (
-            "data/a.bin",
-            _directory("a.bin"),
-            "not-supported",
-            "--from",
-        ),
+        ("data/a.bin", _directory("a.bin"), "not-supported", "--from"),
         ("data.csv", lambda: Path("data.csv").touch(), "empty-data", "--from"),
         ("data.csv", _file("a,b\n"), "empty-data", "--from"),
         ("data.csv", _file("a,b\n1,2\n"), "bad-data", "--from"),

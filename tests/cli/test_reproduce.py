@@ -215,11 +215,7 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
     [
         (["nowhere"], "not-a-run", "RUN"),
         (["empty"], "not-a-run", "RUN"),
-        (
-            ["damaged"],
-            "no-checkpoint",
-            "RUN",
-        ),
+        (["damaged"], "no-checkpoint", "RUN"),
         (["a", "--last=25"], "no-checkpoint", "--last"),
         (["a", "--last=0"], "out-of-range", "--last"),
         (["a", "--last=x"], "wrong-usage", ""),

@@ -86,11 +86,7 @@ def test_resume_accepts_changes_that_cannot_affect_the_weights(
     ("changes", "code", "path"),
     [
         (["--seed=18", "--train_steps=5000"], "other-config", ""),
-        (
-            ["--params_override=trainer.early_stopping={patience: 2}"],
-            "other-config",
-            "",
-        ),
+        (["--params_override=trainer.early_stopping={patience: 2}"], "other-config", ""),
         (
             ["--trainer.recovery_max_trials=1", "--trainer.checkpoint_interval=7"],
             "other-config",

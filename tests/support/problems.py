@@ -54,10 +54,10 @@ def raises(
     check_error(caught.value, code, path, origin)
 
 
-def output_of(arguments: Iterable[str]) -> str:
-    """Returns what a command prints to stdout; it must succeed, and runs in this process."""
+def output_of(arguments: Iterable[str], *, exit_code: int = 0) -> str:
+    """Returns what a command prints to stdout; it runs in this process."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        assert cli.main([*arguments]) == 0
+        assert cli.main([*arguments]) == exit_code
     return output.getvalue()
 
 
