@@ -23,7 +23,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.run_directory.remote_runs import OWNER, training_scope
 from orbit_runner.storage.objects import ObjectStore
 from tests.support import warm_runner
-from tests.support.problems import output_of, raises
+from tests.support.problems import error_of, output_of, raises
 
 from .conftest import Proxy
 
@@ -296,13 +296,13 @@ def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(
 
 
 def test_cluster_rejects_a_run_directory_in_a_store(
-    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = {"type": "worker", "index": 0}
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     strategy = "--distribution_strategy=multi_worker_mirrored"
 
-    assert main([*_DIGITS, strategy, f"--model_dir={url}"]) == 2
+    error = error_of([*_DIGITS, strategy, f"--model_dir={url}"])
 
-    assert f"--model_dir: got '{url}', expected a local path" in capsys.readouterr().err
+    assert f"--model_dir: got '{url}', expected a local path" in str(error)
