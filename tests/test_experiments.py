@@ -38,7 +38,7 @@ def test_every_shrunk_experiment_exists() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(_NAMES))
 def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name: str, here: Path) -> None:
-    # There are no files of any data set.
+    # The current directory has no files of any data set.
     config = _config(name)
     assert config.runtime.deterministic
     notes = Notes()

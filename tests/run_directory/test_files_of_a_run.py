@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "run_directory.md"
 def test_run_directory_page_lists_every_file_of_a_run(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Without a git repository, there is no patch.
+    # The directory is in no git repository, so there is no patch.
     run = here / "run"
     flags = ["--experiment=digits_mlp", "--train_steps=4", "--trainer.validation_interval=2"]
     flags.append("--trainer.best_checkpoint_export_subdir=best")
