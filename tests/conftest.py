@@ -184,6 +184,13 @@ def record_distributed_datasets(monkeypatch: pytest.MonkeyPatch, names: list[str
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keeps what a test caches apart from other tests, and returns the directory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -13,12 +13,11 @@ PAGE = (Path(__file__).parents[1] / "docs" / "callbacks.md").read_text(encoding=
 
 @pytest.mark.slow
 def test_documented_callback_stops_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, content in re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S):
-        (tmp_path / name).write_text(content)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+        (here / name).write_text(content)
+    monkeypatch.syspath_prepend(str(here))
     (command,) = re.findall(r"^\$ runner (.*)$", PAGE, re.M)
     fewer = ["--trainer.validation_interval=50", "--model_dir=a", "--runtime.intra_op_threads=0"]
     try:

@@ -82,16 +82,11 @@ def test_the_error_about_debugging_is_the_one_shown(tmp_path: Path) -> None:
     assert shown in done.stderr
 
 
-def test_the_example_of_bases(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_example_of_bases(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = text_of("configs.md")
     name = "sweep/small.yaml"
     (block,) = re.findall(rf"^```yaml\n# {re.escape(name)}\n(.*?)^```", page, re.M | re.S)
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / name
+    path = here / name
     path.parent.mkdir()
     path.write_text(f"# {name}\n{block}", encoding="utf-8")
     (path.parent / "common.yaml").write_text("runtime: {seed: 99}", encoding="utf-8")

@@ -37,15 +37,13 @@ def test_every_shrunk_experiment_exists() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(_NAMES))
-def test_experiment_trains_and_evaluates_with_the_smoke_fragment(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # There are no files of any data set.
+def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name: str, here: Path) -> None:
+    # The current directory has no files of any data set.
     config = _config(name)
     assert config.runtime.deterministic
     notes = Notes()
 
-    model, logs = run(config, tmp_path / "run", notes=notes)
+    model, logs = run(config, here / "run", notes=notes)
 
     assert notes.reasons == []
     assert [step for step, _ in notes.evaluations] == [3]
@@ -54,7 +52,7 @@ def test_experiment_trains_and_evaluates_with_the_smoke_fragment(
         assert logs["validation_examples"] == 12
     assert all(math.isfinite(value) for value in logs.values() if isinstance(value, float)), logs
     assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
-    assert [*(tmp_path / "run" / "checkpoints").glob("ckpt-3.*")]
+    assert [*(here / "run" / "checkpoints").glob("ckpt-3.*")]
 
 
 # One pair for each task, and for each kind of network.
@@ -71,12 +69,10 @@ def test_experiment_trains_and_evaluates_with_the_smoke_fragment(
     ],
 )
 def test_experiment_trains_and_evaluates_with_another_runtime(
-    name: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, runtime: str, here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    model, logs = run(_config(name, runtime), tmp_path / "run")
+    model, logs = run(_config(name, runtime), here / "run")
 
     assert all(math.isfinite(value) for value in logs.values() if isinstance(value, float)), logs
     assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
-    assert [*(tmp_path / "run" / "checkpoints").glob("ckpt-3.*")]
+    assert [*(here / "run" / "checkpoints").glob("ckpt-3.*")]

@@ -11,6 +11,7 @@ import tf_keras
 
 from orbit_runner.cli.main import main
 from tests.support.images import jpeg
+from tests.support.problems import output_of
 from tests.support.run_directories import last_attempt
 
 PAGE = (Path(__file__).parents[1] / "docs" / "fine_tuning.md").read_text(encoding="utf-8")
@@ -18,15 +19,14 @@ PAGE = (Path(__file__).parents[1] / "docs" / "fine_tuning.md").read_text(encodin
 
 @pytest.mark.slow
 def test_documented_commands_fine_tune_on_more_classes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
     assert sorted(files) == ["five.yaml", "pets.yaml", "save_digits.py", "ten.yaml"]
     for name, content in files.items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+        (here / name).write_text(content, encoding="utf-8")
     _, _, script, *commands = re.findall(r"^\$ (.*)$", PAGE, re.M)
-    subprocess.run([sys.executable, *shlex.split(script)[1:]], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, *shlex.split(script)[1:]], check=True, cwd=here)
     for command in commands:
         name, *arguments = shlex.split(command)
         assert name == "runner"
@@ -34,7 +34,7 @@ def test_documented_commands_fine_tune_on_more_classes(
 
     table = re.findall(r"^```text\n(.*?)^```", PAGE, re.M | re.S)[0]
     assert table in capsys.readouterr().err
-    first, second = (last_attempt(tmp_path / "runs" / name) for name in ("five", "ten"))
+    first, second = (last_attempt(here / "runs" / name) for name in ("five", "ten"))
     assert "layers" not in first
     assert second["metrics"]["accuracy"] > 0.9
     assert [(row["first"], row["frozen"], row["factor"]) for row in second["layers"]] == [
@@ -43,37 +43,33 @@ def test_documented_commands_fine_tune_on_more_classes(
         ("dense", "until step 50", 1.0),
         ("logits", "no", 1.0),
     ]
-    assert main(["inspect", "ten.yaml"]) == 0
-    assert table.partition("\n")[2] in capsys.readouterr().out
+    assert table.partition("\n")[2] in output_of(["inspect", "ten.yaml"])
 
 
 @pytest.mark.slow
 def test_documented_config_fine_tunes_published_weights(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (config,) = re.findall(r"^`pets\.yaml`:\n\n```yaml\n(.*?)^```", PAGE, re.M | re.S)
     assert config.count("\n") == 10
-    (tmp_path / "pets.yaml").write_text(config, encoding="utf-8")
+    (here / "pets.yaml").write_text(config, encoding="utf-8")
     for number in range(80):
         split = "val" if number % 5 == 4 else "train"
-        path = tmp_path / "pets" / split / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path = here / "pets" / split / ("cat", "dog")[number % 2] / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jpeg(number))
     file = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
-    weights = tmp_path / "home/.keras/models" / file
+    weights = here / "home/.keras/models" / file
     weights.parent.mkdir(parents=True)
     network = tf_keras.applications.MobileNetV2(include_top=False, weights=None)
     network.save_weights(weights)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(here / "home"))
     train, predict, *_ = (shlex.split(text)[1:] for text in re.findall(r"^\$ (.*)$", PAGE, re.M))
 
     # Smaller than on the page: 500 steps of 224 × 224 pixels take minutes.
     assert main([*train, "--trainer.train_steps=2", "--task.model.input_size=[64, 64, 3]"]) == 0
     assert "these keep their initial values:\n  logits/kernel" in capsys.readouterr().err
     weights.unlink()
-    assert main(predict) == 0
-
-    assert len(capsys.readouterr().out.splitlines()) == 16
-    last = last_attempt(tmp_path / "runs" / "pets")
+    assert len(output_of(predict).splitlines()) == 16
+    last = last_attempt(here / "runs" / "pets")
     assert [(row["frozen"], row["factor"]) for row in last["layers"]] == [("yes", None), ("no", 1)]

@@ -17,6 +17,7 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification import sources
 from tests.support.images import write_folder
 from tests.support.keras_models import BASE
+from tests.support.problems import error_of, output_of
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.tables import make_rows, table_config, write_csv, write_parquet
 from tests.support.texts import text_config, write_texts
@@ -204,8 +205,8 @@ def test_predictions_do_not_change_when_training_data_change_or_are_gone(
     assert call("predict", run, *items) == before
     code, _ = call("batch", run, "--step=2")
     assert code == 2
-    assert main(["seen", str(run), "--example=0"]) == 2
-    assert "the training data changed since the run last started" in capsys.readouterr().err
+    error = error_of(["seen", str(run), "--example=0"])
+    assert "the training data changed since the run last started" in str(error)
 
     shutil.rmtree(data)
     moved = tmp_path / "elsewhere" / "run"
@@ -260,24 +261,19 @@ def copied(table_run: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_checkpoint_is_not_restored_with_other_assets(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checkpoint_is_not_restored_with_other_assets(copied: Path) -> None:
     path = copied / "run" / "assets" / "preprocessing.json"
     path.write_text(path.read_text().replace('"big"', '"huge"'))
     rows = write_csv(copied / "new.csv", make_rows(2))
-    assert main(["predict", str(copied / "run"), str(rows)]) == 2
-    assert "was trained with other assets" in capsys.readouterr().err
+    error = error_of(["predict", str(copied / "run"), str(rows)])
+    assert "was trained with other assets" in str(error)
 
 
 @pytest.mark.slow
-def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(copied: Path) -> None:
     _write_table(copied / "data", {"big": "Big"})
     run = str(copied / "run")
-    assert main(["run", f"--experiment={run}", f"--model_dir={run}", "--mode=eval"]) == 2
-    error = capsys.readouterr().err
+    error = str(error_of(["run", f"--experiment={run}", f"--model_dir={run}", "--mode=eval"]))
     assert "has the class 'Big'" in error
     assert "which the run was not trained on" in error
     assert "its classes: big, small" in error
@@ -307,22 +303,17 @@ def test_inspection_of_a_run_shows_its_own_model_and_that_the_data_changed(
     assert "the data shown here changed since" in after
 
 
-def test_run_that_lost_its_assets_is_usable_while_its_data_are_unchanged(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_that_lost_its_assets_is_usable_while_its_data_are_unchanged(copied: Path) -> None:
     run, rows = copied / "run", write_csv(copied / "new.csv", make_rows(3))
-    capsys.readouterr()
-    assert main(["predict", str(run), str(rows)]) == 0
-    before = capsys.readouterr().out
+    before = output_of(["predict", str(run), str(rows)])
     shutil.rmtree(run / "assets")
 
-    assert main(["predict", str(run), str(rows)]) == 0
-    assert capsys.readouterr().out == before
+    assert output_of(["predict", str(run), str(rows)]) == before
     assert not (run / "assets").exists()
     _write_table(copied / "data", more=5)
     tables._open.cache_clear()  # A process reads each file once.
-    assert main(["predict", str(run), str(rows)]) == 2
-    assert "was trained with other assets" in capsys.readouterr().err
+    error = error_of(["predict", str(run), str(rows)])
+    assert "was trained with other assets" in str(error)
 
 
 @pytest.mark.slow
@@ -334,7 +325,6 @@ def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
     config.write_text(to_yaml(text_config(tmp_path / "data", **_SHORT)))
     arguments = [f"--experiment={config}", "--train_steps=2"]
     assert main(["run", *arguments, f"--model_dir={tmp_path / 'a'}"]) == 0
-    capsys.readouterr()
     start = [*arguments, f"--task.init_checkpoint={tmp_path / 'a'}"]
     assert main(["run", *start, f"--model_dir={tmp_path / 'b'}"]) == 0
     assert "learned other things" not in capsys.readouterr().err

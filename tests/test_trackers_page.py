@@ -16,11 +16,10 @@ SHORT = ["--train_steps=40", "--trainer.validation_interval=20", "--trainer.summ
 
 
 @pytest.fixture(autouse=True)
-def _files_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _files_of_the_page(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in FILES.items():
-        (tmp_path / name).write_text(content)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+        (here / name).write_text(content)
+    monkeypatch.syspath_prepend(str(here))
     monkeypatch.delitem(sys.modules, "my_trackers", raising=False)
     monkeypatch.setattr("orbit_runner.trackers.tracking._WAIT", 600.0)
 

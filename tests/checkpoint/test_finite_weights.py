@@ -11,10 +11,9 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
-from orbit_runner.cli.main import main
 from orbit_runner.errors import Diverged
 from tests.support.configs import keep_best
-from tests.support.problems import raises
+from tests.support.problems import output_of, raises
 from tests.support.run_directories import saved_steps
 from tests.support.toy import Notes, make_strategy, records, run, toy_config, trained
 
@@ -133,12 +132,9 @@ def test_non_finite_checkpoint_without_a_record_is_skipped(tmp_path: Path) -> No
     assert weights_fingerprint(model) == weights_fingerprint(whole)
 
 
-def test_verify_reports_non_finite_checkpoints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_reports_non_finite_checkpoints(tmp_path: Path) -> None:
     _write_unchecked(tmp_path)
-    assert main(["verify", str(tmp_path)]) == 4
-    out = capsys.readouterr().out
+    out = output_of(["verify", str(tmp_path)], exit_code=4)
     assert "not finite: w/kernel: 3 of 3 values are not finite" in out
     assert f"{tmp_path}: 1 of 4 not finite" in out
 

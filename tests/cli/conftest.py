@@ -15,13 +15,6 @@ from tests.support.processes import runner
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, which is empty."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which importing tensorflow ends the process."""
     folder = tmp_path_factory.mktemp("no_tensorflow")

@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.support.messages import printed
-from tests.support.problems import fails
+from orbit_runner.cli.main import main
+from tests.support.problems import fails, output_of
 
 QUIET = "--quiet"
-Capture = pytest.CaptureFixture[str]
 
 
-def values(capsys: Capture, *arguments: str) -> Any:
+def values(*arguments: str) -> Any:
     """Returns what a command that must succeed prints as JSON."""
-    return json.loads(printed(capsys, *arguments, "--json"))
+    return json.loads(output_of([*arguments, "--json"]))
 
 
-def test_batch_and_seen_agree(capsys: Capture) -> None:
-    step = values(capsys, "batch", "digits", "--step=120")
+def test_batch_and_seen_agree() -> None:
+    step = values("batch", "digits", "--step=120")
 
     assert (step["step"], step["order"], step["seed"], step["batch_size"]) == (
         120,
@@ -32,29 +31,29 @@ def test_batch_and_seen_agree(capsys: Capture) -> None:
         64,
     )
     for row in step["rows"][::20]:
-        found = values(capsys, "seen", "digits", f"--example={row['example']}", "--until=120")
+        found = values("seen", "digits", f"--example={row['example']}", "--until=120")
         assert found["label"] == row["label"]
         assert found["occurrences"][-1] == {
             name: row.get(name, 120) for name in ("step", "epoch", "position", "row")
         }
 
 
-def test_text_shows_the_first_rows_and_the_number_of_others(capsys: Capture) -> None:
-    text = printed(capsys, "batch", "digits", "--step=1:2")
+def test_text_shows_the_first_rows_and_the_number_of_others() -> None:
+    text = output_of(["batch", "digits", "--step=1:2"])
 
     assert re.search(r"^step 1 of digits: 64 examples of digits, seed 17$", text, re.M)
     assert re.search(r"^ +row +example +epoch +position +place +label$", text, re.M)
     assert re.search(r"^ +15 +\d+ +1 +15 +digits, index \d+ +\d$", text, re.M)
     assert text.count("  … and 48 more; --all shows all of them\n") == 2
-    every = printed(capsys, "batch", "digits", "--step=1", "--all")
+    every = output_of(["batch", "digits", "--step=1", "--all"])
     assert re.search(r"^ +63 +\d+ +1 +63 ", every, re.M)
     assert "more" not in every
 
 
-def test_worker_and_replica_of_each_row(capsys: Capture) -> None:
+def test_worker_and_replica_of_each_row() -> None:
     flags = ("--distribution_strategy=multi_worker_mirrored", "--runtime.num_workers=2")
 
-    step = values(capsys, "batch", "digits", "--step=1", *flags)
+    step = values("batch", "digits", "--step=1", *flags)
 
     assert (step["replicas"], step["workers"]) == (2, 2)
     assert [(row["row"], row["worker"], row["replica"]) for row in step["rows"]] == [
@@ -62,10 +61,10 @@ def test_worker_and_replica_of_each_row(capsys: Capture) -> None:
     ]
 
 
-def test_images_are_those_of_the_pipeline(capsys: Capture, tmp_path: Path) -> None:
+def test_images_are_those_of_the_pipeline(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
 
-    printed(capsys, "batch", "digits", "--step=3", f"--images={sheet}", QUIET)
+    assert main(["batch", "digits", "--step=3", f"--images={sheet}", QUIET]) == 0
 
     # Eight rows of eight images, 6 times enlarged, with gaps of 4 pixels.
     assert tf.io.decode_png(sheet.read_bytes()).shape == (8 * 52 + 4, 8 * 52 + 4, 3)
@@ -97,9 +96,7 @@ register_task("own", config=OwnConfig, task=__name__ + ":OwnTask", help="a task"
 """
 
 
-def test_other_pipelines_are_replayed(
-    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_pipelines_are_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_replayed.py").write_text(_OWN_TASK)
     (tmp_path / "own.yaml").write_text(
         "imports: [own_replayed]\ntask: {name: own, train_data: {global_batch_size: 4}}\n"
@@ -110,7 +107,7 @@ def test_other_pipelines_are_replayed(
     monkeypatch.syspath_prepend(str(tmp_path))
     own, sheet = str(tmp_path / "own.yaml"), tmp_path / "sheet.png"
 
-    steps = values(capsys, "batch", own, "--step=3:4", QUIET)
+    steps = values("batch", own, "--step=3:4", QUIET)
 
     assert [step["order"] for step in steps] == ["replayed", "replayed"]
     for step, first in zip(steps, (8, 12), strict=True):
@@ -118,18 +115,18 @@ def test_other_pipelines_are_replayed(
             {"row": row, "position": first + row, "label": str(first + row)} for row in range(4)
         ]
         assert step["tensors"][0]["low"] == first
-    text = printed(capsys, "batch", own, "--step=3", f"--images={sheet}", QUIET)
+    text = output_of(["batch", own, "--step=3", f"--images={sheet}", QUIET])
     assert "step 3 of own: 4 examples, replayed from step 1\n" in text
     assert sheet.exists()
     fails(["seen", own, "--example=3"], "not-repeatable", "RUN|EXPERIMENT")
     fails(["batch", own, "--step=1000", QUIET], "unknown-step", "--step")
 
 
-def test_pipeline_of_model_garden_is_replayed(capsys: Capture) -> None:
+def test_pipeline_of_model_garden_is_replayed() -> None:
     line = ("batch", "official/my_line", "--import=tests.support.official_toys", QUIET)
 
-    every = values(capsys, *line, "--step=1:6")
-    alone = values(capsys, *line, "--step=5")
+    every = values(*line, "--step=1:6")
+    alone = values(*line, "--step=5")
 
     assert alone == every[4]
     assert (alone["order"], alone["rows"][0]["position"]) == ("replayed", 32)

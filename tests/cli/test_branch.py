@@ -15,6 +15,7 @@ from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.run_directory.run_reader import RunReader, read_history
 from tests.support import warm_runner
+from tests.support.problems import output_of
 from tests.support.processes import runner
 from tests.support.run_directories import last_attempt
 
@@ -44,7 +45,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def branched(parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Branched:
+def branched(parent: Path, tmp_path: Path) -> Branched:
     """Makes a branch and trains it, both in this process. Returns its run directory."""
 
     def make(*arguments: str, run: Path = parent, name: str = "b") -> Path:
@@ -52,7 +53,6 @@ def branched(parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         flags = [f"--model_dir={path}", "--quiet"]
         assert main(["branch", str(run), *arguments, *flags, "--prepare"]) == 0
         assert main(["run", f"--experiment={path}", *flags]) == 0
-        capsys.readouterr()
         return path
 
     return make
@@ -158,15 +158,11 @@ def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branche
 
 
 @pytest.mark.slow
-def test_branch_of_a_branch_is_verified_and_reproduced(
-    branched: Branched, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_branch_of_a_branch_is_verified_and_reproduced(branched: Branched) -> None:
     child = branched("--at=33", "--runtime.seed=3", name="child")
     grandchild = branched("--at=47", "--runtime.seed=4", run=child, name="grandchild")
-    assert main(["verify", str(grandchild), "--quiet"]) == 0
-    assert "47" in capsys.readouterr().out
-    assert main(["reproduce", str(grandchild), "--quiet", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert "47" in output_of(["verify", str(grandchild), "--quiet"])
+    found = json.loads(output_of(["reproduce", str(grandchild), "--quiet", "--json"]))
     assert (found["start"], found["notes"]) == (47, [])
     assert found["parting"]["left"]["weights"] == _weights(grandchild)
 

@@ -37,10 +37,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def parent(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def parent(made: Path, here: Path) -> Path:
     """A copy of the run as `a` in the working directory, to be changed."""
-    monkeypatch.chdir(tmp_path)
-    return Path(shutil.copytree(made, tmp_path / "a"))
+    return Path(shutil.copytree(made, here / "a"))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import Difference
 from orbit_runner.run_directory.branch import Branch, write_branch
+from tests.support.problems import output_of
 from tests.support.run_directories import write_run
 
 
@@ -20,11 +21,10 @@ def _branch(run: Path, parent: Path, step: int, **values: str) -> None:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run a, two branches of it, b and d, and c, a branch of b. Run e is alone."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-    root = tmp_path / "runs"
+    root = here / "runs"
     common = {100: "aa", 200: "bb"}
     write_run(root / "a", weights={**common, 300: "cc"}, losses=[3.0, 2.0, 1.0])
     write_run(root / "b", weights={**common, 300: "dd"}, losses=[3.0, 2.0, 0.5])
@@ -41,23 +41,18 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_branches_can_be_selected_by_their_parent(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_branches_can_be_selected_by_their_parent(runs: Path) -> None:
     arguments = ["--where=parent == 'runs/a' and branch_step > 150", "--columns=run,branch_step"]
-    assert main(["runs", *arguments]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["runs/b", "200"]
-    assert main(["runs", "runs/b", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    assert output_of(["runs", *arguments]).splitlines()[1].split() == ["runs/b", "200"]
+    (found,) = json.loads(output_of(["runs", "runs/b", "--json"]))
     assert (found["parent"], found["branch_step"]) == ("runs/a", 200)
 
 
 def test_comparison_tells_where_runs_branched_off(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "240")
-    assert main(["compare", "runs/a", "runs/b", "runs/c", "runs/d"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(["compare", "runs/a", "runs/b", "runs/c", "runs/d"]).splitlines()
     branches = next(line for line in lines if line.startswith("branch"))
     assert branches.split("  ", 1)[1].split("  ")[-1].strip() == "step 120 of a"
     assert "step 200 of a" in branches
@@ -67,17 +62,14 @@ def test_comparison_tells_where_runs_branched_off(
     assert "differ from a at step 200, common up to step 120" in weights
 
 
-def test_comparison_has_the_common_history_once(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", "runs/a", "runs/b", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_comparison_has_the_common_history_once(runs: Path) -> None:
+    found = json.loads(output_of(["compare", "runs/a", "runs/b", "--json"]))
     assert [one["common_step"] for one in found["runs"]] == [None, 200]
     assert [one["branch_step"] for one in found["runs"]] == [None, 200]
     assert len(found["curves"]["train/training_loss"]["b"]) == 3
 
 
-def test_page_marks_the_steps_of_branches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_marks_the_steps_of_branches(runs: Path) -> None:
     assert main(["compare", "runs/a", "runs/b", "runs/d", "--html=page.html"]) == 0
     page = Path("page.html").read_text()
     loss = page[page.index("<figcaption>training loss") :].partition("</figure>")[0]

@@ -21,11 +21,7 @@ from tests.support.run_directories import lock_holder, write_run
 
 Clean = Callable[..., str]
 DIVERGED = "Diverged: training diverged: loss is nan"
-
-
-@pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ OF_CLUSTERS = ("TF_CONFIG", "SLURM_")
 
 
 @pytest.fixture(autouse=True)
-def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def environ(here: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment that describes no cluster, to be changed."""
-    monkeypatch.chdir(tmp_path)
     for name in [*os.environ]:
         if name.startswith(OF_CLUSTERS):
             monkeypatch.delenv(name)
@@ -51,14 +50,8 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
             {}, [MIRRORED, "--runtime.worker_hosts=a:1,b", "--runtime.task_index=0"],
             "bad-cluster", "runtime.worker_hosts",
         ),
-        (
-            {}, ["--runtime.worker_hosts=a:1,b:1"],
-            "no-effect", "runtime.worker_hosts",
-        ),
-        (
-            {}, ["--runtime.num_workers=2"],
-            "not-supported", "runtime.num_workers",
-        ),
+        ({}, ["--runtime.worker_hosts=a:1,b:1"], "no-effect", "runtime.worker_hosts"),
+        ({}, ["--runtime.num_workers=2"], "not-supported", "runtime.num_workers"),
         (
             {}, [SERVED, "--runtime.remote_cluster=worker=a:1"],
             "bad-cluster", "runtime.remote_cluster",

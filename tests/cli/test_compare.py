@@ -10,16 +10,15 @@ import pytest
 from orbit_runner.cli.main import main
 from orbit_runner.compare.runs import RunComparison, compare
 from tests.support.pages import Page
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three runs in `runs`: b repeats a, and c has another seed and network."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    root = tmp_path / "runs"
+    root = here / "runs"
     same = {"accuracies": {100: 0.7, 200: 0.8, 300: 0.9}, "weights": {100: "aa", 300: "bb"}}
     write_run(root / "a", **same)
     write_run(root / "b", **same)
@@ -48,11 +47,8 @@ def _rows(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells if len(row) > 1}
 
 
-def test_table_has_settings_software_metrics_and_weights(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", "runs/a", "runs/b", "runs/c"]) == 0
-    text = capsys.readouterr().out
+def test_table_has_settings_software_metrics_and_weights(runs: Path) -> None:
+    text = output_of(["compare", "runs/a", "runs/b", "runs/c"])
     rows = _rows(text)
     verdict, head = text.splitlines()[:2]
     assert verdict == "best: c, accuracy 0.95 at step 300, 0.05 more than a"
@@ -71,24 +67,20 @@ def test_table_has_settings_software_metrics_and_weights(
     assert _rows(text[last:after])["accuracy"] == ["0.9", "0.9", "0.95 (+0.05) *"]
 
 
-def test_runs_of_a_directory_are_compared(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "runs", "runs/a", "--where=accuracy < 0.93"]) == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == ["a", "b"]
+def test_runs_of_a_directory_are_compared(runs: Path) -> None:
+    text = output_of(["compare", "runs", "runs/a", "--where=accuracy < 0.93"])
+    assert text.splitlines()[0].split() == ["a", "b"]
 
 
-def test_trials_are_labeled_by_the_settings_that_differ(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trials_are_labeled_by_the_settings_that_differ(tmp_path: Path) -> None:
     for number, rate in enumerate(("0.01", "0.1")):
         write_run(tmp_path / f"000{number}", flags=[("task.model.dropout_rate", rate)])
-    assert main(["compare", str(tmp_path)]) == 0
-    table = capsys.readouterr().out
+    table = output_of(["compare", str(tmp_path)])
     assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", table, re.M), table
 
 
-def test_json_has_everything(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "runs", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_has_everything(runs: Path) -> None:
+    found = json.loads(output_of(["compare", "runs", "--json"]))
     assert [one["run"] for one in found["runs"]] == ["runs/a", "runs/b", "runs/c"]
     assert [one["compared"] for one in found["runs"]] == [
         "", "equal to a", "differ from a at step 300, equal at step 100",
@@ -132,16 +124,13 @@ def test_invalid_arguments_are_errors(arguments: list[str], code: str, path: str
     fails(["compare", *arguments], code, path)
 
 
-def test_run_that_is_being_written_is_compared(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_that_is_being_written_is_compared(runs: Path) -> None:
     for name in ("run.json", "config.yaml"):
         text = (runs / "b" / name).read_text()
         (runs / "b" / name).write_text(text[: len(text) // 2])
     with (runs / "b/metrics.jsonl").open("a") as file:
         file.write('{"step": 400, "spl')
-    assert main(["compare", "runs/a", "runs/b"]) == 0
-    assert _rows(capsys.readouterr().out)["status"] == ["finished", "lost"]
+    assert _rows(output_of(["compare", "runs/a", "runs/b"]))["status"] == ["finished", "lost"]
 
 
 def _comparison(tmp_path: Path, comparison: str = "") -> RunComparison:

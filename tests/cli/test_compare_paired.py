@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 from tests.support.run_directories import write_best, write_run
 
 _A, _B = (0.90, 0.91, 0.92, 0.93, 0.94), (0.911, 0.924, 0.931, 0.941, 0.953)
@@ -31,22 +31,18 @@ def _write(root: Path, values: Sequence[float | None], rate: str = "0.01", first
 
 
 @pytest.fixture
-def trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trials(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two trials of five seeds in `trials`."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    _write(tmp_path / "trials/0001", _A, "0.1")
-    _write(tmp_path / "trials/0002", _B, "0.2")
-    return tmp_path / "trials"
+    _write(here / "trials/0001", _A, "0.1")
+    _write(here / "trials/0002", _B, "0.2")
+    return here / "trials"
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_text_says_whether_a_difference_is_chance(
-    trials: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_says_whether_a_difference_is_chance(trials: Path) -> None:
     arguments = ["trials/0001", "trials/0002", "--metric=accuracy"]
-    assert main(["compare", "--paired", *arguments]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["compare", "--paired", *arguments])
     assert text.splitlines()[:3] == [
         "A  0001 dropout_rate=0.1", "B  0002 dropout_rate=0.2", "   5 seeds: 17, 18, 19, 20, 21",
     ]  # fmt: skip
@@ -60,12 +56,12 @@ def test_text_says_whether_a_difference_is_chance(
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_metrics_of_all_runs_are_compared(trials: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_of_all_runs_are_compared(trials: Path) -> None:
     for run in trials.glob("*/seed-*"):
         write_best(run, 300, accuracy=0.99)
     (trials / "0001/seed-17/best/info.json").unlink()
-    assert main(["compare", "--paired", "trials/0001", "trials/0002", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["paired"]
+    text = output_of(["compare", "--paired", "trials/0001", "trials/0002", "--json"])
+    (found,) = json.loads(text)["paired"]
     assert list(found["metrics"]) == ["accuracy", "training_loss"]  # best.accuracy lacks a run.
     accuracy = found["metrics"]["accuracy"]
     assert (accuracy["a"]["values"], accuracy["b"]["values"]) == ([*_A], [*_B])
@@ -77,12 +73,11 @@ def test_metrics_of_all_runs_are_compared(trials: Path, capsys: pytest.CaptureFi
     assert found["settings"] == {"task.model.dropout_rate": [0.1, 0.2]}
 
 
-def test_best_evaluation_can_be_selected(trials: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_best_evaluation_can_be_selected(trials: Path) -> None:
     for index, run in enumerate(sorted(trials.glob("*/seed-*"))):
         write_best(run, 300, accuracy=0.9 + index / 100)
     arguments = ["trials/0001", "trials/0002", "--metric=best.accuracy", "--json"]
-    assert main(["compare", "--paired", *arguments]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["paired"]
+    (found,) = json.loads(output_of(["compare", "--paired", *arguments]))["paired"]
     assert (found["a"], found["b"], len(found["seeds"])) == (
         "0001 dropout_rate=0.1", "0002 dropout_rate=0.2", 5,
     )  # fmt: skip
@@ -93,21 +88,17 @@ def test_best_evaluation_can_be_selected(trials: Path, capsys: pytest.CaptureFix
     assert metric["more_than_chance"] is True
 
 
-def test_only_common_seeds_are_compared(trials: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_common_seeds_are_compared(trials: Path) -> None:
     _write(trials / "0003", [0.8, 0.81, 0.82], "0.3", first=20)
-    assert main(["compare", "--paired", "trials/0001", "trials/0003"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["compare", "--paired", "trials/0001", "trials/0003"])
     assert "   2 seeds: 20, 21\n" in text
     assert "note: not compared: seeds 17, 18, 19, which only 0001 dropout_rate=0.1 has\n" in text
     assert "note: not compared: seed 22, which only 0003 dropout_rate=0.3 has\n" in text
 
 
-def test_several_directories_are_compared_with_the_first(
-    trials: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_directories_are_compared_with_the_first(trials: Path) -> None:
     _write(trials / "0003", _A, "0.3")
-    assert main(["compare", "--paired", "trials/0001", "trials/0002", "trials/0003"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["compare", "--paired", "trials/0001", "trials/0002", "trials/0003"])
     assert [line for line in text.splitlines() if line.startswith(("A  ", "B  "))] == [
         f"{letter}  000{number} dropout_rate=0.{number}"
         for letter, number in (("A", 1), ("B", 2), ("A", 1), ("B", 3))
@@ -116,14 +107,11 @@ def test_several_directories_are_compared_with_the_first(
     assert "  B - A  no difference for any seed\n" in text
 
 
-def test_notes_name_what_limits_the_comparison(
-    trials: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_notes_name_what_limits_the_comparison(trials: Path) -> None:
     _write(trials / "0003", _A, "0.1")
     for run in trials.glob("*/seed-*"):
         write_best(run, 300, accuracy=0.99)
-    assert main(["compare", "--paired", "trials/0001", "trials/0003"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["compare", "--paired", "trials/0001", "trials/0003"])
     assert "note: no setting differs except the seed\n" in text
     assert "note: the weights of each seed are equal\n" in text
     assert "note: 3 metrics were compared" in text
@@ -166,25 +154,10 @@ def _other_seeds(trials: Path) -> None:
     [
         (None, ["trials/0001"], "out-of-range", "--paired"),
         (None, ["trials/0001", "trials/0001"], "out-of-range", "--paired"),
-        (
-            None,
-            ["trials/0001/seed-17", "trials/0002"],
-            "not-comparable",
-            "--paired",
-        ),
+        (None, ["trials/0001/seed-17", "trials/0002"], "not-comparable", "--paired"),
         (_other_seeds, ["trials/0001", "trials/0003"], "not-comparable", "--paired"),
-        (
-            _duplicate,
-            ["trials/0001", "trials/0002"],
-            "set-twice",
-            "--paired",
-        ),
-        (
-            _other_settings,
-            ["trials/0001", "trials/0002"],
-            "not-comparable",
-            "--paired",
-        ),
+        (_duplicate, ["trials/0001", "trials/0002"], "set-twice", "--paired"),
+        (_other_settings, ["trials/0001", "trials/0002"], "not-comparable", "--paired"),
         (
             None,
             ["trials/0001", "trials/0002", "--metric=acuracy"],
@@ -213,11 +186,8 @@ def test_runs_that_cannot_be_paired_are_errors(
     assert len(str(error).splitlines()) <= 10
 
 
-def test_settings_that_cannot_change_the_weights_may_differ(
-    trials: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_that_cannot_change_the_weights_may_differ(trials: Path) -> None:
     flags = [("runtime.seed", "22"), ("trainer.report_interval", "7")]
     flags.append(("task.model.dropout_rate", "0.1"))
     write_run(trials / "0001/seed-22", accuracies={300: 0.9}, flags=flags)
-    assert main(["compare", "--paired", "trials/0001", "trials/0002"]) == 0
-    assert "5 seeds" in capsys.readouterr().out
+    assert "5 seeds" in output_of(["compare", "--paired", "trials/0001", "trials/0002"])

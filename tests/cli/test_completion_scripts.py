@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbit_runner.cli.completion import SCRIPTS, candidates
-from orbit_runner.cli.main import main
+from tests.support.problems import output_of
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,13 @@ def test_commands_and_flags_are_candidates(line: str, expected: list[str]) -> No
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--completion", shell]) == 0
-
-    assert capsys.readouterr().out == f"{SCRIPTS[shell]}\n"
+def test_the_command_prints_the_script(shell: str) -> None:
+    assert output_of(["--completion", shell]) == f"{SCRIPTS[shell]}\n"
 
 
-def test_bash_gets_the_words_of_its_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_gets_the_words_of_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMP_LINE", "runner show --orig --json")
     monkeypatch.setenv("COMP_POINT", "18")
 
     # Bash adds the command, the word and the word before.
-    assert main(["--completion", "--line", "runner", "--orig", "show"]) == 0
-
-    assert capsys.readouterr().out == "--origins\n"
+    assert output_of(["--completion", "--line", "runner", "--orig", "show"]) == "--origins\n"

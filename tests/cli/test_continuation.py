@@ -41,10 +41,9 @@ class SendSignal(Callback):
 
 @pytest.fixture
 def start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Runs a command; returns its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
     # `nohup`, under which the tests may run, ignores it, and so would the runner.
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

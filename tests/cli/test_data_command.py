@@ -15,7 +15,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, RemoteFile
-from tests.support.problems import error_of
+from tests.support.problems import error_of, output_of
 from tests.support.processes import process
 
 CONTENT = b"0123456789" * 50_000
@@ -40,10 +40,10 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mirror(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server with the file of a dataset called toy."""
-    (tmp_path / "mirror").mkdir()
-    (tmp_path / "mirror/toy.bin").write_bytes(CONTENT)
+    (here / "mirror").mkdir()
+    (here / "mirror/toy.bin").write_bytes(CONTENT)
     file = RemoteFile(
         url="http://nowhere.invalid/toy.bin",
         size=len(CONTENT),
@@ -54,15 +54,12 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         folder="data/toy", experiments=("digits",),
     )  # fmt: skip
     monkeypatch.setitem(SETS, "toy", toy)
-    monkeypatch.chdir(tmp_path)
-    with serving(tmp_path / "mirror") as address:
+    with serving(here / "mirror") as address:
         yield address
 
 
-def test_list_shows_every_dataset_with_its_terms(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "list"]) == 0
-
-    text = capsys.readouterr().out
+def test_list_shows_every_dataset_with_its_terms() -> None:
+    text = output_of(["data", "list"])
     for name in SETS:
         assert f"\n{name} " in f"\n{text}"
     assert "11.6 MB  MNIST" in text
@@ -87,21 +84,14 @@ def test_get_downloads_a_dataset_and_prints_its_usage(
     assert "downloading toy.bin (500 kB)" in said.err
 
 
-def test_get_skips_a_dataset_that_is_already_complete(
-    mirror: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_get_skips_a_dataset_that_is_already_complete(mirror: str) -> None:
     main(["data", "get", "toy", f"--from={mirror}", "--dir=here"])
 
-    assert main(["data", "get", "toy", "--dir=here"]) == 0
-    assert "toy: already complete, in here" in capsys.readouterr().out
+    assert "toy: already complete, in here" in output_of(["data", "get", "toy", "--dir=here"])
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_failed_get_lists_urls_and_checksums_on_one_screen(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
+def test_failed_get_lists_urls_and_checksums_on_one_screen(name: str, here: Path) -> None:
     exit_code = 2 if SETS[name].manual_steps else 1
     text = str(error_of(["data", "get", name, "--from=http://127.0.0.1:9"], exit_code=exit_code))
 

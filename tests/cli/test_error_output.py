@@ -53,15 +53,9 @@ def test_each_problem_of_a_config_is_an_object(
     ],
 )
 def test_other_error_is_one_object(
-    arguments: list[str],
-    code: str,
-    path: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: str, path: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
+    (here / "runs").mkdir()
 
     (error,) = errors_of(capsys, *arguments)
 

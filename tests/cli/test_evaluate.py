@@ -31,7 +31,7 @@ from orbit_runner.tasks.shared_config import TableSplitConfig
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from tests.support.keras_models import keras_config
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 from tests.support.toy import run as run_in_process
 
 # TensorFlow fixes the thread settings of the test process at its first op.
@@ -122,14 +122,11 @@ def test_plain_weights_are_those_of_the_checkpoint(trained: Path, evaluate: Eval
 
 
 @pytest.mark.slow
-def test_another_split_is_named(
-    trained: Path, evaluate: Evaluate, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_split_is_named(trained: Path, evaluate: Evaluate) -> None:
     results = evaluate("--split=train")
     assert results["data"] == {"task.validation_data.split": "train"}
     assert results["metrics"]["validation_examples"] == 1438
-    assert main(["evaluate", str(trained), "--split=train"]) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(["evaluate", str(trained), "--split=train"])
     assert "task.validation_data.split: train" in printed
     assert "validation_examples  1438" in printed
     assert "\nClasses\n" in printed
@@ -214,8 +211,7 @@ def test_results_that_are_not_finite_exit_with_3(
     assert "is not finite: validation_loss is nan" in err
 
     run = ["run", f"--experiment={tmp_path}", f"--model_dir={tmp_path}", "--mode=eval"]
-    assert main([*run, *data, "--json"]) == 3
-    results = json.loads(capsys.readouterr().out)
+    results = json.loads(output_of([*run, *data, "--json"], exit_code=3))
     assert results["non_finite_metrics"] == ["validation_loss"]
     (attempt,) = json.loads((tmp_path / "run.eval.json").read_text())["attempts"]
     assert attempt["outcome"] == "done"
@@ -224,9 +220,7 @@ def test_results_that_are_not_finite_exit_with_3(
 
 
 @pytest.mark.slow
-def test_training_data_need_not_be_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_data_need_not_be_there(tmp_path: Path) -> None:
     for name, count in (("train", 40), ("new", 15)):
         rows = "".join(f"{n % 7},{n % 5},{n % 7 + n % 5}\n" for n in range(count))
         (tmp_path / f"{name}.csv").write_text(f"a,b,y\n{rows}")
@@ -245,10 +239,8 @@ def test_training_data_need_not_be_there(
     run = str(tmp_path / "run")
     assert main([*start, *sections, f"--model_dir={run}"]) == 0
     (tmp_path / "train.csv").unlink()
-    capsys.readouterr()
     new = f"--task.validation_data.input_path={tmp_path}/new.csv"
-    assert main(["evaluate", run, new, "--json"]) == 0
-    results = json.loads(capsys.readouterr().out)
+    results = json.loads(output_of(["evaluate", run, new, "--json"]))
     assert results["metrics"]["validation_examples"] == 15
     assert results["data"] == {"task.validation_data.input_path": f"{tmp_path}/new.csv"}
 

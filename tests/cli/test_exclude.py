@@ -9,22 +9,20 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from tests.support.messages import printed
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 
 EXCLUDE = "--task.train_data.exclude"
-Capture = pytest.CaptureFixture[str]
 
 
-def test_batch_and_seen(capsys: Capture) -> None:
-    whole = json.loads(printed(capsys, "batch", "digits", "--step=3", "--json"))["rows"]
+def test_batch_and_seen() -> None:
+    whole = json.loads(output_of(["batch", "digits", "--step=3", "--json"]))["rows"]
     ids = [row["example"] for row in whole[4:6]]
     flag = f"{EXCLUDE}={ids}"
 
-    rows = json.loads(printed(capsys, "batch", "digits", "--step=3", "--json", flag))["rows"]
-    seen = printed(capsys, "seen", "digits", f"--example={ids[0]}", flag)
-    values = printed(capsys, "seen", "digits", f"--example={ids[0]}", "--json", flag)
-    other = printed(capsys, "seen", "digits", f"--example={rows[4]['example']}", "--json", flag)
+    rows = json.loads(output_of(["batch", "digits", "--step=3", "--json", flag]))["rows"]
+    seen = output_of(["seen", "digits", f"--example={ids[0]}", flag])
+    values = output_of(["seen", "digits", f"--example={ids[0]}", "--json", flag])
+    other = output_of(["seen", "digits", f"--example={rows[4]['example']}", "--json", flag])
 
     kept = [row["example"] for row in whole if row["example"] not in ids]
     assert [row["example"] for row in rows][: len(kept)] == kept
@@ -68,7 +66,7 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_resume_with_the_same_ids_in_another_form(folder: Path, capsys: Capture) -> None:
+def test_resume_with_the_same_ids_in_another_form(folder: Path) -> None:
     assert main(["run", *_RUN, "--train_steps=3", f"{EXCLUDE}=['4', 17, 17]"]) == 0
 
     attempt = json.loads((folder / "a/run.json").read_text())["attempts"][-1]
@@ -76,17 +74,17 @@ def test_resume_with_the_same_ids_in_another_form(folder: Path, capsys: Capture)
 
 
 @pytest.mark.slow
-def test_changed_file_is_refused_and_a_comment_is_not(folder: Path, capsys: Capture) -> None:
+def test_changed_file_is_refused_and_a_comment_is_not(folder: Path) -> None:
     (folder / "ids.txt").write_text("# checked\n17\n4\n")
-    printed(capsys, "run", *_RUN, "--train_steps=3", f"{EXCLUDE}=ids.txt")
+    assert main(["run", *_RUN, "--train_steps=3", f"{EXCLUDE}=ids.txt"]) == 0
 
     (folder / "ids.txt").write_text("17\n5\n")
     fails(["run", *_RUN, "--train_steps=4", f"{EXCLUDE}=ids.txt"], "data-changed")
 
 
 @pytest.mark.slow
-def test_run_is_read_without_its_file(folder: Path, capsys: Capture) -> None:
+def test_run_is_read_without_its_file(folder: Path) -> None:
     (folder / "ids.txt").unlink()
 
-    printed(capsys, "verify", "a")
+    assert main(["verify", "a"]) == 0
     fails(["seen", "a", "--example=17"], "unreadable-file")

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
-from tests.support.problems import fails, raises
+from tests.support.problems import fails, output_of, raises
 
 EMA = "--trainer.optimizer_config.ema.average_decay=0.9"
 # TensorFlow fixes the thread settings of the test process at its first op.
@@ -42,25 +41,13 @@ def run(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 
-@pytest.fixture
-def exported(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
-    """Runs the command, which must exit with 0, and returns its JSON."""
-
-    def run(*arguments: object) -> dict[str, Any]:
-        capsys.readouterr()
-        assert main(["export", *map(str, arguments), "--json"]) == 0
-        return dict(json.loads(capsys.readouterr().out))
-
-    return run
-
-
-Exported = Callable[..., dict[str, Any]]
+def exported(*arguments: object) -> Any:
+    """Runs the command, which must succeed, and returns its JSON."""
+    return json.loads(output_of(["export", *map(str, arguments), "--json"]))
 
 
 @pytest.mark.slow
-def test_export_uses_newest_checkpoint_and_average_weights_by_default(
-    run: Path, exported: Exported
-) -> None:
+def test_export_uses_newest_checkpoint_and_average_weights_by_default(run: Path) -> None:
     record = exported(run)
     assert record.pop("path") == str(run / "export/20")
     extra = run / "export/20/assets.extra"
@@ -104,12 +91,9 @@ def test_export_of_a_run_without_assets_needs_its_data(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_table_and_json_describe_each_format(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_and_json_describe_each_format(made: Path, tmp_path: Path) -> None:
     flags = ["--format=saved_model,litert_float16"]
-    assert main(["export", str(made / "run"), *flags, f"--to={tmp_path / 'a'}"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(["export", str(made / "run"), *flags, f"--to={tmp_path / 'a'}"]).splitlines()
     assert lines[0] == f"{tmp_path / 'a/20'}: step 20, average weights"
     assert lines[1] == f"{tmp_path / 'a/20-litert_float16'}: step 20, average weights"
     assert "  input   image  uint8 [1, 8, 8, 1]" in lines
@@ -120,8 +104,7 @@ def test_table_and_json_describe_each_format(
     assert model[:4] == ["20", "the", "model", "itself"]
     assert export[:2] == ["20", "litert_float16"]
 
-    assert main(["export", str(made / "run"), *flags, f"--to={tmp_path / 'b'}", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)
+    first, second = exported(made / "run", *flags, f"--to={tmp_path / 'b'}")
     assert "check" not in first
     assert second["check"]["metrics"].keys() == second["check"]["model_metrics"].keys()
     record = json.loads((tmp_path / "b/20-litert_float16/export.json").read_text())
@@ -220,14 +203,10 @@ def test_run_whose_export_fails_is_finished(
     assert start["weights"] == json.loads(out)["fingerprint"]
     assert start["export_problem"].startswith(reason)
 
-    assert main(["runs", str(tmp_path)]) == 0
-    assert "finished, not exported" in capsys.readouterr().out
-    assert main(["runs", str(tmp_path), "--json"]) == 0
-    (listed,) = json.loads(capsys.readouterr().out)
+    assert "finished, not exported" in output_of(["runs", str(tmp_path)])
+    (listed,) = json.loads(output_of(["runs", str(tmp_path), "--json"]))
     assert listed["status"] == "finished"
     assert listed["reason"].startswith(f"the export failed: {reason}")
     (run / "served").unlink()
     assert main([*RUN, *flags]) == 0
-    capsys.readouterr()
-    assert main(["runs", str(tmp_path)]) == 0
-    assert "not exported" not in capsys.readouterr().out
+    assert "not exported" not in output_of(["runs", str(tmp_path)])

@@ -28,12 +28,11 @@ SPELLINGS = {
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(here: Path) -> None:
     """Files that set the number of steps in their names."""
-    monkeypatch.chdir(tmp_path)
     for steps in (10, 20):
-        (tmp_path / f"{steps}.yaml").write_text(json.dumps({"trainer": {"train_steps": steps}}))
-        (tmp_path / f"{steps}.gin").write_text(f"trainer.train_steps = {steps}\n")
+        (here / f"{steps}.yaml").write_text(json.dumps({"trainer": {"train_steps": steps}}))
+        (here / f"{steps}.gin").write_text(f"trainer.train_steps = {steps}\n")
 
 
 def resolved(*arguments: str) -> ResolvedConfig:

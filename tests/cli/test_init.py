@@ -15,7 +15,7 @@ import yaml
 from orbit_runner.cli.main import main
 from orbit_runner.jobs import new_project
 from tests.support import warm_runner
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 
 SRC = Path(new_project.__file__).parents[2]
 FILES = [
@@ -65,8 +65,7 @@ def test_it_prints_each_file_and_the_next_commands(
     assert sorted(line.split()[0] for line in lines[:-5]) == FILES
     assert all(len(line.split()) > 2 for line in lines[:-5])
     assert _files(here / "my own/churn") == FILES
-    assert main(["init", "a", "--name=churn", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(output_of(["init", "a", "--name=churn", "--json"]))
     assert (found["directory"], found["name"], sorted(found["files"])) == ("a", "churn", FILES)
     assert found["next"] == ["cd a", "make test", "make run"]
 

@@ -17,7 +17,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.tasks.tabular.sources import load_part
 from tests.support.images import png
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 
 WORDS = ("good", "bad", "slow", "fast", "service", "price", "never", "again")
 COUNT = 60
@@ -312,12 +312,10 @@ def test_damaged_pixels_of_an_image_are_a_warning(capsys: pytest.CaptureFixture[
     assert f"{damaged}: the image cannot be decoded" in capsys.readouterr().err
 
 
-def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same() -> None:
     _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
 
-    assert main(["init", "my new", "--from=a.csv", "--json", "--name=flowers"]) == 0
-
-    result = json.loads(capsys.readouterr().out)
+    result = json.loads(output_of(["init", "my new", "--from=a.csv", "--json", "--name=flowers"]))
     assert [*result["files"]] == ["experiment.yaml"]
     assert result["problems"] == ""
     assert result["next"][1] == "runner --experiment='my new/experiment.yaml'"
@@ -345,12 +343,7 @@ def _file(text: str) -> Callable[[], None]:
         ("data", _directory(), "empty-data", "--from"),
         ("data", _directory("a.bin"), "not-supported", "--from"),
         ("data", _directory("a.csv"), "not-supported", "--from"),
-        (
-            "data/a.bin",
-            _directory("a.bin"),
-            "not-supported",
-            "--from",
-        ),
+        ("data/a.bin", _directory("a.bin"), "not-supported", "--from"),
         ("data.csv", lambda: Path("data.csv").touch(), "empty-data", "--from"),
         ("data.csv", _file("a,b\n"), "empty-data", "--from"),
         ("data.csv", _file("a,b\n1,2\n"), "bad-data", "--from"),

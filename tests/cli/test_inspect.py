@@ -12,19 +12,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.cli.main import main
 from orbit_runner.reporting.inspection import _measured_rows
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 
 QUIET = "--quiet"
 
 
-def test_text_has_a_part_for_layers_batches_memory_and_schedule(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["inspect", "digits", "--train_steps=30", "--trainer.train_epochs=0", QUIET]) == 0
-
-    text = capsys.readouterr().out
+def test_text_has_a_part_for_layers_batches_memory_and_schedule() -> None:
+    text = output_of(["inspect", "digits", "--train_steps=30", "--trainer.train_epochs=0", QUIET])
     assert re.search(r"^  conv2 +Conv2D +4×4×64 +18,496 +590 k$", text, re.M)
     assert re.search(r"^  trainable parameters +53,002$", text, re.M)
     assert re.search(r"^  features +64×8×8×1 +uint8 +0 +16 ", text, re.M)
@@ -34,15 +29,11 @@ def test_text_has_a_part_for_layers_batches_memory_and_schedule(
     assert "\nmeasured\n" not in text
 
 
-def test_flag_and_positional_argument_name_the_same_experiment(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_flag_and_positional_argument_name_the_same_experiment(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     given = ["--experiment=digits_mlp", "--json", QUIET, f"--html={page}"]
 
-    assert main(["inspect", *given]) == 0
-
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(output_of(["inspect", *given]))
     assert found["name"] == "digits_mlp"
     assert found["memory"]["weights"] == found["memory"]["gradients"] == 17226 * 4
     text = page.read_text(encoding="utf-8")
@@ -63,9 +54,7 @@ def test_mistakes_are_reported_as_by_run(arguments: list[str], code: str, path: 
     fails(["inspect", *arguments, QUIET], code, path)
 
 
-def test_a_section_without_data_is_reported_in_its_place(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_section_without_data_is_reported_in_its_place(tmp_path: Path) -> None:
     given = [
         "fashion_mnist",
         "--task.train_data.source=digits",
@@ -73,22 +62,18 @@ def test_a_section_without_data_is_reported_in_its_place(
         f"--task.validation_data.data_dir={tmp_path}",
     ]
 
-    assert main(["inspect", *given, QUIET]) == 0
-
-    text = capsys.readouterr().out
+    text = output_of(["inspect", *given, QUIET])
     assert re.search(r"^training batch\n  tensor", text, re.M)
     assert re.search(r"^validation batch\n  none: .*idx", text, re.M)
     assert re.search(r"^  input batch +\d", text, re.M)
 
 
 @pytest.mark.slow
-def test_tables_get_a_first_look(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_tables_get_a_first_look(tmp_path: Path) -> None:
     given = ["diabetes", "--task.split=null", f"--html={tmp_path / 'page.html'}", QUIET]
 
-    assert main(["inspect", *given]) == 0
-    text = capsys.readouterr().out
-    assert main(["inspect", *given, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["table"]
+    text = output_of(["inspect", *given])
+    found = json.loads(output_of(["inspect", *given, "--json"]))["table"]
 
     assert re.search(r"^table of train_data: 442 rows$", text, re.M)
     assert re.search(r"^  bmi +feature +number +0 +163 +18 +42\.2 +26\.38 +-$", text, re.M)
@@ -100,7 +85,7 @@ def test_tables_get_a_first_look(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 @pytest.mark.slow
 def test_a_cluster_is_rehearsed_without_connecting_to_it(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a rehearsal starts nothing")
@@ -119,10 +104,8 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     given = ["digits", "--workers=2", "--distribution_strategy=off"]
     page = tmp_path / "page.html"
 
-    assert main(["inspect", *given, QUIET, f"--html={page}"]) == 0
-    text = capsys.readouterr().out
-    assert main(["inspect", *given, QUIET, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    text = output_of(["inspect", *given, QUIET, f"--html={page}"])
+    found = json.loads(output_of(["inspect", *given, QUIET, "--json"]))
 
     scale = found["scale"]
     assert (

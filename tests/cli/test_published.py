@@ -12,6 +12,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.determinism.portable import Published, PublishedRun, read_published
 from orbit_runner.determinism.portable import write_published as write
+from tests.support.problems import output_of
 from tests.support.processes import runner
 from tools.published_fingerprints import NAMES
 
@@ -64,17 +65,15 @@ def test_other_settings_are_reported_with_the_difference(tmp_path: Path) -> None
 
 
 def test_run_directory_takes_precedence_over_an_experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "digits").mkdir()
-    monkeypatch.chdir(tmp_path)
+    (here / "digits").mkdir()
     for arguments in (["show", "--experiment=digits"], ["reproduce", "digits", "--last=3"]):
         assert main(arguments) == (0 if arguments[0] == "show" else 2)
         error = capsys.readouterr().err
     assert "--last: cannot be combined with the published experiment" in error
 
-    assert main(["show", "--experiment=digits_mlp"]) == 0
-    (tmp_path / "digits" / "config.yaml").write_text(capsys.readouterr().out)
+    (here / "digits" / "config.yaml").write_text(output_of(["show", "--experiment=digits_mlp"]))
     for arguments in (["show", "--experiment=digits"], ["reproduce", "digits"]):
         assert main(arguments) == (0 if arguments[0] == "show" else 2)
         error = capsys.readouterr().err

@@ -13,7 +13,7 @@ import yaml
 
 from orbit_runner.cli.main import main
 from tests.support import warm_runner
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 
 ARGUMENTS = [
     "--experiment=digits_mlp",
@@ -77,10 +77,9 @@ def test_replayed_step_is_the_run_s_own(made: Path, replay: Replay) -> None:
 
 @pytest.mark.slow
 def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
-    made: Path, replay: Replay, capsys: pytest.CaptureFixture[str]
+    made: Path, replay: Replay
 ) -> None:
-    assert main(["batch", str(made), "--step=3", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json.loads(output_of(["batch", str(made), "--step=3", "--json"]))["rows"]
     code, out, _ = replay(made, "--step=3", "--json")
     found = json.loads(out)
     assert (code, found["start"], found["step"]) == (0, None, 3)

@@ -9,16 +9,15 @@ import pytest
 
 from orbit_runner.cli.main import main
 from tests.support.pages import Page
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(here: Path) -> Path:
     """A finished run with training and validation accuracy, two starts and two checkpoints."""
-    monkeypatch.chdir(tmp_path)
     path = write_run(
-        tmp_path / "runs/a",
+        here / "runs/a",
         accuracies={100: 0.7, 200: 0.8, 300: 0.9},
         flags=[("task.model.dropout_rate", "0.1")],
         weights={100: "aa" * 32, 300: "ab" * 32},
@@ -34,11 +33,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_report_is_one_file_with_all_sections(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "runs/a"]) == 0
-    assert capsys.readouterr().out == "runs/a/report.html\n"
+def test_report_is_one_file_with_all_sections(run: Path) -> None:
+    assert output_of(["report", "runs/a"]) == "runs/a/report.html\n"
     page = Page(run / "report.html")
     assert page.loads == []
     assert page.headings == [
@@ -55,11 +51,8 @@ def test_report_is_one_file_with_all_sections(
     assert re.search(r"importing\s+4.5 s\s+45.0%\s+training\s+5.5 s\s+55.0%", page.text)
 
 
-def test_report_is_written_to_the_file_of_a_flag(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "runs/a", "--html=pages/a.html"]) == 0
-    assert capsys.readouterr().out == "pages/a.html\n"
+def test_report_is_written_to_the_file_of_a_flag(run: Path) -> None:
+    assert output_of(["report", "runs/a", "--html=pages/a.html"]) == "pages/a.html\n"
     assert not (run / "report.html").exists()
     assert "digits" in Page(Path("pages/a.html")).text
 

@@ -215,11 +215,7 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
     [
         (["nowhere"], "not-a-run", "RUN"),
         (["empty"], "not-a-run", "RUN"),
-        (
-            ["damaged"],
-            "no-checkpoint",
-            "RUN",
-        ),
+        (["damaged"], "no-checkpoint", "RUN"),
         (["a", "--last=25"], "no-checkpoint", "--last"),
         (["a", "--last=0"], "out-of-range", "--last"),
         (["a", "--last=x"], "wrong-usage", ""),
@@ -231,23 +227,16 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
 )
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
-    arguments: list[str],
-    code: str,
-    path: str,
-    run: Path,
-    tmp_path: Path,
-    temporary: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], code: str, path: str, run: Path, here: Path, temporary: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/x").touch()
+    (here / "empty").mkdir()
+    (here / "full").mkdir()
+    (here / "full/x").touch()
     for name in ("damaged", "broken"):
-        shutil.copytree(run, tmp_path / name)
-    for file in (tmp_path / "damaged/checkpoints").glob("*.index"):
+        shutil.copytree(run, here / name)
+    for file in (here / "damaged/checkpoints").glob("*.index"):
         file.unlink()
-    (tmp_path / "broken/config.yaml").write_text("task: [1\n")
+    (here / "broken/config.yaml").write_text("task: [1\n")
     fails(["reproduce", *arguments], code, path)
     assert [*temporary.iterdir()] == []
 

@@ -43,12 +43,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"):
         rows.tofile(folder / "set" / name)
     (folder / "some.yaml").write_text(CONFIG)
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         assert main(["run", "--experiment=some.yaml", "--model_dir=a"]) == 0
-    finally:
-        os.chdir(before)
     return folder
 
 

@@ -32,16 +32,15 @@ MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summ
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here: Path) -> Path:
     """The working directory, whose subdirectory `a` looks like a run of `digits_mlp`."""
-    monkeypatch.chdir(tmp_path)
-    checkpoints = tmp_path / "a" / "checkpoints"
+    checkpoints = here / "a" / "checkpoints"
     checkpoints.mkdir(parents=True)
     for name in ("checkpoint", "ckpt-100.index"):
         (checkpoints / name).touch()
     config = resolve(Request(experiment="digits_mlp")).config
-    (tmp_path / "a" / "config.yaml").write_text(to_yaml(config))
-    return tmp_path
+    (here / "a" / "config.yaml").write_text(to_yaml(config))
+    return here
 
 
 @pytest.fixture
@@ -87,11 +86,7 @@ def test_resume_accepts_changes_that_cannot_affect_the_weights(
     ("changes", "code", "path"),
     [
         (["--seed=18", "--train_steps=5000"], "other-config", ""),
-        (
-            ["--params_override=trainer.early_stopping={patience: 2}"],
-            "other-config",
-            "",
-        ),
+        (["--params_override=trainer.early_stopping={patience: 2}"], "other-config", ""),
         (
             ["--trainer.recovery_max_trials=1", "--trainer.checkpoint_interval=7"],
             "other-config",
@@ -111,11 +106,10 @@ def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
 
 @pytest.mark.slow
 def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
-    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished_run: Path, here: Path
 ) -> None:
-    copy = Path(shutil.copytree(finished_run, tmp_path / "a"))
+    copy = Path(shutil.copytree(finished_run, here / "a"))
     (copy / "config.yaml").unlink()
-    monkeypatch.chdir(tmp_path)
     config = f"--experiment={finished_run / 'config.yaml'}"
     fails([config, "--model_dir=a", "--train_steps=30", "--seed=18"], "other-config")
 
@@ -141,13 +135,10 @@ def test_only_training_modes_take_the_run_lock(folder: Path, starts: Callable[..
     starts(*arguments, "--mode=train")
 
 
-def test_rejected_command_creates_no_run_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_rejected_command_creates_no_run_directory(here: Path) -> None:
     for mode in ("trian", "eval"):
         error_of(["--experiment=digits_mlp", "--model_dir=a", f"--mode={mode}"])
-    assert [*tmp_path.iterdir()] == []
+    assert [*here.iterdir()] == []
 
 
 def _lines(path: Path) -> list[str]:

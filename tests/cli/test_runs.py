@@ -12,15 +12,14 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.run_directory.evaluations import write_evaluation
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here: Path) -> Path:
     """Four runs in `runs`: a finished, b diverged, c lost, d finished with other settings."""
-    monkeypatch.chdir(tmp_path)
-    root = tmp_path / "runs"
+    root = here / "runs"
     write_run(root / "a", accuracies={300: 0.9}, started="2026-11-20T10:00:00+0000")
     write_run(root / "b", outcome="Diverged: loss is nan", started="2026-11-20T11:00:00+0000")
     write_run(root / "c", outcome=None, losses=[2.0, 1.0], started="2026-11-20T12:00:00+0000")
@@ -34,24 +33,23 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def _names(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+def _rows(*arguments: str) -> list[list[str]]:
+    return [line.split() for line in output_of(["runs", *arguments]).splitlines()]
 
 
-def test_runs_in_the_directory_of_a_run_are_listed(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def _names(*arguments: str) -> list[str]:
+    return [row[0] for row in _rows(*arguments)[1:]]
+
+
+def test_runs_in_the_directory_of_a_run_are_listed(runs: Path) -> None:
     write_run(runs / "a" / "more" / "e", started="2026-11-20T09:00:00+0000")
 
-    assert main(["runs", "runs/a"]) == 0
-    assert _names(capsys) == ["runs/a", "runs/a/more/e"]
-    assert main(["runs"]) == 0
-    assert _names(capsys)[-1] == "runs/a/more/e"
+    assert _names("runs/a") == ["runs/a", "runs/a/more/e"]
+    assert _names()[-1] == "runs/a/more/e"
 
 
-def test_table_lists_the_newest_run_first(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_table_lists_the_newest_run_first(runs: Path) -> None:
+    lines = output_of(["runs"]).splitlines()
     assert lines[0].split() == [
         "run", "status", "progress", "metric", "age", "experiment", "changes",
     ]  # fmt: skip
@@ -62,19 +60,16 @@ def test_table_lists_the_newest_run_first(runs: Path, capsys: pytest.CaptureFixt
     assert "lost" in lines[2]
 
 
-def test_last_evaluation_that_is_not_finite_is_marked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_last_evaluation_that_is_not_finite_is_marked(tmp_path: Path) -> None:
     write_run(tmp_path / "a", accuracies={200: 0.9, 300: None})
     write_best(tmp_path / "a", 200, accuracy=0.9)
     write_run(tmp_path / "b", accuracies={200: None, 300: 0.9})
-    assert main(["runs", str(tmp_path), "--columns=+reason", "--sort=run"]) == 0
-    b, a = capsys.readouterr().out.splitlines()[1:]
+    b, a = output_of(["runs", str(tmp_path), "--columns=+reason", "--sort=run"]).splitlines()[1:]
     assert "accuracy 0.9 at 200 (last: accuracy not finite)" in a
     assert "the last evaluation is not finite: accuracy" in a
     assert "not finite" not in b
-    assert main(["runs", str(tmp_path / "a"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["non_finite_metrics"] == ["accuracy"]
+    (found,) = json.loads(output_of(["runs", str(tmp_path / "a"), "--json"]))
+    assert found["non_finite_metrics"] == ["accuracy"]
 
 
 @pytest.mark.parametrize(
@@ -114,11 +109,8 @@ def test_report_marks_evaluations_that_are_not_finite(
         ("experiment == digits and step == 300", ["d", "b", "a"]),
     ],
 )
-def test_where_selects_runs(
-    runs: Path, capsys: pytest.CaptureFixture[str], condition: str, expected: list[str]
-) -> None:
-    assert main(["runs", f"--where={condition}"]) == 0
-    assert _names(capsys) == [f"runs/{name}" for name in expected]
+def test_where_selects_runs(runs: Path, condition: str, expected: list[str]) -> None:
+    assert _names(f"--where={condition}") == [f"runs/{name}" for name in expected]
 
 
 @pytest.mark.parametrize(
@@ -152,63 +144,51 @@ def test_invalid_condition_is_an_error(condition: str, code: str) -> None:
         (["--limit=1"], ["d"]),
     ],
 )
-def test_sort_and_limit(
-    runs: Path, capsys: pytest.CaptureFixture[str], flags: list[str], expected: list[str]
-) -> None:
-    assert main(["runs", *flags]) == 0
-    assert [Path(name).name for name in _names(capsys)] == expected
+def test_sort_and_limit(runs: Path, flags: list[str], expected: list[str]) -> None:
+    assert [Path(name).name for name in _names(*flags)] == expected
 
 
-def test_sort_lists_the_lowest_loss_first(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sort_lists_the_lowest_loss_first(runs: Path) -> None:
     write_run(runs / "e", losses=[3.0, 0.1], started="2026-11-20T14:00:00+0000")
     write_run(runs / "f", losses=[3.0, float("nan")], started="2026-11-20T15:00:00+0000")
 
     for column in ("training_loss", "last.training_loss"):
-        assert main(["runs", f"--sort={column}"]) == 0
-        assert [Path(name).name for name in _names(capsys)] == ["e", "d", "b", "a", "c", "f"]
+        names = _names(f"--sort={column}")
+        assert [Path(name).name for name in names] == ["e", "d", "b", "a", "c", "f"]
 
 
-def test_sort_follows_the_direction_that_the_runs_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_sort_follows_the_direction_that_the_runs_set(here: Path) -> None:
     for name, score in (("a", 0.3), ("b", 0.1), ("c", 0.2)):
-        directory = tmp_path / "runs" / name
+        directory = here / "runs" / name
         best = {"metric": "score", "directory": "best"}
         write_run(directory, flags=[("trainer.best_checkpoint_metric_comp", "lower")], best=best)
         write_best(directory, 300, score=score)
 
     for column in ("score", "best.score", "metric"):
-        assert main(["runs", f"--sort={column}"]) == 0
-        assert _names(capsys) == ["runs/b", "runs/c", "runs/a"]
+        assert _names(f"--sort={column}") == ["runs/b", "runs/c", "runs/a"]
 
 
-def test_columns_replace_or_extend_the_default(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["runs", "--columns=run,task.model.dropout_rate,last.accuracy", "--limit=1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["runs/d", "0.1", "0.95"]
-    assert main(["runs", "--columns=+runtime.seed", "--limit=1"]) == 0
-    assert capsys.readouterr().out.splitlines()[0].split()[-2:] == ["runtime.seed", "changes"]
+def test_columns_replace_or_extend_the_default(runs: Path) -> None:
+    columns = "--columns=run,task.model.dropout_rate,last.accuracy"
+    assert _rows("--limit=1", columns)[1] == ["runs/d", "0.1", "0.95"]
+    head = _rows("--limit=1", "--columns=+runtime.seed")[0]
+    assert head[-2:] == ["runtime.seed", "changes"]
     fails(["runs", "--columns=accurcy"], "unknown-name", "--columns")
 
 
-def test_json_and_csv_have_full_values(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs", "--json", "--columns=+runtime.seed", "--where=runtime.seed==3"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+def test_json_and_csv_have_full_values(runs: Path) -> None:
+    arguments = ["--json", "--columns=+runtime.seed", "--where=runtime.seed==3"]
+    (found,) = json.loads(output_of(["runs", *arguments]))
     assert found["run"] == "runs/d"
     assert found["best"] == {"accuracy": 0.97}
     assert found["runtime.seed"] == 3
-    assert main(["runs", "--csv", "--columns=run,status,accuracy"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    text = output_of(["runs", "--csv", "--columns=run,status,accuracy"])
+    rows = list(csv.DictReader(io.StringIO(text)))
     assert rows[0] == {"run": "runs/d", "status": "finished", "accuracy": "0.97"}
     assert rows[1]["accuracy"] == ""
 
 
-def test_results_of_a_split_are_those_of_its_newest_evaluation(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_of_a_split_are_those_of_its_newest_evaluation(runs: Path) -> None:
     split = {"task.validation_data.split": "test"}
     other = {"task.validation_data.input_path": "b.csv", **split}
     for name, time, data, loss in (
@@ -216,10 +196,8 @@ def test_results_of_a_split_are_those_of_its_newest_evaluation(
         ("d", "11", other, 0.1), ("c", "12", {}, 0.2),
     ):  # fmt: skip
         write_evaluation(runs / name, 300, {"time": time, "data": data, "metrics": {"loss": loss}})
-    command = ["runs", "--sort=test.loss", "--columns=run,test.loss", "--where=status != diverged"]
-    assert main(command) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    assert rows == [["runs/a", "0.5"], ["runs/d", "0.7"], ["runs/c", "-"]]
+    rows = _rows("--sort=test.loss", "--columns=run,test.loss", "--where=status != diverged")
+    assert rows[1:] == [["runs/a", "0.5"], ["runs/d", "0.7"], ["runs/c", "-"]]
     fails(["runs", "--sort=test.los"], "unknown-name", "--sort")
 
 
@@ -246,9 +224,7 @@ def test_directory_without_runs_prints_a_note(
 
 
 @pytest.mark.usefixtures("runs")
-def test_run_directory_without_permission_is_left_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_directory_without_permission_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     scan: Callable[..., object] = os.scandir
 
     def refuse(path: object) -> object:
@@ -257,8 +233,7 @@ def test_run_directory_without_permission_is_left_out(
         return scan(path)
 
     monkeypatch.setattr("os.scandir", refuse)
-    assert main(["runs"]) == 0
-    assert _names(capsys) == ["runs/d", "runs/c", "runs/a"]
+    assert _names() == ["runs/d", "runs/c", "runs/a"]
 
 
 @pytest.mark.parametrize(
@@ -269,17 +244,10 @@ def test_run_directory_without_permission_is_left_out(
                    r"\end{tabular}"]),
     ],
 )  # fmt: skip
-def test_table_for_a_document(
-    kind: str,
-    lines: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "runs/a_b")
-    assert main(["runs", "runs/a_b", "--columns=run,best_step", f"--table={kind}"]) == 0
-    assert capsys.readouterr().out.replace("runs/", "").splitlines() == lines
-    assert main(["compare", "runs", f"--table={kind}"]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.endswith(("|", r"\\"))]
+def test_table_for_a_document(kind: str, lines: list[str], here: Path) -> None:
+    write_run(here / "runs/a_b")
+    text = output_of(["runs", "runs/a_b", "--columns=run,best_step", f"--table={kind}"])
+    assert text.replace("runs/", "").splitlines() == lines
+    text = output_of(["compare", "runs", f"--table={kind}"])
+    rows = [line for line in text.splitlines() if line.endswith(("|", r"\\"))]
     assert len({len(re.findall(r" [&|] ", line)) for line in rows if "---" not in line}) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
+from tests.support.problems import output_of
 
 TASK = """
 import dataclasses
@@ -33,17 +34,13 @@ def test_flags_change_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert (runtime["seed"]["default"], runtime["intra_op_threads"]["default"]) == (5, 1)
 
 
-def test_imported_tasks_are_described(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_imported_tasks_are_described(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from orbit_runner.registry import TASKS
 
     monkeypatch.setattr(TASKS, "_entries", {**TASKS._entries})
     monkeypatch.syspath_prepend(str(here))
     (here / "schema_task.py").write_text(TASK)
 
-    assert main(["show", "--schema", "--import=schema_task"]) == 0
-
-    found = json.loads(capsys.readouterr().out)["definitions"]
+    found = json.loads(output_of(["show", "--schema", "--import=schema_task"]))["definitions"]
     horizon = found["SchemaTaskConfig"]["properties"]["horizon"]
     assert (horizon["description"], horizon["minimum"]) == ("days to look ahead", 1)

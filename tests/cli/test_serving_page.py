@@ -13,6 +13,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.datasets.scikit_learn import load_digits
 from tests.support import warm_runner
 from tests.support.exported import ask_elsewhere
+from tests.support.problems import output_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
@@ -24,24 +25,19 @@ def _block(before: str) -> str:
 
 
 @pytest.mark.slow
-def test_docs_program_agrees_with_the_predict_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_docs_program_agrees_with_the_predict_command(here: Path) -> None:
     # TensorFlow fixes the thread settings of the test process at its first op.
     run = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0", "--train_steps=60"]
     run += ["--model_dir=a"]
     assert main([*run, "--trainer.export_subdir=export"]) == 0
-    (tmp_path / "label.py").write_text(_block("`label.py`:"))
+    (here / "label.py").write_text(_block("`label.py`:"))
     names = [f"{index}.png" for index in range(5)]
     for name, image in zip(names, load_digits(split="test").arrays["image"], strict=False):
         Path(name).write_bytes(tf.io.encode_png(image).numpy())
     command = [sys.executable, "-I", "label.py", "a/export/60", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    capsys.readouterr()
-    assert main(["predict", "a", "--top_k=1", *names]) == 0
-    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    said = [line.split() for line in output_of(["predict", "a", "--top_k=1", *names]).splitlines()]
     printed = [line.split() for line in done.stdout.splitlines()]
     assert [line[:2] for line in printed] == [line[:2] for line in said]
     np.testing.assert_allclose(

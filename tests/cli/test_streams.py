@@ -157,12 +157,8 @@ def _write_hostile_files() -> None:
     ],
 )
 def test_names_that_others_chose_do_not_control_the_terminal(
-    arguments: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     _write_hostile_files()
     main(arguments)
     printed = "".join(capfd.readouterr())

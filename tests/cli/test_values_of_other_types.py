@@ -41,13 +41,12 @@ _VALUES = (None, 7, -1, 10**30, float("inf"), "x", [[]], {"a": []}, True)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(here: Path) -> Path:
     for name in ("a", "b"):
-        run = write_run(tmp_path / "runs" / name, accuracies={100: 0.7}, weights={100: "aa" * 32})
+        run = write_run(here / "runs" / name, accuracies={100: 0.7}, weights={100: "aa" * 32})
         # Most of the time would go into parsing a file with all settings.
         (run / "config.yaml").write_text("base: digits\n")
-    return tmp_path
+    return here
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=".".join)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.main import main
 from tests.support import warm_runner
 from tests.support.damage import DATA, change_record
-from tests.support.problems import fails
+from tests.support.problems import fails, output_of
 from tests.support.processes import runner
 
 NAMES = ["checkpoints/ckpt-10", "checkpoints/ckpt-20", "checkpoints/ckpt-30"]
@@ -34,18 +33,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "a"
 
 
-@pytest.fixture
-def verified(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs the command, and returns its exit code and standard output."""
-
-    def run(*arguments: object) -> tuple[int, str]:
-        code = main(["verify", *map(str, arguments)])
-        return code, capsys.readouterr().out
-
-    return run
-
-
-Verified = Callable[..., tuple[int, str]]
+def verified(*arguments: object, exit_code: int = 0) -> str:
+    """Returns the standard output of the command."""
+    return output_of(["verify", *map(str, arguments)], exit_code=exit_code)
 
 
 def _flip(path: Path, at: int) -> None:
@@ -64,10 +54,9 @@ def _line_of(out: str, name: str) -> str:
 
 
 @pytest.mark.slow
-def test_intact_run_is_reported_as_intact(made: Path, verified: Verified) -> None:
-    code, out = verified(made)
+def test_intact_run_is_reported_as_intact(made: Path) -> None:
+    out = verified(made)
     lines = out.splitlines()
-    assert code == 0
     assert lines[0].split() == ["checkpoint", "weights", "state"]
     assert [line.split()[0] for line in lines[1:-1]] == [*NAMES, "best/best-30"]
     assert all(line.endswith("  intact") for line in lines[1:-1])
@@ -76,9 +65,8 @@ def test_intact_run_is_reported_as_intact(made: Path, verified: Verified) -> Non
         record = json.loads((made / f"{name}.json").read_text())
         assert record["weights"][:12] in _line_of(out, name)
         assert record["state"][:12] in _line_of(out, name)
-    code, out = verified(made, "--json")
-    found = json.loads(out)
-    assert (code, found["well"]) == (0, True)
+    found = json.loads(verified(made, "--json"))
+    assert found["well"] is True
     (one,) = (one for one in found["checkpoints"] if one["name"] == "best/best-30")
     assert (one["weights"], one["state"], one["well"]) == (
         record["weights"], record["state"], True,
@@ -96,16 +84,14 @@ def test_intact_run_is_reported_as_intact(made: Path, verified: Verified) -> Non
     ],
 )
 def test_verify_checks_only_the_given_part_of_a_run(
-    target: str, names: list[str], run: Path, verified: Verified
+    target: str, names: list[str], run: Path
 ) -> None:
-    code, out = verified(run / target)
-    assert code == 0
+    out = verified(run / target)
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == names
     # Its config is found nevertheless.
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("seed: 17", "seed: 18"))
-    code, out = verified(run / target)
-    assert code == 4
+    out = verified(run / target, exit_code=4)
     assert "made with a different config" in _line_of(out, names[0])
 
 
@@ -136,21 +122,18 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damage_is_found_in_one_checkpoint(what: str, run: Path, verified: Verified) -> None:
+def test_damage_is_found_in_one_checkpoint(what: str, run: Path) -> None:
     damage, name, said = DAMAGES[what]
     damage(run)
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")}
-    code, out = verified(run)
-    assert code == 4
+    out = verified(run, exit_code=4)
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")} == before
     assert said in _line_of(out, name)
     assert all(_line_of(out, other).endswith("  intact") for other in {*NAMES, BEST} - {name})
     assert out.splitlines()[-1] == f"{run}: 1 of 4 damaged"
 
 
-def test_swapped_checkpoint_files_with_matching_file_records_are_detected(
-    run: Path, verified: Verified
-) -> None:
+def test_swapped_checkpoint_files_with_matching_file_records_are_detected(run: Path) -> None:
     """Intact files of another step: only the tensors reveal the swap."""
     marks = {}
     for suffix in ("index", "data-00000-of-00001"):
@@ -159,57 +142,44 @@ def test_swapped_checkpoint_files_with_matching_file_records_are_detected(
         record = json.loads((run / "checkpoints/ckpt-10.json").read_text())
         marks[target.name] = record["files"][source.name]
     change_record(run / "checkpoints/ckpt-20.json", files=marks)
-    code, out = verified(run)
-    assert code == 4
+    out = verified(run, exit_code=4)
     assert re.search(r"weights \w{12} on disk, \w{12} in its rec", _line_of(out, NAMES[1]))
 
 
-def test_checkpoints_made_with_a_different_config_are_reported(
-    run: Path, verified: Verified
-) -> None:
+def test_checkpoints_made_with_a_different_config_are_reported(run: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("seed: 17", "seed: 18"))
-    code, out = verified(run)
-    assert code == 4
+    out = verified(run, exit_code=4)
     assert out.count("intact, but made with a different config") == 4
     assert out.splitlines()[-1] == f"{run}: 4 of 4 made with a different config than config.yaml"
 
 
-def test_invalid_config_file_is_reported(run: Path, verified: Verified) -> None:
+def test_invalid_config_file_is_reported(run: Path) -> None:
     (run / "config.yaml").write_text("task: [1\n")
-    code, out = verified(run)
-    assert code == 4
+    out = verified(run, exit_code=4)
     assert "invalid YAML" in out
     assert out.splitlines()[-1] == f"{run}: config.yaml does not load"
 
 
-def test_checkpoint_without_record_is_reported_without_fingerprint(
-    run: Path, verified: Verified
-) -> None:
+def test_checkpoint_without_record_is_reported_without_fingerprint(run: Path) -> None:
     (run / "checkpoints/ckpt-20.json").unlink()
-    code, out = verified(run)
-    assert code == 0
+    out = verified(run)
     assert _line_of(out, NAMES[1]).endswith("  no fingerprint")
     assert out.splitlines()[-1].endswith("1 of them without a fingerprint to compare with")
     # TensorFlow's own checksums are still verified.
     _flip(_data(run, 20), 700)
-    code, out = verified(run)
-    assert code == 4
+    out = verified(run, exit_code=4)
     assert "cannot be read: " in _line_of(out, NAMES[1])
 
 
-def test_checkpoints_written_by_plain_tensorflow_are_verified(
-    tmp_path: Path, verified: Verified
-) -> None:
+def test_checkpoints_written_by_plain_tensorflow_are_verified(tmp_path: Path) -> None:
     import tensorflow as tf
 
     tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "model.ckpt-7"))
-    code, out = verified(tmp_path)
-    assert code == 0
+    out = verified(tmp_path)
     assert _line_of(out, "model.ckpt-7").endswith("  no fingerprint")
     _flip(tmp_path / "model.ckpt-7.data-00000-of-00001", 0)
-    code, out = verified(tmp_path / "model.ckpt-7")
-    assert code == 4
+    out = verified(tmp_path / "model.ckpt-7", exit_code=4)
     assert "cannot be read: " in _line_of(out, "model.ckpt-7")
 
 
@@ -229,16 +199,13 @@ def test_damaged_files_are_detected_without_importing_tensorflow(
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
 @pytest.mark.usefixtures("no_tensorflow")
-def test_verify_rejects_a_path_without_checkpoints(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty/checkpoints").mkdir(parents=True)
+def test_verify_rejects_a_path_without_checkpoints(name: str, here: Path) -> None:
+    (here / "empty/checkpoints").mkdir(parents=True)
     fails(["verify", name], "no-checkpoint", "RUN")
 
 
 def test_checkpoint_removed_during_verification_is_skipped(
-    run: Path, verified: Verified, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orbit_runner.checkpoint import directory
 
@@ -250,6 +217,5 @@ def test_checkpoint_removed_during_verification_is_skipped(
             path.unlink()
 
     monkeypatch.setattr(directory.time, "sleep", rest_goes)
-    code, out = verified(run)
-    assert code == 0
+    out = verified(run)
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*NAMES[1:], "best/best-30"]

@@ -6,16 +6,14 @@ import json
 
 import pytest
 
-from orbit_runner.cli.main import main
 from orbit_runner.version import __version__
+from tests.support.problems import output_of
 
 
 @pytest.mark.slow
-def test_versions_and_devices_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert main(["--version", "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
+def test_versions_and_devices_are_printed() -> None:
+    lines = dict(line.split(maxsplit=1) for line in output_of(["--version"]).splitlines())
+    values = json.loads(output_of(["--version", "--json"]))
 
     assert lines["orbit_runner"] == values["orbit_runner"] == __version__
     assert {"python", "tensorflow", "git", "gpus", "portable_numerics"} < {*values}

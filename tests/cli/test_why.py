@@ -79,12 +79,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _train(folder: Path, name: str, *flags: str) -> None:
     """Trains a run in this process."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         assert main(["run", "--experiment=some.yaml", f"--model_dir={name}", *flags]) == 0
-    finally:
-        os.chdir(before)
 
 
 def _train_apart(folder: Path, name: str, *flags: str, **variables: str) -> None:

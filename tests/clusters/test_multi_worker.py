@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from orbit_runner.cli.main import main
 from orbit_runner.run_directory.run_reader import RunReader
 from tests.clusters.members import (
     EXPERIMENT,
@@ -22,6 +21,7 @@ from tests.clusters.members import (
     run_workers,
 )
 from tests.support import warm_runner
+from tests.support.problems import output_of
 
 STEPS = "--train_steps=20"
 LONG = (
@@ -193,9 +193,7 @@ def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_step_at_which_workers_diverged_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_step_at_which_workers_diverged_is_found(tmp_path: Path) -> None:
     flags = (
         "--trainer.optimizer_config.learning_rate.type=constant",
         "--trainer.optimizer_config.learning_rate.constant.learning_rate=1e30",
@@ -205,8 +203,7 @@ def test_step_at_which_workers_diverged_is_found(
     for text in run_workers(tmp_path, *EXPERIMENT, STEPS, *flags, code=3).values():
         assert " --find` finds the step, its layer and its examples" in text
     assert [*(tmp_path / "run/checkpoints").glob("*.index")] == []
-    assert main(["replay", str(tmp_path / "run"), "--find", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(output_of(["replay", str(tmp_path / "run"), "--find", "--json"]))
     assert found["step"] == 2
     assert found["first_bad"] is not None
 

@@ -11,12 +11,11 @@ from orbit_runner.config.resolve import Request, resolve
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def write(here: Path) -> Callable[..., str]:
     """Writes a file into the working directory and returns its name."""
-    monkeypatch.chdir(tmp_path)
 
     def write_file(name: str, content: str | bytes) -> str:
-        path = tmp_path / name
+        path = here / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return name

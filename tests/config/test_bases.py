@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.cli.main import main
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, load_config, resolve
 from orbit_runner.config.serialize import flat_settings, to_yaml
+from tests.support.problems import output_of
 
 Write = Callable[..., str]
 
@@ -169,24 +169,20 @@ def test_base_elsewhere_is_an_error_that_says_where_it_is_allowed(
     assert problem.message.startswith("`base` is allowed only at the top level of a file")
 
 
-def test_commands_read_bases(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_read_bases(write: Write) -> None:
     write("experiments/mine.yaml", "base: digits\nruntime:\n  seed: 3\n")
     write("configs/few.yaml", "base: trainer/smoke\n# few\n")
 
-    assert main(["show", "--experiment=mine"]) == 0
-    shown = capsys.readouterr().out
+    shown = output_of(["show", "--experiment=mine"])
     assert "base" not in {line.split(":")[0] for line in shown.splitlines()}
     assert load_config(write("flat/config.yaml", shown)) == load_config("mine")
 
-    assert main(["list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(output_of(["list", "--json"]))
     assert listed["experiments"]["mine"] == listed["experiments"]["digits"]
 
-    assert main(["validate", "mine", "configs/few.yaml"]) == 0
-    assert capsys.readouterr().out == "mine: ok\nconfigs/few.yaml: ok\n"
+    assert output_of(["validate", "mine", "configs/few.yaml"]) == "mine: ok\nconfigs/few.yaml: ok\n"
 
-    assert main(["show", "--experiment=digits", "--diff=mine"]) == 0
-    rows = capsys.readouterr().out.splitlines()[1:]
+    rows = output_of(["show", "--experiment=digits", "--diff=mine"]).splitlines()[1:]
     assert [row.split() for row in rows] == [
         ["name", "digits", "mine"],
         ["runtime.seed", "17", "3"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,10 +74,6 @@ def test_steps_and_epochs_of_higher_layer_win_even_if_zero(
     assert (trainer.train_steps, trainer.train_epochs) == expected
 
 
-def test_zero_train_steps_is_rejected_and_error_names_the_flag(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
+def test_zero_train_steps_is_rejected_and_error_names_the_flag(here: Path) -> None:
     arguments = ["run", "--experiment=digits", "--train_steps=0"]
     fails(arguments, "not-set", "trainer.train_steps", origin="--train_steps")

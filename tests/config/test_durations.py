@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.main import main
 from orbit_runner.config.durations import (
     PATTERN,
     DurationError,
@@ -14,7 +13,7 @@ from orbit_runner.config.durations import (
 )
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from tests.support.problems import raises
+from tests.support.problems import output_of, raises
 
 
 @pytest.mark.parametrize(
@@ -60,11 +59,9 @@ def test_duration_is_described_as_it_was_given(value: str | float, text: str) ->
 
 
 @pytest.mark.parametrize(("text", "shown"), [("1h30m", "1h30m"), ("90", "90.0"), ("null", "null")])
-def test_show_prints_a_duration_as_given(
-    text: str, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["show", "--experiment=digits", f"--trainer.max_time={text}"]) == 0
-    assert f"  max_time: {shown}\n" in capsys.readouterr().out
+def test_show_prints_a_duration_as_given(text: str, shown: str) -> None:
+    printed = output_of(["show", "--experiment=digits", f"--trainer.max_time={text}"])
+    assert f"  max_time: {shown}\n" in printed
 
 
 @pytest.mark.parametrize(

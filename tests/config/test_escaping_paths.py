@@ -11,12 +11,11 @@ import pytest
 
 from orbit_runner.cli.command import parse_flags
 from orbit_runner.cli.commands.run import COMMAND, choose_model_dir
-from orbit_runner.cli.main import main
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.problems import check, fails
+from tests.support.problems import check, fails, output_of
 
 NAMED_AFTER = {"name", "trainer.best_checkpoint_export_subdir", "trainer.export_subdir"}
 
@@ -77,10 +76,9 @@ def test_name_of_a_file_of_the_run_is_rejected_as_export_subdirectory(
 
 
 def test_run_in_parent_directory_is_named_after_its_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main(["show", "--experiment=digits"])
-    text = capsys.readouterr().out.replace("name: digits\n", "", 1)
+    text = output_of(["show", "--experiment=digits"]).replace("name: digits\n", "", 1)
     (tmp_path / "above/below").mkdir(parents=True)
     (tmp_path / "above/config.yaml").write_text(text)
     monkeypatch.chdir(tmp_path / "above/below")
@@ -111,11 +109,10 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
     ],
 )
 def test_tilde_is_expanded_in_every_command_line_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, path: str
+    here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, path: str
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(here))
 
     fails(arguments, code, path)
 
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("~")]
+    assert not [name for name in os.listdir(here) if name.startswith("~")]

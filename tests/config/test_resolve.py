@@ -309,16 +309,15 @@ FLAG = (("--seed", "runtime.seed", "3"),)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here: Path) -> Path:
     """The current directory, with an experiment, a run directory, and files over them."""
-    monkeypatch.chdir(tmp_path)
     text = to_yaml(resolve(Request(experiment="digits")).config)
-    (tmp_path / "own.yaml").write_text(text)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/config.yaml").write_text(text)
-    (tmp_path / "over.yaml").write_text("trainer: {max_to_keep: 4}\n")
-    (tmp_path / "over.gin").write_text("trainer.summary_interval = 4\nmy_code.depth = 2\n")
-    return tmp_path
+    (here / "own.yaml").write_text(text)
+    (here / "a").mkdir()
+    (here / "a/config.yaml").write_text(text)
+    (here / "over.yaml").write_text("trainer: {max_to_keep: 4}\n")
+    (here / "over.gin").write_text("trainer.summary_interval = 4\nmy_code.depth = 2\n")
+    return here
 
 
 @pytest.mark.parametrize(

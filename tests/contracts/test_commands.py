@@ -41,13 +41,10 @@ def command(request: pytest.FixtureRequest) -> Command:
 
 
 @pytest.fixture
-def words(
-    command: Command, tmp_path: Path, finished_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def words(command: Command, here: Path, finished_run: Path) -> list[str]:
     """The first example of a command, in a directory that has its inputs."""
-    monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command.examples[0])
-    write_inputs(command, arguments, tmp_path, finished_run)
+    write_inputs(command, arguments, here, finished_run)
     return [command.name, *arguments]
 
 

@@ -35,6 +35,7 @@ from orbit_runner.tasks.base import EXAMPLES, drop_padding, split_counts
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import own_batches
 from tests.support.exported import Question, ask_elsewhere
+from tests.support.problems import output_of
 from tests.support.samples import (
     SIZE,
     TASK_SAMPLES,
@@ -186,19 +187,15 @@ def assert_close(value: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.sample(1)
 @_each_task
-def test_run_without_its_data_predicts_like_its_export(
-    task: Entry, trained: Trainer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_without_its_data_predicts_like_its_export(task: Entry, trained: Trainer) -> None:
     sample = trained(task)
     with without_data(sample.run.parent):
         answers = Export.load(sample).predict(sample.items)
-        capsys.readouterr()
-        assert main(["predict", str(sample.run), *sample.items, "--json", "--quiet"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+        lines = output_of(["predict", str(sample.run), *sample.items, "--json", "--quiet"])
 
     assert len(answers) == SIZE
     assert len({json.dumps([*answer.values()][1:]) for answer in answers}) > 3
-    assert_close([json.loads(line) for line in lines], answers)
+    assert_close([json.loads(line) for line in lines.splitlines()], answers)
 
 
 @pytest.mark.sample(1)

@@ -89,10 +89,7 @@ def _flip(path: Path, text: bytes) -> None:
         (lambda: b"no example", "record 4: is not a tf.Example"),
         (lambda: b"", "record 4: got features (none), expected image/"),
         (lambda: _stored(1, label=77), "record 4: got label 77, expected 0 to 6"),
-        (
-            lambda: example(GARBAGE["garbage"], 1),
-            "record 4: cannot be decoded; set task.",
-        ),
+        (lambda: example(GARBAGE["garbage"], 1), "record 4: cannot be decoded; set task."),
     ],
 )
 def test_bad_records_are_named(tmp_path: Path, make: Callable[[], bytes], message: str) -> None:
@@ -175,9 +172,8 @@ def test_missing_package_is_reported(folder: Path) -> None:
     ],
 )
 def test_prepared_dataset_in_array_records(
-    tmp_path: Path, split: str, numbers: range, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, split: str, numbers: range, own_cache: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     sizes = {"train": (70, 3, 130)}
     write_tfds(tmp_path, "arrays", sizes, ["a", "b"], file_format="array_record")
     write_tfds(tmp_path, "records", sizes, ["a", "b"])

@@ -79,15 +79,11 @@ def _write(folder: Path, name: str, bad: bytes | Callable[[Path], None] | None) 
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def run(here: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Runs the experiment on such files, which must fail, and returns the error message."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
 
     def run(*flags: str) -> str:
-        (tmp_path / "some.yaml").write_text(CONFIG.replace("{folder}", str(tmp_path)))
+        (here / "some.yaml").write_text(CONFIG.replace("{folder}", str(here)))
         assert main(["run", "--experiment=some.yaml", "--model_dir=a", *flags]) == 2
         said = capsys.readouterr().err
         last = said[said.rindex("runner: ") :]

@@ -37,9 +37,8 @@ def test_array_pipeline_starts_at_a_step_tensor() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("buffer", [1, 7, 1000])
 def test_record_pipeline_starts_at_a_step_tensor(
-    buffer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    buffer: int, tmp_path: Path, own_cache: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_set(tmp_path)
     records = load(data_dir=str(tmp_path), input_path=["train-*"])
     settings: dict[str, Any] = {

@@ -38,9 +38,7 @@ _COUNTS = {"ant": 9, "bee": 8, "cat": 6}
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ImageDataset]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
+def made(tmp_path: Path, own_cache: Path) -> Callable[[str], ImageDataset]:
     def make(kind: str) -> ImageDataset:
         place = tmp_path / kind
         if kind == "image_folder":
@@ -153,9 +151,8 @@ def test_image_size_defaults_to_that_of_the_first_image(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[str]]]:
+def spoilt(tmp_path: Path, own_cache: Path) -> Callable[..., tuple[Any, list[str]]]:
     """Writes 20 images, some of which do not decode, and returns the names of those."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def make(kind: str, contents: list[bytes], places: list[int]) -> tuple[Any, list[str]]:
         images = [jpeg(number) for number in range(20)]

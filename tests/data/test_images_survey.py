@@ -105,8 +105,7 @@ def _task(train: Mapping[str, Any], validation: Mapping[str, Any]) -> ImageClass
 
 
 @pytest.fixture(autouse=True)
-def _forget_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def _forget_notes(own_cache: Path) -> None:
     log.note_once.cache_clear()
 
 

@@ -24,8 +24,7 @@ _SIZES = (70, 3, 130)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def folder(tmp_path: Path, own_cache: Path) -> Path:
     write_tfds(tmp_path, "toy", {"train": _SIZES, "test": (4,)}, ["a", "b", "c"])
     return tmp_path
 

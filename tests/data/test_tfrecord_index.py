@@ -82,12 +82,11 @@ def _same(one, other):
     assert one.offsets.dtype == other.offsets.dtype
 
 
-def test_file_is_scanned_once(tmp_path, scans, monkeypatch):
-    path = write_file(tmp_path / "some", _some(100))
+def test_file_is_scanned_once(here, scans):
+    path = write_file(here / "some", _some(100))
     first = index_file(path)
     _same(index_file(path), first)
-    monkeypatch.chdir(tmp_path)
-    _same(index_file(path.relative_to(tmp_path)), first)
+    _same(index_file(path.relative_to(here)), first)
     assert scans == ["some"]
 
 

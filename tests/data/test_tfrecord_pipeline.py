@@ -142,13 +142,8 @@ def _set_of(folder, *records) -> RecordSource:
     return load(data_dir=str(folder), input_path=["a", "b"])
 
 
-@pytest.fixture
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.mark.sample(1)
-@pytest.mark.usefixtures("_own_cache")
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize(
     ("shape", "label", "message"),
     [
@@ -163,7 +158,7 @@ def test_record_with_wrong_shape_or_label_is_reported(tmp_path, shape, label, me
         _train(_set_of(tmp_path, record), 1, batch=5, num_classes=4)
 
 
-@pytest.mark.usefixtures("_own_cache")
+@pytest.mark.usefixtures("own_cache")
 def test_jpeg_and_gray_images_are_decoded(tmp_path):
     gray = tf.io.encode_png(pixels(1, (6, 5, 1))).numpy()
     jpeg = tf.io.encode_jpeg(pixels(2)).numpy()
@@ -173,7 +168,7 @@ def test_jpeg_and_gray_images_are_decoded(tmp_path):
     np.testing.assert_array_equal(got["image"][5], tf.io.decode_jpeg(jpeg))
 
 
-@pytest.mark.usefixtures("_own_cache")
+@pytest.mark.usefixtures("own_cache")
 def test_file_changed_since_indexing_is_rejected(tmp_path):
     source = _set_of(tmp_path, example(b"", 1))
     write_file(tmp_path / "a", [example(tf.io.encode_png(pixels(0)).numpy(), 0)] * 2)
@@ -182,9 +177,7 @@ def test_file_changed_since_indexing_is_rejected(tmp_path):
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
+def made(tmp_path, own_cache):
     def make(*sizes):
         write_set(tmp_path, sizes)
         return load(data_dir=str(tmp_path), input_path=["train-*"])

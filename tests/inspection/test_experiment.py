@@ -113,13 +113,12 @@ def test_a_replica_has_its_share_of_the_batch() -> None:
     assert found.schedule.train_steps == 899
 
 
-def test_inspection_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspection_writes_nothing(here: Path) -> None:
     config = config_of("digits")
-    monkeypatch.chdir(tmp_path)
 
     inspect_experiment(config)
 
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(here) == []
 
 
 @pytest.mark.slow

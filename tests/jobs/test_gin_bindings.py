@@ -46,12 +46,11 @@ CODES = (*["bad-syntax"] * 4, "not-supported")
 
 
 @pytest.fixture
-def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def module(request: pytest.FixtureRequest, here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module with a name that no other test registers."""
     name = f"own_{request.node.name}"
-    (tmp_path / f"{name}.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    (here / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(here))
     return name
 
 

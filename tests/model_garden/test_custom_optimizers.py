@@ -18,6 +18,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from tests.support.official_toys import LineConfig, trainer_settings
+from tests.support.problems import output_of
 
 
 @dataclasses.dataclass
@@ -69,15 +70,11 @@ def registered() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_custom_optimizer_trains(
-    registered: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_custom_optimizer_trains(registered: None, tmp_path: Path) -> None:
     given = ["--experiment=official/own_choice", f"--model_dir={tmp_path}", "--json"]
     changed = "--trainer.optimizer_config.optimizer.half_sgd.momentum=0.25"
 
-    assert main([*given, changed]) == 0
-
-    assert json.loads(capsys.readouterr().out)["step"] == 6
+    assert json.loads(output_of([*given, changed]))["step"] == 6
     assert main(["verify", str(tmp_path)]) == 0
 
 

@@ -65,19 +65,17 @@ Check = Callable[[bytes], None]
 
 @pytest.fixture
 def prepared(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, here: Path, own_cache: Path
 ) -> tuple[Sequence[bytes], Check]:
     """Valid contents of the file of a reader, and a function that reads any content."""
-    reader, path = READERS[request.param], tmp_path / "files" / READERS[request.param].file
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    reader, path = READERS[request.param], here / "files" / READERS[request.param].file
     path.parent.mkdir()
     seeds = reader.seeds(path.parent)
 
     def check(content: bytes) -> None:
         path.write_bytes(reader.frame(content))
         message = path.name
-        with _watch(tmp_path):
+        with _watch(here):
             try:
                 reader.read(path)
             except RunnerError as error:

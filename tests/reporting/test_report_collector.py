@@ -83,10 +83,7 @@ def test_weights_and_records_are_the_same_with_a_report(
 
 
 @pytest.mark.slow
-def test_inputs_are_those_of_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_inputs_are_those_of_the_first_step(here: Path) -> None:
     run = _train("a", "--experiment=digits", "--train_steps=2")
     found = read_data(run)
     assert found.inputs is not None
@@ -106,15 +103,14 @@ def test_inputs_are_those_of_the_first_step(
 
 
 @pytest.mark.slow
-def test_translation_shows_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translation_shows_sentences(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.translations import translation_config, write_set
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here))
     from orbit_runner.config.serialize import to_yaml
 
-    config = translation_config(write_set(tmp_path / "set"))
-    (tmp_path / "a.yaml").write_text(to_yaml(config))
+    config = translation_config(write_set(here / "set"))
+    (here / "a.yaml").write_text(to_yaml(config))
 
     run = _train("a", "--experiment=a.yaml", "--train_steps=2")
 

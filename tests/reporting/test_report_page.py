@@ -85,16 +85,13 @@ def test_contents_of_the_data_are_shown_also_without_a_batch() -> None:
 
 
 @pytest.mark.slow
-def test_report_with_all_sections_is_one_file_below_two_megabytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_with_all_sections_is_one_file_below_two_megabytes(here: Path) -> None:
     def noise(count: int) -> list[Picture]:
         images = np.random.default_rng(count).integers(0, 256, (count, 224, 224, 3))
         files = thumbnails(images.astype(np.uint8))
         return [Picture(base64.b64encode(one).decode(), "caption") for one in files]
 
-    monkeypatch.chdir(tmp_path)
-    run = write_run(tmp_path / "a")
+    run = write_run(here / "a")
     rows = np.random.default_rng(0).integers(0, 1000, (10_000, 2)).tolist()
     pairs = [(label, predicted) for label, predicted in rows]
     for data in (

@@ -21,10 +21,9 @@ _VALUES = {
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(here: Path) -> Path:
     """A run whose training records, but not those of evaluations, contain the values."""
-    monkeypatch.chdir(tmp_path)
-    path = write_run(tmp_path / "runs/a", accuracies={300: 0.9})
+    path = write_run(here / "runs/a", accuracies={300: 0.9})
     records = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
     lines = [
         json.dumps({**record, **(_VALUES if record["split"] == "train" else {})})

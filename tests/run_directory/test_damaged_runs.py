@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.cli.main import main
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.utils.files import repair_records
 from tests.support.configs import keep_best
 from tests.support.damage import DATA, flip, truncate
+from tests.support.problems import output_of
 from tests.support.toy import Notes, records, run, toy_config
 
 BEST = keep_best("error")
@@ -110,12 +110,11 @@ def test_run_reports_damage_and_continues(
 
 @pytest.mark.slow
 def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(
-    made: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: tuple[Path, str], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     _leave_unfinished(folder)
-    assert main(["verify", str(folder)]) == 0
-    out = capsys.readouterr().out
+    out = output_of(["verify", str(folder)])
     row = "checkpoints/ckpt-10  -             -             incomplete: it was being written"
     assert row in out
 

@@ -15,10 +15,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "run_directory.md"
 
 @pytest.mark.slow
 def test_run_directory_page_lists_every_file_of_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # Without a git repository, there is no patch.
-    run = tmp_path / "run"
+    # The directory is in no git repository, so there is no patch.
+    run = here / "run"
     flags = ["--experiment=digits_mlp", "--train_steps=4", "--trainer.validation_interval=2"]
     flags.append("--trainer.best_checkpoint_export_subdir=best")
     flags.append("--trainer.best_checkpoint_eval_metric=accuracy")

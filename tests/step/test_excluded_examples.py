@@ -34,10 +34,7 @@ def excluding(config: ExperimentConfig, ids: Sequence[str | int] | str) -> Exper
         ("ids.txt", "unknown-example"),
     ],
 )
-def test_unknown_examples(
-    ids: Any, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_unknown_examples(ids: Any, code: str, here: Path) -> None:
     Path("ids.txt").write_text("# mislabeled\n17\n\n9999  # a digit too many\n")
     with raises(code, "task.train_data.exclude"):
         TrainingOrder(excluding(digits_config(), ids), None).examples()

@@ -23,7 +23,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.run_directory.remote_runs import OWNER, training_scope
 from orbit_runner.storage.objects import ObjectStore
 from tests.support import warm_runner
-from tests.support.problems import raises
+from tests.support.problems import error_of, output_of, raises
 
 from .conftest import Proxy
 
@@ -111,13 +111,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_killed_run_resumes_exactly_on_another_machine(
     undisturbed: dict[str, Any],
     store: ObjectStore,
-    tmp_path: Path,
+    here: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     arguments = [*_DIGITS, f"--model_dir={store.url}"]
-    with (tmp_path / "err").open("w") as err:
+    with (here / "err").open("w") as err:
         first = warm_runner.start(*arguments, stdout=subprocess.DEVNULL, stderr=err)
     wait_for(lambda: newest_step(store) >= 40, lambda: first.poll() is None)
     # A second process is rejected while the first one lives.
@@ -130,19 +129,19 @@ def test_killed_run_resumes_exactly_on_another_machine(
     left_at = newest_step(store)
     assert left_at < 200
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "another"))
     assert main(arguments) == 0
 
     told = capsys.readouterr()
     found = json.loads(told.out)
-    assert f"restored step {left_at} from {tmp_path}/another/" in told.err
+    assert f"restored step {left_at} from {here}/another/" in told.err
     assert found["fingerprint"] == undisturbed["fingerprint"]
     assert found["metrics"]["accuracy"] == undisturbed["metrics"]["accuracy"]
     assert found["best"] == undisturbed["best"]
     assert found["model_dir"] == store.url
     steps = [json.loads(line)["step"] for line in store.read("metrics.jsonl").splitlines()]
     assert steps == sorted(steps)
-    assert {path.name for path in tmp_path.iterdir()} == {"err", "cache", "another"}
+    assert {path.name for path in here.iterdir()} == {"err", "cache", "another"}
 
 
 @pytest.mark.slow
@@ -155,9 +154,7 @@ def test_run_in_a_store_gives_config_and_weights_to_another(
     assert main([*_DIGITS, "--trainer.train_steps=60", f"--model_dir={store.url}"]) == 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
 
-    capsys.readouterr()
-    assert main(["show", f"--experiment={store.url}"]) == 0
-    assert "train_steps: 60" in capsys.readouterr().out
+    assert "train_steps: 60" in output_of(["show", f"--experiment={store.url}"])
     begun = [*_DIGITS, "--trainer.train_steps=3", f"--task.init_checkpoint={store.url}"]
     assert main([*begun, f"--model_dir={tmp_path}/begun"]) == 0
     assert "loaded 8 of the model's 8 variables" in capsys.readouterr().err
@@ -288,10 +285,8 @@ def test_run_has_one_owner(store: ObjectStore) -> None:
 
 
 def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(
-    proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    proxy: Proxy, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-
     assert main([*_DIGITS, "--model_dir=s3://nobucket/run"]) == 2
 
     told = capsys.readouterr().err
@@ -301,13 +296,13 @@ def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(
 
 
 def test_cluster_rejects_a_run_directory_in_a_store(
-    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = {"type": "worker", "index": 0}
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     strategy = "--distribution_strategy=multi_worker_mirrored"
 
-    assert main([*_DIGITS, strategy, f"--model_dir={url}"]) == 2
+    error = error_of([*_DIGITS, strategy, f"--model_dir={url}"])
 
-    assert f"--model_dir: got '{url}', expected a local path" in capsys.readouterr().err
+    assert f"--model_dir: got '{url}', expected a local path" in str(error)

@@ -211,10 +211,7 @@ def test_missing_dataset_error_names_its_setting(url: str) -> None:
     assert raised.value.path == "task.train_data.data_dir"
 
 
-def test_config_files_and_their_bases_are_read_from_a_store(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_config_files_and_their_bases_are_read_from_a_store(store: ObjectStore, here: Path) -> None:
     store.write("a.yaml", f"base: [digits, '{store.url}/b.yaml']\n".encode())
     store.write("b.yaml", b"runtime: {seed: 5}\n")
     store.write("c.yaml", b"trainer: {summary_interval: 3}\n")
@@ -232,6 +229,6 @@ def test_config_files_and_their_bases_are_read_from_a_store(
     assert (config.name, config.trainer.train_steps, config.runtime.seed) == ("a", 7, 5)
     assert str(resolved.origins["runtime.seed"]) == f"{store.url}/b.yaml:1"
     assert str(resolved.origins["trainer.summary_interval"]) == f"{store.url}/c.yaml:1"
-    (tmp_path / "missing.yaml").write_text(f"base: {store.url}/none.yaml")
+    (here / "missing.yaml").write_text(f"base: {store.url}/none.yaml")
     with raises("missing-file", "base"):
         resolve(Request(experiment="missing.yaml"))

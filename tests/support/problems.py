@@ -1,4 +1,4 @@
-"""Asserts errors by code and path: what kind of error there is, and what it is about.
+"""Runs commands in this process, and asserts errors by code and path: their kind and subject.
 
 The words of an error are asserted only where a page quotes them, or where they hold a value that
 the test is about.
@@ -7,6 +7,7 @@ the test is about.
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterable, Iterator
 from unittest import mock
 
@@ -51,6 +52,13 @@ def raises(
     with pytest.raises(kind) as caught:
         yield caught
     check_error(caught.value, code, path, origin)
+
+
+def output_of(arguments: Iterable[str], *, exit_code: int = 0) -> str:
+    """Returns what a command prints to stdout; it runs in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert cli.main([*arguments]) == exit_code
+    return output.getvalue()
 
 
 def error_of(arguments: Iterable[str], *, exit_code: int = 2) -> RunnerError:

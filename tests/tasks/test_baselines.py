@@ -74,9 +74,8 @@ def _images(config: type, section: type) -> Any:
     ],
 )
 def test_each_task_knows_what_a_constant_reaches(
-    config: Any, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Any, expected: dict[str, Any], here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     ROWS.to_csv("a.csv", index=False)
 
     baselines = task_data(config()).baselines_of(expected)

@@ -72,8 +72,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_config(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def make_config(root: Path, tmp_path: Path, own_cache: Path) -> Make:
     records = {"input_path": "train*", "label_offset": 1}
     places: dict[str, dict[str, Any]] = {
         "image_csv": {"input_path": "images", "labels_file": "labels.csv"},

@@ -33,10 +33,7 @@ _TRAIN = "task__train_data__"
 
 
 @pytest.fixture
-def records_config(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., ExperimentConfig]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def records_config(tmp_path: Path, own_cache: Path) -> Callable[..., ExperimentConfig]:
     folder = tmp_path / "set"
     folder.mkdir()
     write_set(folder, classes=_CLASSES)

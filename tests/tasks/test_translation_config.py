@@ -18,8 +18,7 @@ from tests.support.translations import translation_config, write_set
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def folder(tmp_path: Path, own_cache: Path) -> Path:
     return write_set(tmp_path / "set")
 
 

@@ -10,29 +10,26 @@ import pytest
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.train.run_warnings import better_values, run_warnings
+from tests.support.problems import output_of
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import toy_config
 
 
 @pytest.mark.slow
 def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = write_csv(tmp_path / "rows.csv", make_rows())
+    rows = write_csv(here / "rows.csv", make_rows())
     config = table_config(rows, task__split=None, trainer__train_steps=2)
-    (tmp_path / "a.yaml").write_text(to_yaml(config))
+    (here / "a.yaml").write_text(to_yaml(config))
     text = "100 of 100 validation rows have the features of training rows, such as "
 
     assert main(["run", "--experiment=a.yaml", "--model_dir=run"]) == 0
     said = capsys.readouterr().err
     (attempt,) = json.loads(Path("run/run.json").read_text())["attempts"]
     assert main(["report", "run"]) == 0
-    capsys.readouterr()
-    assert main(["inspect", "a.yaml", "--json"]) == 0
-    inspected = json.loads(capsys.readouterr().out)
-    assert main(["inspect", "a.yaml", "--html=a.html"]) == 0
-    shown = capsys.readouterr().out
+    inspected = json.loads(output_of(["inspect", "a.yaml", "--json"]))
+    shown = output_of(["inspect", "a.yaml", "--html=a.html"])
 
     assert said.count(f"warning: {text}") == 1
     (warning,) = attempt["warnings"]
@@ -44,12 +41,9 @@ def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
 
 
 @pytest.mark.slow
-def test_separate_rows_are_not_mentioned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = table_config(write_csv(tmp_path / "rows.csv", make_rows()), trainer__train_steps=2)
-    (tmp_path / "a.yaml").write_text(to_yaml(config))
+def test_separate_rows_are_not_mentioned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = table_config(write_csv(here / "rows.csv", make_rows()), trainer__train_steps=2)
+    (here / "a.yaml").write_text(to_yaml(config))
 
     assert main(["run", "--experiment=a.yaml", "--model_dir=run"]) == 0
     assert "warning" not in capsys.readouterr().err

@@ -8,10 +8,10 @@ import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.cli.main import main
 from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.train.callbacks.base import Callback
 from tests.support.digits import cnn_config
+from tests.support.problems import output_of
 from tests.support.toy import Notes, records, run, toy_config
 
 # Each start trains one piece of one loop: at first, one step.
@@ -106,22 +106,17 @@ def test_time_counts_from_the_given_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_ends_with_success_and_says_how_to_continue(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_command_ends_with_success_and_says_how_to_continue(here: Path) -> None:
     flags = ["--experiment=digits_mlp", "--train_steps=30", "--model_dir=a"]
     stopping = [*flags, "--trainer.max_time=0.001s", "--trainer.export_subdir=export"]
-    assert main(["run", *stopping]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    last = output_of(["run", *stopping]).splitlines()[-1]
     assert last.split(maxsplit=2)[:2] == ["not", "complete"]
     assert "at step 1 of 30 (trainer.max_time); to continue: " in last
-    assert not (tmp_path / "a" / "export").exists()
-    summary = RunReader(tmp_path / "a")
+    assert not (here / "a" / "export").exists()
+    summary = RunReader(here / "a")
     assert (summary.status, summary.step) == ("stopped", 1)
     assert summary.reason == "after 0.001s at step 1 of 30 (trainer.max_time)"
 
-    assert main(["run", *flags, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(output_of(["run", *flags, "--json"]))
     assert (found["step"], found["stopped"]) == (30, "")
-    assert RunReader(tmp_path / "a").status == "finished"
+    assert RunReader(here / "a").status == "finished"

@@ -60,15 +60,14 @@ trainer:
 
 
 @pytest.fixture
-def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    folder = tmp_path / "checked_pkg"
+def experiment(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(here))
+    folder = here / "checked_pkg"
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "nets.py").write_text(_NETS)
     (folder / "data.py").write_text(_DATA)
-    path = tmp_path / "experiment.yaml"
+    path = here / "experiment.yaml"
     path.write_text(_EXPERIMENT)
     yield path
     for name in [name for name in sys.modules if name.startswith("checked_pkg")]:
