@@ -64,10 +64,18 @@ def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
 
 
 CHECKPOINT_FILE = re.compile(r"(?P<name>.+)-(?P<step>\d+)\.(index|json|data-\d+-of-\d+)")
+_LISTED_NAME = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(.*)"$', re.MULTILINE)
 _TEMPORARY = ".writing-"
 _PAUSE_SECONDS = 0.5
 # Called when a checkpoint of a run is in place, maybe in another thread.
 save_listeners: list[Callable[[], None]] = []
+
+
+def listed_names(directory: Path) -> list[str]:
+    """Returns the names in TensorFlow's file `checkpoint`: that of the latest, then all."""
+    with contextlib.suppress(OSError):
+        return _LISTED_NAME.findall(read_file(directory / "checkpoint").decode(errors="replace"))
+    return []
 
 
 class CheckpointFolder:
@@ -208,12 +216,19 @@ class CheckpointFolder:
 
     def listed_steps(self) -> list[int]:
         """Returns the steps in TensorFlow's list of checkpoints, the one that it names last."""
-        try:
-            text = read_file(self.path / "checkpoint").decode(errors="replace")
-        except OSError:
-            return []
-        # The first line names that checkpoint, the others list all of them.
-        return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)][1:]
+        name = re.compile(rf"{re.escape(self._name)}-(\d+)")
+        matches = map(name.fullmatch, listed_names(self.path)[1:])
+        return [int(match[1]) for match in matches if match]
+
+    def newest_step_of_run(self) -> int | None:
+        """Returns the step of the checkpoint that the run directory names as its latest.
+
+        The `checkpoint` file there is written after each save, for Model Garden's runner. None if
+        the file does not exist or names no checkpoint of this directory.
+        """
+        latest = "".join(listed_names(self.path.parent)[:1])
+        match = re.fullmatch(rf"{re.escape(self.path.name)}/{re.escape(self._name)}-(\d+)", latest)
+        return int(match[1]) if match else None
 
     def begin_write(self, step: int) -> Path:
         """Creates a temporary directory; returns the path in it, without suffix, to write to."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from orbit_runner.checkpoint.directory import CHECKPOINT_FILE, CheckpointFolder,
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
-from orbit_runner.utils.files import read_file
 
 BEST = "best"
 NEWEST = "newest"
@@ -119,20 +117,6 @@ def list_checkpoints(
     places = [CheckpointLocation(theirs, step) for step in theirs.committed_steps()]
     places += [CheckpointLocation(own, step, f"{own.path.name}/") for step in steps]
     return sorted(places, key=lambda place: place.step)
-
-
-def newest_step_of_run(own: CheckpointFolder) -> int | None:
-    """Returns the step of the checkpoint that the run directory names as its latest.
-
-    The `checkpoint` file there is written after each save, for Model Garden's runner. None if the
-    file does not exist or names no checkpoint of this runner.
-    """
-    try:
-        text = read_file(own.path.parent / "checkpoint").decode(errors="replace")
-    except OSError:
-        return None
-    match = re.search(rf'model_checkpoint_path: "{re.escape(own.path.name)}/ckpt-(\d+)"', text)
-    return int(match[1]) if match else None
 
 
 def latest_intact_record(

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule, save_listeners
-from orbit_runner.checkpoint.latest_checkpoint import (
-    CheckpointLocation,
-    list_checkpoints,
-    newest_step_of_run,
-)
+from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation, list_checkpoints
 from orbit_runner.checkpoint.record import CheckpointProblem, CheckpointRecord
 from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.checkpoint.writer import CheckpointWriter
@@ -187,7 +183,7 @@ class Checkpoints:
 
     def _report_missing(self) -> None:
         """Warns if someone else has removed the newest checkpoint or the whole directory."""
-        newest = newest_step_of_run(self.folder)
+        newest = self.folder.newest_step_of_run()
         if newest is None or newest in self.folder.steps():
             return
         self.fell_back = True

@@ -6,25 +6,23 @@ so an interrupted one resumes where it stopped. Does not import TensorFlow.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from orbit_runner.checkpoint.directory import listed_names
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.modes import FINE_TUNING
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import read_file, write_atomically
+from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import run_child
 
 _POLL_SECONDS = 1.0
 _INIT_CHECKPOINT = "task.init_checkpoint"
-_LATEST_PATH = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
 def watched_directory(resolved: ResolvedConfig) -> Path:
@@ -113,11 +111,9 @@ def newest_checkpoint(directory: Path) -> Path | None:
     `directory` is a run directory of this runner or of Model Garden, or a directory of checkpoints.
     """
     for place in (directory, RunDirectory(directory).checkpoints):
-        with contextlib.suppress(OSError):
-            latest = _LATEST_PATH.search(read_file(place / "checkpoint").decode())
-            path = place / latest[1] if latest else place
-            if latest and Path(f"{path}.index").exists():
-                return path
+        for name in listed_names(place)[:1]:
+            if Path(f"{place / name}.index").exists():
+                return place / name
     return None
 
 
