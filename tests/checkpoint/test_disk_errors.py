@@ -14,9 +14,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.disk_errors import DiskError, disk_error_scope
+from orbit_runner.checkpoint.disk_errors import SaveError, disk_error_scope
 from orbit_runner.checkpoint.manager import RunConditions, record_of
-from orbit_runner.checkpoint.writer import CheckpointWriter, SaveError
+from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.train import loop
 from orbit_runner.train.error_messages import error_message_scope
@@ -95,7 +95,7 @@ _TF_FULL = "a/train/events; No space left on device"
 )
 def test_full_disk_is_recognized_from_every_error_type(error: Exception, tmp_path: Path) -> None:
     scopes = disk_error_scope(tmp_path), error_message_scope(toy_config())
-    with raises("save-failed", kind=DiskError) as caught, scopes[0], scopes[1]:
+    with raises("save-failed", kind=SaveError) as caught, scopes[0], scopes[1]:
         raise error
     assert caught.value.exit_code == 1
 
@@ -109,13 +109,13 @@ def test_full_disk_is_recognized_from_every_error_type(error: Exception, tmp_pat
     ],
 )
 def test_broken_disk_is_not_called_full(error: Exception, tmp_path: Path) -> None:
-    with raises("save-failed", kind=DiskError), disk_error_scope(tmp_path):
+    with raises("save-failed", kind=SaveError), disk_error_scope(tmp_path):
         raise error
 
 
 def test_error_of_a_file_of_the_run_names_it(tmp_path: Path) -> None:
     missing = tmp_path / "a" / "file"
-    with raises("save-failed", kind=DiskError), disk_error_scope(tmp_path):
+    with raises("save-failed", kind=SaveError), disk_error_scope(tmp_path):
         missing.write_text("")
 
 

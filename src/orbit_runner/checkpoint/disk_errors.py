@@ -26,8 +26,8 @@ _BROKEN = {
 _MESSAGES = {**_FULL, **_BROKEN}
 
 
-class DiskError(RunnerError):
-    """Raised if the run directory cannot be written to."""
+class SaveError(RunnerError):
+    """Raised if a checkpoint or another file of a run could not be written."""
 
     code = "save-failed"
     exit_code = exit_codes.CRASHED
@@ -64,7 +64,7 @@ def _remedy(problem: str) -> str:
 
 @contextlib.contextmanager
 def disk_error_scope(run: Path) -> Iterator[None]:
-    """Raises `DiskError` for an error in a `with` block that the disk of a run caused.
+    """Raises `SaveError` for an error in a `with` block that the disk of a run caused.
 
     That is any error of a file in the run directory, and a disk that is full or broken.
     """
@@ -74,7 +74,7 @@ def disk_error_scope(run: Path) -> Iterator[None]:
         if not (describe_disk_problem(error) or _is_below(run, error)):
             raise
         checkpoints = CheckpointFolder(RunDirectory(run).checkpoints)
-        raise DiskError(
+        raise SaveError(
             f"cannot write to {run}: {describe_failed_write(error, checkpoints)}"
         ) from error
 

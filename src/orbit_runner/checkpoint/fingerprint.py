@@ -26,7 +26,7 @@ from orbit_runner.checkpoint.record import CheckpointProblem
 from orbit_runner.errors import first_line
 from orbit_runner.storage.paths import readable_path
 from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
-from orbit_runner.utils.variables import variable_name
+from orbit_runner.utils.variables import tracked_variables, variable_name
 
 # TensorFlow counts the saves here. A resumed run has made fewer of them.
 _SAVE_COUNTER = "save_counter/"
@@ -51,11 +51,9 @@ def _digest(value: np.ndarray) -> str:
 
 def weights_fingerprint(model: tf.Module) -> str:
     """Returns the fingerprint of a model's weights, by variable names."""
-    variables = tf.train.TrackableView(model).descendants()
     return fingerprint(
         tensor_line(variable_name(variable), variable.numpy())
-        for variable in variables
-        if isinstance(variable, tf.Variable)
+        for variable in tracked_variables(model)
     )
 
 

@@ -12,24 +12,16 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.disk_errors import describe_failed_write
+from orbit_runner.checkpoint.disk_errors import SaveError, describe_failed_write
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.checkpoint.restore import io_device
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.errors import Diverged
 from orbit_runner.state.replica_state import has_combined_variables
 from orbit_runner.tf_internals import take_async_save_error
-
-
-class SaveError(RunnerError):
-    """Raised if a checkpoint could not be written."""
-
-    code = "save-failed"
-    exit_code = exit_codes.CRASHED
 
 
 class CheckpointWriter:

@@ -23,7 +23,7 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
-from orbit_runner.utils.variables import variable_bytes
+from orbit_runner.utils.variables import tracked_variables, variable_bytes
 
 if TYPE_CHECKING:
     import tf_keras
@@ -139,10 +139,8 @@ def scale_of(
     read = 0.0 if reading == "memory" else None
     if reading in ("own", "all") and size is not None and steps:
         read = size / steps / (request.workers if reading == "own" else 1)
-    checkpoint = state.checkpoint()  # The view holds a weak reference.
-    saved = tf.train.TrackableView(checkpoint).descendants()
+    variables = tracked_variables(state.checkpoint())
     averages = state.ema.averages if state.ema is not None else ()
-    variables = [item for item in saved if isinstance(item, tf.Variable)]
     return Scale(
         request=request,
         replicas=request.replicas,

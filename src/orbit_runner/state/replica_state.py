@@ -14,6 +14,7 @@ from collections.abc import Collection
 import tensorflow as tf
 
 from orbit_runner.tf_internals import read_first_replica
+from orbit_runner.utils.variables import tracked_variables
 
 _AVERAGED = (tf.VariableAggregation.MEAN, tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
@@ -60,10 +61,9 @@ def has_combined_variables(checkpoint: tf.train.Checkpoint) -> bool:
     The model in the checkpoint must be built.
     """
     return any(
-        isinstance(trackable, tf.Variable)
-        and trackable.synchronization == tf.VariableSynchronization.ON_READ
-        and trackable.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
-        for trackable in tf.train.TrackableView(checkpoint).descendants()
+        variable.synchronization == tf.VariableSynchronization.ON_READ
+        and variable.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
+        for variable in tracked_variables(checkpoint)
     )
 
 
@@ -72,18 +72,11 @@ def replica_local_variables(model: tf.Module, unchanged: Collection[int] = ()) -
 
     Those whose `id` is in `unchanged` are left out.
     """
-    trackables = tf.train.TrackableView(model).descendants()
     return [
-        trackable
-        for trackable in trackables
-        if _is_replica_local(trackable) and id(trackable) not in unchanged
-    ]
-
-
-def _is_replica_local(variable: object) -> bool:
-    return (
-        isinstance(variable, tf.Variable)
-        and variable.synchronization == tf.VariableSynchronization.ON_READ
+        variable
+        for variable in tracked_variables(model)
+        if variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation in _AVERAGED
         and variable.dtype.is_floating
-    )
+        and id(variable) not in unchanged
+    ]

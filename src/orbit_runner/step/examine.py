@@ -32,6 +32,7 @@ from orbit_runner.step.results import (
 )
 from orbit_runner.tasks.layer_names import variable_names
 from orbit_runner.utils.log import phase
+from orbit_runner.utils.variables import tracked_variables
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
@@ -219,9 +220,7 @@ class KeptState:
     def __init__(self, run: Run) -> None:
         assert run.trainer is not None
         state = run.state
-        root = state.checkpoint()  # A view does not keep its root.
-        tracked = tf.train.TrackableView(root).descendants()
-        variables = [item for item in tracked if isinstance(item, tf.Variable)]
+        variables = tracked_variables(state.checkpoint())
         # A checkpoint finds slots and averages by their weights only.
         averages = () if state.ema is None else state.ema.averages
         variables += [*state.optimizer_variables(), *averages, *run.trainer.variables]

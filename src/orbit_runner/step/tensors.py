@@ -18,7 +18,7 @@ from orbit_runner.step.tensor_comparison import PLACES, StepTensor
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
-from orbit_runner.utils.variables import variable_name
+from orbit_runner.utils.variables import tracked_variables, variable_name
 
 if TYPE_CHECKING:
     import tf_keras
@@ -47,11 +47,7 @@ def record_step(run: Run) -> list[StepTensor]:
 
 def weight_values(state: TrainState) -> Iterator[StepTensor]:
     """Yields the variables of the model."""
-    variables = [
-        variable
-        for variable in tf.train.TrackableView(state.model).descendants()
-        if isinstance(variable, tf.Variable)
-    ]
+    variables = tracked_variables(state.model)
     # Those of layers in the order of the layers, then others, such as counters.
     order = {id(variable): index for index, variable in enumerate(state.model.weights)}
     for variable in sorted(variables, key=lambda variable: order.get(id(variable), len(order))):

@@ -18,7 +18,7 @@ from orbit_runner.storage.paths import readable_path
 from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
 from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
-from orbit_runner.utils.variables import variable_name
+from orbit_runner.utils.variables import tracked_variables, variable_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +105,7 @@ def load_weights(
         raise SettingError(
             setting, f"{prefix} cannot be read: {first_line(error)}", code="damaged-checkpoint"
         ) from error
-    variables = _variables(model)
+    variables = tracked_variables(model)
     names = _names(model, variables)
     ignored = _ignored_variables(ignore, variables, names)
     keys = content.keys(model, variables)
@@ -161,7 +161,7 @@ def load_keras_weights(
             "expected the weights of the same network without its classifier (include_top=False)",
             code="checkpoint-mismatch",
         ) from error
-    return LoadedWeights(os.fspath(path), frozenset(map(id, _variables(model))))
+    return LoadedWeights(os.fspath(path), frozenset(map(id, tracked_variables(model))))
 
 
 def load_application_weights(
@@ -197,7 +197,7 @@ def load_application_weights(
         ) from error
     backbone.set_weights(published.get_weights())
     source = f"tf_keras.applications.{application}"
-    return LoadedWeights(source, frozenset(map(id, _variables(backbone))))
+    return LoadedWeights(source, frozenset(map(id, tracked_variables(backbone))))
 
 
 def unused_note(loaded: LoadedWeights) -> str:
@@ -289,11 +289,6 @@ class _CheckpointContent:
     def other_names(self, keys: set[str]) -> list[str]:
         """Returns the names of the checkpoint's variables whose keys are not in `keys`."""
         return [name or key for key, name in self._values() if key not in keys]
-
-
-def _variables(model: tf_keras.Model) -> list[tf.Variable]:
-    objects = tf.train.TrackableView(model).descendants()
-    return [trackable for trackable in objects if isinstance(trackable, tf.Variable)]
 
 
 def _names(model: tf_keras.Model, variables: Sequence[tf.Variable]) -> dict[int, str]:
