@@ -109,11 +109,8 @@ def _is_empty_directory(path: str) -> bool:
 
 def _require_checkpoint(path: str) -> None:
     """Raises an error if there is no checkpoint, because some tasks ignore that."""
-    if tf.io.gfile.isdir(path):
-        exists = tf.train.latest_checkpoint(path) is not None
-    else:
-        exists = tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path)
-    if not exists:
+    exists = tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path)
+    if not exists or _is_empty_directory(path):
         raise SettingError(
             _SETTING,
             f"there is no checkpoint at {path!r}\n"

@@ -201,7 +201,6 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
     """
     timeout = run.config.trainer.continuous_eval_timeout
     directory = run.checkpoints.directory
-    logs = Logs()
     seen = None
     waiting_since = time.monotonic()
     phase(f"waiting for a checkpoint in {directory}")
