@@ -19,7 +19,7 @@ from orbit_runner.cli.commands import run
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.jobs.train_job import ConfigWriter
+from orbit_runner.jobs.train_job import ConfigWriter, Job
 from tests.support import warm_runner
 from tests.support.problems import error_of, fails
 from tests.support.run_directories import locked_by_another
@@ -224,7 +224,8 @@ def test_config_is_written_once_at_run_begin(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a\nb: ["])
     resolved = resolve(Request(experiment="digits_mlp"))
-    writer, file = ConfigWriter(tmp_path, resolved), tmp_path / "config.yaml"
+    job = Job(resolved=resolved, config=resolved.config, mode="train", model_dir=tmp_path)
+    writer, file = ConfigWriter(job), tmp_path / "config.yaml"
     of_run = SimpleNamespace(step=step)
     assert not file.exists()
     writer.on_run_begin(of_run)

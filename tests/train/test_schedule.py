@@ -7,7 +7,7 @@ import pytest
 
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.jobs.train_job import ConfigWriter
+from orbit_runner.jobs.train_job import ConfigWriter, Job
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.train.schedule import Plan, make_plan
 from tests.support.problems import raises
@@ -126,6 +126,8 @@ def test_a_curve_has_at_least_20_points_unless_its_interval_is_set(
 def test_a_longer_resume_keeps_the_interval_of_the_records(tmp_path: Path) -> None:
     for steps in (300, 900):
         config = toy_config(trainer__train_steps=steps, trainer__summary_interval="auto")
-        run(config, tmp_path, callbacks=[ConfigWriter(tmp_path, ResolvedConfig(config, {}))])
+        resolved = ResolvedConfig(config, {})
+        job = Job(resolved=resolved, config=config, mode="train", model_dir=tmp_path)
+        run(config, tmp_path, callbacks=[ConfigWriter(job)])
     assert [record["step"] for record in records(tmp_path, "train")] == [*range(3, 901, 3)]
     assert read_setting(tmp_path, "trainer.summary_interval") == 3

@@ -8,7 +8,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +26,7 @@ from orbit_runner.errors import ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.report_writer import ReportWriter
+from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.metric_records import SPEED
@@ -42,12 +43,13 @@ from orbit_runner.utils.user_code import user_code
 if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
+    from official.core import base_task
 
     from orbit_runner.reporting.progress.history import History
     from orbit_runner.reporting.progress.lines import PlainProgress, QuietProgress
     from orbit_runner.reporting.progress.live import LiveProgress
     from orbit_runner.reporting.results import Results
-    from orbit_runner.reporting.run_record import RunRecord
+    from orbit_runner.tasks.multitask import JointTask
     from orbit_runner.train.callbacks.base import Logs, RunView
     from orbit_runner.train.run import Run
     from orbit_runner.utils.types import JsonObject
@@ -155,21 +157,14 @@ def run_job(job: Job, progress: Progress) -> tuple[tf_keras.Model, Results]:
 
 
 def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Model, Results]:
-    # Before the imports below, which take seconds in which files may be edited.
-    code = read_code_version(job.model_dir) if job.writes_results else CodeVersion()
-    user_code()
-    with paused_collection_scope():
-        from orbit_runner import train_lib
-        from orbit_runner.train.request import RunRequest
+    strategy, task, record = start_job(job)
+    from orbit_runner import train_lib
+    from orbit_runner.train.request import RunRequest
 
-        bind_gin(job.resolved)
-        strategy, task = train_lib.prepare(
-            job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
-        )
-    record = _start_record(job, strategy, code)
+    note(_describe_placement(job, strategy))
     writes = job.mode in TRAINING and job.writes_results
     report = ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
-    writers = [ConfigWriter(job.model_dir, job.resolved, job.argv), report] if writes else []
+    writers = [ConfigWriter(job), report] if writes else []
     begin = _RunBegin(record if writes else None)
     request = RunRequest(
         config=job.config,
@@ -239,17 +234,42 @@ def _server_shutdown_scope(job: Job) -> Iterator[None]:
     run_end.tell_servers(0)
 
 
-def describe_run(
-    resolved: ResolvedConfig, run: Path, mode: str, code: CodeVersion
-) -> dict[str, object]:
-    """Returns the fields of a record for the experiment and its code. Saves the code patch."""
-    keeps = mode in TRAINING and resolved.config.trainer.keep_code_patch
-    return {
-        "experiment": resolved.config.name,
-        "changes": resolved.changes(),
-        "best": _best_rule(resolved.config),
-        "code": keep_patch(code, run) if keeps else code.as_dict(),
-    }
+def start_job(
+    job: Job, **values: object
+) -> tuple[tf.distribute.Strategy, base_task.Task | JointTask, RunRecord]:
+    """Returns the strategy, the task, and the record, which has `values`. Imports TensorFlow."""
+    # Before the imports below, which take seconds in which files may be edited.
+    code = read_code_version(job.model_dir) if job.writes_results else CodeVersion()
+    user_code()
+    with paused_collection_scope():
+        from orbit_runner import train_lib
+
+        bind_gin(job.resolved)
+        strategy, task = train_lib.prepare(
+            job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
+        )
+    cluster = {"cluster": job.cluster.as_dict()} if job.cluster else {}
+    replicas = strategy.num_replicas_in_sync
+    record = start_record(
+        job, code, **cluster, devices=describe_devices(), replicas=replicas, **values
+    )
+    return strategy, task, record
+
+
+def start_record(job: Job, code: CodeVersion, **values: object) -> RunRecord:
+    """Starts the record of a run, with its experiment, code and `values`. Saves the code patch."""
+    path = RunDirectory(job.model_dir).record(job.mode) if job.writes_results else None
+    record = RunRecord(path, job.argv, job.mode, job.config.runtime.seed, note)
+    config = job.resolved.config
+    keeps = job.mode in TRAINING and config.trainer.keep_code_patch
+    record.update(
+        experiment=config.name,
+        changes=job.resolved.changes(),
+        best=_best_rule(config),
+        code=keep_patch(code, job.model_dir) if keeps else code.as_dict(),
+        **values,
+    )
+    return record
 
 
 def _best_rule(config: ExperimentConfig) -> dict[str, str] | None:
@@ -258,24 +278,6 @@ def _best_rule(config: ExperimentConfig) -> dict[str, str] | None:
     metric = trainer.best_checkpoint_eval_metric
     directory = trainer.best_checkpoint_export_subdir
     return {"metric": metric, "directory": directory} if metric and directory else None
-
-
-def _start_record(job: Job, strategy: tf.distribute.Strategy, code: CodeVersion) -> RunRecord:
-    from orbit_runner.reporting.run_record import RunRecord, describe_devices
-
-    record = RunRecord(
-        RunDirectory(job.model_dir).record(job.mode) if job.writes_results else None,
-        job.argv,
-        job.mode,
-        job.config.runtime.seed,
-        note,
-    )
-    values = describe_run(job.resolved, job.model_dir, job.mode, code) if job.writes_results else {}
-    if job.cluster:
-        values["cluster"] = job.cluster.as_dict()
-    record.update(**values, devices=describe_devices(), replicas=strategy.num_replicas_in_sync)
-    note(_describe_placement(job, strategy))
-    return record
 
 
 def _describe_placement(job: Job, strategy: tf.distribute.Strategy) -> str:
@@ -299,30 +301,25 @@ def _describe_placement(job: Job, strategy: tf.distribute.Strategy) -> str:
 class ConfigWriter(Callback):
     """Writes the config that reproduces the run, once the run has a state that matches it."""
 
-    def __init__(
-        self,
-        model_dir: Path,
-        resolved: ResolvedConfig,
-        command: Sequence[str] = (),
-    ) -> None:
-        self._command = command or ["runner", *sys.argv[1:]]
-        self._path = RunDirectory(model_dir).config
-        self._resolved = resolved
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._has_written = False
 
     def on_run_begin(self, run: RunView | None) -> None:
         """Writes the config once: a run that restarts after divergence is the same run."""
         if self._has_written:
             return
-        config = self._resolved.config
+        config = self._job.resolved.config
+        model_dir = self._job.model_dir
         from orbit_runner.run_directory.config import keep_config, keep_interval
 
         if run is not None and follows_run(config):
             # The data of the run, which has been read now, decides how many steps that are.
-            config = follow_run(keep_interval(config, self._path.parent), run.train_steps)
-        keep_config(self._path.parent, config)
-        command = line_text(shlex.join(self._command))
-        write_atomically(self._path, f"# Made by: {command}\n{to_yaml(config)}")
+            config = follow_run(keep_interval(config, model_dir), run.train_steps)
+        keep_config(model_dir, config)
+        command = line_text(shlex.join(self._job.argv))
+        text = f"# Made by: {command}\n{to_yaml(config)}"
+        write_atomically(RunDirectory(model_dir).config, text)
         self._has_written = True
 
 

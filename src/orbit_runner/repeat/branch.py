@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.jobs.train_job import ConfigWriter, describe_run
+from orbit_runner.jobs.train_job import ConfigWriter, Job, start_record
 from orbit_runner.repeat.plan import (
     Repetition,
     copy_checkpoint,
@@ -38,7 +37,6 @@ from orbit_runner.repeat.plan import (
     require_record,
 )
 from orbit_runner.repeat.rerun import rerun
-from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
@@ -331,18 +329,15 @@ def _write_records(
         changes=tuple(plan.changes),
         attempts=plan.steps.history.attempts,
     )
-    ConfigWriter(directory, plan.resolved).on_run_begin(None)
+    job = Job(resolved=plan.resolved, config=config, mode=mode, model_dir=directory)
+    ConfigWriter(job).on_run_begin(None)
     data = DataRecord(directory, plan.fingerprint).clear_comparison()
     data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.steps.stop]
     data.write()
     write_branch(directory, branch)
-    path = RunDirectory(directory).record(mode)
-    path.unlink(missing_ok=True)  # that of the repeated steps
-    started = RunRecord(path, ["runner", *sys.argv[1:]], mode, config.runtime.seed)
-    code = read_code_version(directory)
-    started.update(
-        **describe_run(plan.resolved, directory, mode, code),
-        train_steps=config.trainer.train_steps or None,
-    )
+    # The record of the repeated steps, if there were any, is not that of the branch.
+    RunDirectory(directory).record(mode).unlink(missing_ok=True)
+    train_steps = config.trainer.train_steps or None
+    started = start_record(job, read_code_version(directory), train_steps=train_steps)
     started.finish(f"stopped: branched off at step {plan.steps.stop}", step=plan.steps.stop)
     return branch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +11,10 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import Diverged, RunnerError, first_line, format_list
-from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.jobs.train_job import ConfigWriter, describe_run
+from orbit_runner.jobs.train_job import ConfigWriter, Job, start_job
 from orbit_runner.repeat.plan import Repetition
-from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
@@ -69,29 +64,17 @@ def take_steps(
     Resumes from the checkpoint in `directory`, if there is one. Raises `RunnerError` if the run
     cannot start or was interrupted; returns other errors.
     """
-    code = read_code_version(directory)  # Before the imports, which take seconds.
-    with paused_collection_scope():
-        from orbit_runner import train_lib
-        from orbit_runner.distribute.process_group import describe_strategy
-        from orbit_runner.reporting.run_record import RunRecord, describe_devices
-        from orbit_runner.train.stop_requests import StoppedAtStep
-
     resolved = steps.resolved
     mode = steps.history.mode
-    bind_gin(resolved)
-    strategy, task = train_lib.prepare(resolved.config, str(directory))
+    job = Job(resolved=resolved, config=resolved.config, mode=mode, model_dir=directory)
+    strategy, task, record = start_job(job, train_steps=steps.stop)
+    from orbit_runner import train_lib
+    from orbit_runner.distribute.process_group import describe_strategy
+    from orbit_runner.train.stop_requests import StoppedAtStep
+
     done = RerunResult(describe_strategy(strategy))
-    path = RunDirectory(directory).record(mode)
-    command = ["runner", *sys.argv[1:]]
-    record = RunRecord(path, command, mode, resolved.config.runtime.seed)
-    record.update(
-        **describe_run(resolved, directory, mode, code),
-        devices=describe_devices(),
-        replicas=strategy.num_replicas_in_sync,
-        train_steps=steps.stop,
-    )
     config = without_side_effects(resolved.config)
-    all_callbacks = [ConfigWriter(directory, resolved), *callbacks]
+    all_callbacks = [ConfigWriter(job), *callbacks]
     try:
         for end, stops_early in _find_ends(steps):
             last = end + 1 if stops_early else end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,7 @@ from orbit_runner.errors import format_list
 from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import check_same_config, is_made_with, keep_config
-from orbit_runner.run_directory.data_record import (
-    DataRecord,
-    fingerprint_of,
-    inexact_data,
-)
+from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of, inexact_data
 from orbit_runner.run_directory.evaluations import changed_data_settings
 from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
@@ -304,37 +301,7 @@ class Run:
 
     def inexact_reasons(self) -> list[str]:
         """Returns why the same config may not give the same weights again; [] if it does."""
-        reasons = []
-        if not self.config.runtime.deterministic:
-            reasons.append("runtime.deterministic is false")
-        unkeyed = self.trainer.unkeyed if self.trainer is not None else []
-        if unkeyed:
-            reasons.append(
-                f"a resumed run draws different random numbers in {len(unkeyed)} ops, such as "
-                f"{unkeyed[0]}"
-            )
-        if is_asynchronous(self.strategy):
-            reasons.append("the order of updates by asynchronous workers is not deterministic")
-        trials = int(self.state.recoveries.numpy())
-        if trials:
-            reasons.append(
-                f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
-            )
-        conditions = self.checkpoints.conditions
-        reasons += [
-            *conditions.inexact,
-            *conditions.code.reasons(),
-            *self.adapter.inexact_reasons(),
-            *filter(None, (callback.inexact_reason for callback in self.callbacks.callbacks)),
-        ]
-        reasons += inexact_data(self.model_dir)
-        if self.adapter.starts_at_step:
-            return reasons
-        if is_asynchronous(self.strategy) or not self.config.trainer.replay_inputs:
-            reasons.append("the task's input pipeline starts over when a run is resumed")
-        if has_services(self.config):
-            reasons.append("the order of batches from tf.data services is not deterministic")
-        return reasons
+        return [*_inexact_reasons(self)]
 
     def exit_if_requested(self) -> None:
         """Saves a checkpoint and ends the run if any worker received a signal.
@@ -367,13 +334,37 @@ class Run:
             )
 
 
-def _resume_reasons(run: Run) -> list[str]:
-    """Returns why the config alone does not reproduce a resumed run; [] if it does."""
+def _inexact_reasons(run: Run) -> Iterator[str]:
+    if not run.config.runtime.deterministic:
+        yield "runtime.deterministic is false"
+    if unkeyed := run.trainer.unkeyed if run.trainer is not None else []:
+        count = len(unkeyed)
+        yield f"a resumed run draws different random numbers in {count} ops, such as {unkeyed[0]}"
+    if is_asynchronous(run.strategy):
+        yield "the order of updates by asynchronous workers is not deterministic"
+    if trials := int(run.state.recoveries.numpy()):
+        yield f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
+    yield from run.checkpoints.conditions.inexact
+    yield from run.checkpoints.conditions.code.reasons()
+    yield from run.adapter.inexact_reasons()
+    yield from filter(None, (callback.inexact_reason for callback in run.callbacks.callbacks))
+    yield from inexact_data(run.model_dir)
+    if run.adapter.starts_at_step:
+        return
+    if is_asynchronous(run.strategy) or not run.config.trainer.replay_inputs:
+        yield "the task's input pipeline starts over when a run is resumed"
+    if has_services(run.config):
+        yield "the order of batches from tf.data services is not deterministic"
+
+
+def _resume_reasons(run: Run) -> Iterator[str]:
+    """Yields why the config alone does not reproduce a resumed run."""
     record = run.checkpoints.restored
     now = run.checkpoints.conditions
     if record is None:
         changed = ["from a checkpoint without a record, such as one of Model Garden"]
     else:
+        yield from record.inexact
         same = is_made_with(run.model_dir, record.config, run.written_config)
         changed = [] if same else ["with another config"]
         # With logical replicas, the weights do not depend on the strategy.
@@ -381,7 +372,5 @@ def _resume_reasons(run: Run) -> list[str]:
             changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
         if describe_changes(record.numerics, now.numerics):
             changed.append("on another machine or installation")
-    reasons = [] if record is None else list(record.inexact)
     if changed and run.step > 0:
-        reasons.append(f"it was resumed at step {run.step} {', '.join(changed)}")
-    return reasons
+        yield f"it was resumed at step {run.step} {', '.join(changed)}"
