@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _caches: list[Any] = []
-_open_scopes = 0
 
 
 def cache_source(maxsize: int) -> Callable[[_Function], _Function]:
@@ -30,13 +29,9 @@ def cache_source(maxsize: int) -> Callable[[_Function], _Function]:
 
 @contextlib.contextmanager
 def source_cache_scope() -> Iterator[None]:
-    """Clears the caches of all sources at the end of the outermost `with` block."""
-    global _open_scopes
-    _open_scopes += 1
+    """Clears the caches of all sources at the end of a `with` block."""
     try:
         yield
     finally:
-        _open_scopes -= 1
-        if not _open_scopes:
-            for cached in _caches:
-                cached.cache_clear()
+        for cached in _caches:
+            cached.cache_clear()
