@@ -21,7 +21,7 @@ from benchmarks.harness import Figure, alternate, amount, chosen
 from benchmarks.networks import build_run
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.train import trainer
+from orbit_runner.train import steps as train_steps
 from orbit_runner.train.loop import build_controller, quiet_orbit_scope
 
 TITLE = "training with all exactness settings on / off"
@@ -62,7 +62,7 @@ def _numerics_scope(exact: bool) -> Iterator[None]:
         yield
         return
     private.disable_op_determinism()
-    with mock.patch.object(trainer, "keyed_draws_scope", _unkeyed_scope):
+    with mock.patch.object(train_steps, "keyed_draws_scope", _unkeyed_scope):
         yield
 
 
