@@ -117,7 +117,7 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     )
     assert re.search(r"^  examples of a step +64  32 on each replica", text, re.M)
     assert re.search(r"^  gradients +207\.04 KiB  each replica", text, re.M)
-    assert re.search(r"^  ring all-reduce +190 µs  2\(n-1\)", text, re.M)
+    assert re.search(r"^  ring all-reduce +37 µs  2\(n-1\)", text, re.M)
     assert "<h2>Rehearsal: 2 workers × 1 GPU</h2>" in page.read_text(encoding="utf-8")
 
 
