@@ -87,6 +87,7 @@ def test_history_as_a_frame_has_a_row_for_each_step(
 
 def test_loaded_run_is_that_of_the_result(result: RunResult) -> None:
     saved = orbit_runner.load(result.model_dir)
+    assert orbit_runner.load(result.model_dir) == saved
 
     assert (saved.status, saved.step, saved.train_steps) == ("finished", result.step, result.step)
     assert (saved.weights, saved.best) == (result.weights, result.best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import math
 import numbers
@@ -249,7 +250,8 @@ def _metric_texts(metrics: Mapping[str, float]) -> list[str]:
     return [*(f"{name} {format_number(metrics[name])}" for name in names[:_MOST_METRICS]), *more]
 
 
-class SavedRun(RunReader, RunBase):  # type: ignore[misc, override]
+@dataclasses.dataclass(frozen=True, repr=False)
+class SavedRun(RunBase):
     """A run in a run directory, as it was when it was read. See `load` and `runs`.
 
     Attributes:
@@ -270,26 +272,23 @@ class SavedRun(RunReader, RunBase):  # type: ignore[misc, override]
         inexact: Why the run may not be reproducible; empty if it is.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        _ = self._status, self._records, self.step, self._best, self.branch
-
-    @property
-    def model_dir(self) -> Path:  # type: ignore[override]
-        """The run directory."""
-        return self.path
-
-    @functools.cached_property
-    def best(self) -> Mapping[str, float]:  # type: ignore[override]
-        """The metrics of the best evaluation, and its step."""
-        values = super().best
-        step = {} if self.best_step is None else {BEST_STEP: self.best_step}
-        return {**values, **step} if values else {}
+    model_dir: Path
+    status: str
+    reason: str
+    experiment: str
+    step: int
+    train_steps: int | None
+    metrics: Mapping[str, float]
+    best: Mapping[str, Any]
+    changes: Mapping[str, Any]
+    seed: int | None
+    weights: str
+    inexact: Sequence[str]
 
     @functools.cached_property
     def history(self) -> History:  # type: ignore[override]
         """The values of each metric."""
-        return History(self.curves)
+        return History(RunReader(self.model_dir).curves)
 
     def model(self, checkpoint: str | int = _LAST) -> tf_keras.Model | keras.Model:
         """Builds the model and restores trained weights. Imports TensorFlow.
@@ -455,7 +454,7 @@ def load(model_dir: str | os.PathLike[str]) -> SavedRun:
     path = directory_of(model_dir, "model_dir")
     if next(find_runs(path), None) != path:
         raise _no_run_error(path)
-    return SavedRun(path)
+    return _saved_run(RunReader(path))
 
 
 def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
@@ -471,8 +470,9 @@ def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
         RunnerError: The directory does not exist.
     """
     path = require_directory(directory_of(directory, "directory"), "directory")
-    found = [SavedRun(run) for run in find_runs(path, inside_runs=True)]
-    return Runs(sorted(found, key=lambda run: -(run.started or -math.inf)))
+    readers = map(RunReader, find_runs(path, inside_runs=True))
+    newest_first = sorted(readers, key=lambda reader: -(reader.started or -math.inf))
+    return Runs([_saved_run(reader) for reader in newest_first])
 
 
 def directory_of(path: object, argument: str) -> Path:
@@ -494,6 +494,24 @@ def _no_run_error(path: Path) -> RunnerError:
         f"{path} {problem}\norbit_runner.runs(directory) lists the runs in a directory",
         path="model_dir",
         code="not-a-run",
+    )
+
+
+def _saved_run(reader: RunReader) -> SavedRun:
+    step = {} if reader.best_step is None else {BEST_STEP: reader.best_step}
+    return SavedRun(
+        model_dir=reader.path,
+        status=reader.status,
+        reason=reader.reason,
+        experiment=reader.experiment,
+        step=reader.step,
+        train_steps=reader.train_steps,
+        metrics=reader.metrics,
+        best={**reader.best, **step} if reader.best else {},
+        changes=reader.changes,
+        seed=reader.seed,
+        weights=reader.weights,
+        inexact=reader.inexact,
     )
 
 
