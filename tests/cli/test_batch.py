@@ -31,9 +31,9 @@ def test_batch_and_seen_agree() -> None:
         64,
     )
     for row in step["rows"][::20]:
-        found = values("seen", "digits", f"--example={row['example']}", "--until=120")
-        assert found["label"] == row["label"]
-        assert found["occurrences"][-1] == {
+        seen = values("seen", "digits", f"--example={row['example']}", "--until=120")
+        assert seen["label"] == row["label"]
+        assert seen["occurrences"][-1] == {
             name: row.get(name, 120) for name in ("step", "epoch", "position", "row")
         }
 

@@ -163,9 +163,9 @@ def _find(
 ) -> tuple[BadStep, Examination]:
     """Returns the bad step of a run that diverged, and its examination."""
     search = _search(config, directory, **arguments)
-    assert search.found is not None
+    assert search.bad_step is not None
     assert search.examination is not None, search.obstacle
-    return search.found, search.examination
+    return search.bad_step, search.examination
 
 
 @pytest.mark.slow
@@ -254,8 +254,8 @@ def test_step_is_found_under_logical_replicas(strategy: str, tmp_path: Path) -> 
     config = faulty_config(runtime__logical_replicas=2)
     _diverged(config, tmp_path, strategy=strategy)
     search = _search(config, tmp_path, strategy=strategy)
-    assert search.found is not None
-    assert search.found.step == 626
+    assert search.bad_step is not None
+    assert search.bad_step.step == 626
     assert "logical_replicas" in search.obstacle
 
 
@@ -341,7 +341,7 @@ def test_weights_that_a_callback_changed_are_not_found(tmp_path: Path) -> None:
 
     config = faulty_config(task__fault="none")
     _diverged(config, tmp_path, callbacks=[Breaks()])
-    assert _search(config, tmp_path).found is None
+    assert _search(config, tmp_path).bad_step is None
 
 
 @pytest.mark.slow

@@ -169,7 +169,7 @@ class ExamineBadStep(Callback):
 
     def __init__(self, divergence: Divergence) -> None:
         self._divergence = divergence
-        self.found: BadStep | None = None
+        self.bad_step: BadStep | None = None
         self.obstacle = ""  # why the step cannot be examined
         self.examination: Examination | None = None
 
@@ -178,8 +178,8 @@ class ExamineBadStep(Callback):
         from orbit_runner.step.bad_step import find_bad_step
         from orbit_runner.step.examine import examination_obstacle, examine_step
 
-        self.found = find_bad_step(run, self._divergence)
-        if self.found is not None:
+        self.bad_step = find_bad_step(run, self._divergence)
+        if self.bad_step is not None:
             self.obstacle = examination_obstacle(run)
             self.examination = None if self.obstacle else examine_step(run)
         raise StepExamined
@@ -225,18 +225,18 @@ def _find_step(
     error = rerun(steps, directory, progress, [callback]).error
     if error is not None and not isinstance(error, StepExamined):
         raise error
-    found = callback.found
-    if found is None:
+    bad_step = callback.bad_step
+    if bad_step is None:
         lines = [f"no step up to {steps.stop} diverges when it is trained again", *steps.reasons]
         different = RunnerError("\n".join(lines), code="not-repeatable")
         different.exit_code = exit_codes.DIFFERENT
         raise different
-    step = max(1, found.step)
+    step = max(1, bad_step.step)
     examples = _examples_of(steps, step, divergence.recoveries) if callback.obstacle else []
     return Replay(
         step,
         callback.examination,
-        finding=str(found),
+        finding=str(bad_step),
         obstacle=callback.obstacle,
         examples=examples,
     )

@@ -154,8 +154,8 @@ def format_explanation(explanation: Explanation) -> Iterator[str]:
 
 
 def _rows(title: str, lines: Iterable[str]) -> Iterator[str]:
-    shown = [line for text in lines for line in text.splitlines()]
-    for index, line in enumerate(shown):
+    text_lines = [line for text in lines for line in text.splitlines()]
+    for index, line in enumerate(text_lines):
         yield f"  {'' if index else title:<12} {line}"
 
 

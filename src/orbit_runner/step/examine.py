@@ -74,8 +74,8 @@ def examine_step(run: Run) -> Examination:
         pieces=run.config.trainer.gradient_accumulation_steps,
     )
     with run.strategy.scope(), contextlib.ExitStack() as stack:
-        kept = KeptState(run)
-        stack.callback(kept.restore)
+        before = KeptState(run)
+        stack.callback(before.restore)
         stack.enter_context(_eager_functions_scope())
         error: Exception | None = None
         try:
@@ -92,7 +92,7 @@ def examine_step(run: Run) -> Examination:
             gradients[id(variable)] += value.numpy()
         names = variable_names(run.model)
         variables = [
-            _describe_variable(variable, names.get(id(variable), variable.name), kept, gradients)
+            _describe_variable(variable, names.get(id(variable), variable.name), before, gradients)
             for variable in run.model.trainable_variables
         ]
     about = _describe_examples(run, step, batch, rows)

@@ -144,16 +144,18 @@ def _compare_values(
     differing = left != right
     if left.dtype.kind == "f":
         differing &= ~(np.isnan(left) & np.isnan(right))
-    found: list[int] = []  # whose rows differ
+    differing_examples: list[int] = []
     if difference.place == "batch" and differing.shape[:1] == (len(examples or ()),):
         pairs = zip(examples or (), differing, strict=True)
-        found = [int(example) for example, row in pairs if np.any(row) and example is not None]
+        differing_examples = [
+            int(example) for example, row in pairs if np.any(row) and example is not None
+        ]
     return dataclasses.replace(
         difference,
         differing=int(np.count_nonzero(differing)),
         total=int(differing.size),
         largest=None if left.dtype.kind == "S" else _largest_difference(left, right),
-        examples=found,
+        examples=differing_examples,
     )
 
 

@@ -97,6 +97,6 @@ def _check_range(value: float, meta: Metadata) -> None:
     for key, limit in limits(type(value), meta).items():
         words, is_within = LIMITS[key]
         if not is_within(value, limit):
-            shown = str(limit) if isinstance(limit, int) else f"{limit:g}"
+            limit_text = str(limit) if isinstance(limit, int) else f"{limit:g}"
             got = shorten(repr(value), 40)
-            raise Mismatch(f"got {got}, allowed: {words} {shown}", "out-of-range")
+            raise Mismatch(f"got {got}, allowed: {words} {limit_text}", "out-of-range")

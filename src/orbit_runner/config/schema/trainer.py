@@ -341,11 +341,11 @@ class TrainerConfig(Config):
             named = f"summary_interval ({interval}), and only records contain measurements"
             yield not_divisible("watch_interval", self.watch_interval, interval, named)
         yield from super().problems()
-        kept = self.keep_checkpoint_interval
+        keep_interval = self.keep_checkpoint_interval
         steps = self.checkpoint_steps(self.train_steps)
-        if steps and kept % steps:
+        if steps and keep_interval % steps:
             named = f"the steps between checkpoints ({steps})"
-            yield not_divisible("keep_checkpoint_interval", kept, steps, named)
+            yield not_divisible("keep_checkpoint_interval", keep_interval, steps, named)
         for name in ("best_checkpoint_export_subdir", "export_subdir"):
             got = getattr(self, name)
             if part := own_part(got):

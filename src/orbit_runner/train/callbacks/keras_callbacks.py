@@ -54,9 +54,9 @@ def sort_callbacks(callbacks: Any, *, evaluates: bool) -> tuple[list[Callback], 
             kept.append(callback)
             continue
         item = KerasCallback(callback, f"callbacks[{index}]")
-        found = [*item.problems(evaluates=evaluates)]
-        problems += found
-        if found:
+        item_problems = [*item.problems(evaluates=evaluates)]
+        problems += item_problems
+        if item_problems:
             continue
         of_keras.append(item)
         setting = item.equal_setting()
