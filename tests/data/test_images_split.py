@@ -14,12 +14,12 @@ import tensorflow as tf
 from orbit_runner.data import hugging_face
 from orbit_runner.data.array_record import source as array_record
 from orbit_runner.data.array_record.source import ArrayRecordSource
-from orbit_runner.data.example_ids import UnknownExample
 from orbit_runner.data.images import csv_labels, files
 from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_images, part_of_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.pipeline import eval_images
+from orbit_runner.data.places import UnknownExample
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.split import RowSplit
 from tests.support.array_records import write_array_file

@@ -57,7 +57,7 @@ def test_classes_and_worst_rows_are_those_of_the_model(shared_path: Path) -> Non
     worst = int(shares[np.arange(len(labels)), labels].argmin())
     assert len(examples.rows) == 20
     place, label, prediction, probability, loss, values = examples.rows[0]
-    assert place == part.row_location(worst)
+    assert place == part.location(worst)
     assert (label, prediction) == (part.column("y").text(worst), {"big": "small"}.get(label, "big"))
     assert float(loss) == pytest.approx(-np.log(shares[worst, labels[worst]]), abs=1e-3)
     assert float(probability) == pytest.approx(shares[worst].max(), abs=1e-4)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from orbit_runner.data.example_ids import index_of, unknown_id_error
 from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder
+from orbit_runner.data.places import Places, index_of, unknown_id_error
 from orbit_runner.errors import DataError
 
 _Dataset = TypeVar("_Dataset", bound="Dataset")
@@ -48,14 +48,14 @@ class Dataset(abc.ABC):
 
     Attributes:
         name: Name for messages.
+        places: The rows of files or arrays that the examples are; None if they have no names.
         origins: The dataset of a mixture that each example comes from, integers [n]; None if there
             is only one.
-        id_forms: The forms of IDs besides indices, for messages.
     """
 
     name: str
+    places: Places | None = None
     origins: np.ndarray | None = None
-    id_forms: str = ""
 
     @property
     @abc.abstractmethod
@@ -63,12 +63,8 @@ class Dataset(abc.ABC):
         """The number of examples."""
 
     @abc.abstractmethod
-    def place(self, number: int) -> Place:
-        """Returns where an example is stored."""
-
-    @abc.abstractmethod
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the examples that an ID names, unless it is an index."""
+    def select(self: _Dataset, rows: np.ndarray) -> _Dataset:
+        """Returns some examples, as if there were no others; `rows` are ascending, int64 [k]."""
 
     @abc.abstractmethod
     def join(self: _Dataset, datasets: Sequence[_Dataset]) -> _Dataset:
@@ -77,9 +73,28 @@ class Dataset(abc.ABC):
         Raises `DataError` if their examples are not alike.
         """
 
+    def location(self, number: int) -> str:
+        """Returns the file and the number of an example, such as `a.csv, row 7`; "" if unknown."""
+        return "" if self.places is None else self.places.text(number)
+
+    def place(self, number: int) -> Place:
+        """Returns where an example is stored."""
+        location = self.location(number)
+        return Place({"place": location} if location else {})
+
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the examples that an ID names, unless it is an index."""
+        if self.places is not None:
+            yield self.places.find(text, self.id_help)
+
     def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
         """Returns the order of the examples in training, without a mixture."""
         return ShuffledOrder(self.size, seed, shuffle_buffer_size > 1)
+
+    @property
+    def id_forms(self) -> str:
+        """The forms of IDs besides indices, for messages."""
+        return "" if self.places is None else f", or {self.places.id_form}"
 
     @property
     def id_help(self) -> str:
@@ -99,34 +114,14 @@ class Dataset(abc.ABC):
         raise unknown_id_error(text, self.id_help, reason)
 
 
-def origins_of(datasets: Sequence[Dataset]) -> np.ndarray:
-    """Returns the number of the dataset of each example, integers [n]."""
-    return np.repeat(np.arange(len(datasets)), [dataset.size for dataset in datasets])
-
-
-def join_names(datasets: Sequence[Dataset]) -> str:
-    """Returns the different names of datasets."""
-    return " and ".join(dict.fromkeys(dataset.name for dataset in datasets))
-
-
-def join_rows(
-    rows: Sequence[np.ndarray | None], stored: Sequence[Sequence[tuple[str, int]]]
-) -> np.ndarray | None:
-    """Returns the rows of the examples of several datasets, counted through all of them: int64 [n].
-
-    `rows` are those of each dataset, None if each row is an example; so is the result. `stored`
-    are the names and the numbers of rows of the files or arrays of each dataset.
-    """
-    if all(dataset_rows is None for dataset_rows in rows):
-        return None
-    sizes = [sum(count for _, count in parts) for parts in stored]
-    starts = np.cumsum([0, *sizes]).tolist()
-    return np.concatenate(
-        [
-            (np.arange(size) if dataset_rows is None else dataset_rows) + start
-            for dataset_rows, size, start in zip(rows, sizes, starts, strict=False)
-        ]
-    )
+def joined_fields(datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """Returns the name, the places and the origins of joined datasets."""
+    places = [dataset.places for dataset in datasets if dataset.places is not None]
+    return {
+        "name": " and ".join(dict.fromkeys(dataset.name for dataset in datasets)),
+        "places": places[0].join(places) if len(places) == len(datasets) else None,
+        "origins": np.repeat(np.arange(len(datasets)), [dataset.size for dataset in datasets]),
+    }
 
 
 def check_equal(

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Place, Reader
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
-from orbit_runner.data.images.headers import ImageSurvey, image_shape
+from orbit_runner.data.images.dataset import ImageUse
+from orbit_runner.data.images.stored import ImageStore, StoredImages
+from orbit_runner.data.places import Places
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.cell_texts import normal_text
@@ -231,117 +232,52 @@ def _to_classes(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class HuggingFaceImages(EncodedImages):
-    """A dataset of images in Arrow files, which are read by index, in any order.
+class ArrowStore(ImageStore):
+    """Images in Arrow files, which are mapped into memory.
 
     Attributes:
-        images: The encoded images of all rows, in files that are mapped into memory.
+        images: The encoded images of all rows.
         table: The rows of all columns.
-        listed: The rows that are used.
-        label: The class of each image that is used, int32 [n].
-        num_classes: The number of classes.
+        places: The rows of the files.
         files: The Arrow files.
         descriptions: The files that describe them.
     """
 
-    name: str
     images: pyarrow.ChunkedArray
     table: HuggingFaceTable
-    listed: TablePart
-    label: np.ndarray
-    num_classes: int
-    image_shape: tuple[int, int, int]
-    files: tuple[Path, ...] = ()
+    places: Places
+    files: tuple[Path, ...]
     descriptions: tuple[Path, ...] = ()
-    labels: tuple[str, ...] | None = None
-    # The dataset of a mixture that each image comes from, integers [n]; None if there is only one.
-    origins: np.ndarray | None = None
-    survey: ImageSurvey | None = None
 
     stored = "in Arrow files"
     graph_reader = "orbit_runner.data.images.readers:MappedImageReader"
-    id_forms = ", or FILE:ROW"
 
-    @property
-    def size(self) -> int:
-        """The number of images that are used."""
-        return len(self.label)
+    def read(self, rows: Sequence[int]) -> Iterator[bytes]:
+        """Yields encoded images."""
+        return (self.images[row].as_py() for row in rows)
 
-    @property
-    def rows(self) -> np.ndarray:
-        """The row of each image, counted through all files: int64 [n]."""
-        rows = self.listed.rows
-        return np.arange(self.listed.source.size) if rows is None else rows
-
-    def read(self, numbers: Sequence[int] | np.ndarray) -> list[bytes]:
-        """Returns some encoded images, in the order of `numbers`."""
-        chosen = np.asarray(numbers, np.int64)
-        rows = self.listed.rows
-        chosen = chosen if rows is None else rows[chosen]
-        return [self.images[row].as_py() for row in chosen.tolist()]
-
-    def data_files(self) -> list[DataFile]:
+    def data_files(self, rows: np.ndarray) -> list[DataFile]:
         """Returns descriptions of the files."""
         return describe_files((*self.files, *self.descriptions), content_digest)
 
-    def place(self, number: int) -> Place:
-        """Returns the file and the row of an image."""
-        return Place({"place": self.example_name(number)}, int(self.label[number]))
-
-    def example_name(self, number: int) -> str:
-        """Returns the file and the row of an image, such as `data.arrow, row 3`."""
-        return self.listed.row_location(number)
-
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the image that a file and a row name."""
-        yield from self.listed.find(text)
-
-    def encoded_images(self) -> Iterator[bytes]:
-        """Yields all images."""
-        for number in range(self.size):
-            yield from self.read([number])
-
-    def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the index of the file of each image, and its row there, int64 [n]."""
-        names = {str(path): number for number, path in enumerate(self.files)}
-        parts = self.listed.source.parts
-        firsts = np.cumsum([0, *(count for _, count in parts)])
-        part = np.searchsorted(firsts, self.rows, side="right") - 1
-        return np.array([names[name] for name, _ in parts])[part], self.rows - firsts[part]
-
-    def class_numbers(self) -> np.ndarray:
-        """Returns the class of each image."""
-        return self.label
-
-    def known_classes(self) -> int:
-        """Returns the number of classes."""
-        return self.num_classes
-
-    def select(self, rows: np.ndarray) -> HuggingFaceImages:
-        """Returns some of the images, as if there were no others."""
-        return dataclasses.replace(self, listed=self.listed.select(rows), label=self.label[rows])
-
-    def split_column(self, name: str, kind: str) -> Column:
+    def split_column(self, name: str, kind: str, rows: np.ndarray) -> Column:
         """Returns a column of the images, to split them by."""
         if name not in self.table.kinds:
             raise DataError(
                 unknown_name_message("column", name, [*self.table.kinds]), code="unknown-column"
             )
-        return TablePart(read_table(self.table, {name: kind}), self.listed.rows).column(name)
+        return read_table(self.table, {name: kind}).columns[name].take(rows)
 
-    def join(self, datasets: Sequence[HuggingFaceImages]) -> HuggingFaceImages:
-        """Returns the images of several datasets."""
+    def join(self, stores: Sequence[ArrowStore]) -> ArrowStore:
+        """Returns the images of several stores."""
         import pyarrow
 
-        return HuggingFaceImages(
-            **joined_fields(datasets),
-            images=pyarrow.chunked_array([array for d in datasets for array in d.images.chunks]),
+        return ArrowStore(
+            pyarrow.chunked_array([array for store in stores for array in store.images.chunks]),
             table=self.table,
-            listed=self.listed.join([dataset.listed for dataset in datasets]),
-            label=np.concatenate([dataset.label for dataset in datasets]),
-            num_classes=max(dataset.num_classes for dataset in datasets),
-            files=tuple(path for dataset in datasets for path in dataset.files),
-            descriptions=tuple(path for dataset in datasets for path in dataset.descriptions),
+            places=self.places.join([store.places for store in stores]),
+            files=tuple(path for store in stores for path in store.files),
+            descriptions=tuple(path for store in stores for path in store.descriptions),
         )
 
 
@@ -353,7 +289,7 @@ def load(
     default_splits: Sequence[str] = ("train",),
     image_column: str = "",
     label_column: str = "",
-) -> HuggingFaceImages:
+) -> StoredImages[ArrowStore]:
     """Returns the images of a dataset that `dataset.save_to_disk` wrote, or of Arrow files.
 
     The first four arguments are those of `HuggingFaceTable`.
@@ -377,23 +313,19 @@ def load(
     label = _choose_column(
         table, "label_column", label_column, [*table.classes] or ["label"], "one ClassLabel"
     )
-    encoded = _images_of(table, image)
-    listed = TablePart(read_table(table, {label: CATEGORY}))
+    listed = TablePart.of_source(read_table(table, {label: CATEGORY}))
     numbers, labels = _class_numbers(table, listed, label)
-    shape = (0, 0, 0)
-    with contextlib.suppress(ValueError):  # It is an error if images are not resized.
-        shape = image_shape(encoded[0].as_py())
-    return HuggingFaceImages(
-        _NAME,
-        encoded,
-        table,
-        listed,
-        numbers,
-        len(labels) if labels else int(numbers.max()) + 1,
-        shape,
-        files=tuple(table.tables),
-        descriptions=table.descriptions,
+    store = ArrowStore(
+        _images_of(table, image), table, listed.places, tuple(table.tables), table.descriptions
+    )
+    return StoredImages(
+        name=_NAME,
+        store=store,
+        places=store.places,
+        image_shape=store.shape(0),
+        label=numbers,
         labels=labels,
+        num_classes=len(labels) if labels else int(numbers.max()) + 1,
     )
 
 
@@ -466,7 +398,7 @@ def _class_numbers(
     missing = column.is_missing()
     if missing.any():
         raise DataError(
-            f"{listed.row_location(int(missing.argmax()))}: column {name!r} has no class; leave "
+            f"{listed.location(int(missing.argmax()))}: column {name!r} has no class; leave "
             "such rows out of the dataset",
             field="label_column",
             code="bad-record",
@@ -482,7 +414,7 @@ def _class_numbers(
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(
-            f"{listed.row_location(row)}: column {name!r}: got class {numbers[row]}, expected 0 or "
+            f"{listed.location(row)}: column {name!r}: got class {numbers[row]}, expected 0 or "
             "more",
             field="label_column",
             code="bad-record",

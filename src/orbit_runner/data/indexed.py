@@ -14,7 +14,7 @@ import numpy as np
 
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.fingerprint import DataFile, describe_arrays
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.errors import DataError, first_line
 
 # Examples that are read to notice that an object has changed, evenly spread.
@@ -152,8 +152,8 @@ def indexed_source(reader: ExampleReader) -> ArraySource:
     """Returns the examples of an object as a source, whose arrays are `IndexedArray`s."""
     rows = np.arange(reader.size)
     tree = tree_of({path: IndexedArray(reader, path, rows) for path in reader.specs})
-    parts = ((reader.name, reader.size),)
-    return ArraySource(reader.name, tree, parts=parts, part_kind="OBJECT")
+    places = places_of_arrays("OBJECT", [(reader.name, reader.size)])
+    return ArraySource(reader.name, tree, places=places)
 
 
 def indexed_arrays(source: ArraySource) -> list[IndexedArray]:

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.arrays import RepeatedArray, TextArray, bytes_keys, leaves, stored_rows
-from orbit_runner.data.images.dataset import EncodedImages, ImageDataset
-from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.images.stored import ImageStore, StoredImages, end_bytes
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
@@ -25,8 +25,6 @@ from orbit_runner.errors import DataError
 _MOST_BYTES = 2**28
 _MOST_ROWS = 10**6
 _MOST_RECORDS = 20_000
-# A file is read at its beginning and at its end, where images have their checksums.
-_END_BYTES = 2**12
 
 Describe = Callable[[int], str]
 
@@ -113,7 +111,7 @@ def shared_arrays(
         _without(left, excluded),
         right,
         unit,
-        (lambda row: "", validation.array_location),
+        (lambda row: "", validation.location),
         advice,
         by_features=unit != "images",
     )
@@ -130,14 +128,10 @@ def shared_images(
         return shared_arrays(
             train, validation, ("label",), unit="images", advice=advice, excluded=excluded
         )
-    if isinstance(train, FileSource) and isinstance(validation, FileSource):
-        keys = _file_keys(train.paths, validation.paths)
-        paths = (train.paths.__getitem__, validation.paths.__getitem__)
-        return compare_keys(_without(keys[0], excluded), keys[1], "images", paths, advice)
-    if isinstance(train, EncodedImages) and isinstance(validation, EncodedImages):
-        keys = _record_keys(train, validation)
-        places = (train.example_name, validation.example_name)
-        return compare_keys(_without(keys[0], excluded), keys[1], "images", places, advice)
+    if isinstance(train, StoredImages) and isinstance(validation, StoredImages):
+        keys = _stored_keys(train, validation)
+        names = (train.location, validation.location)
+        return compare_keys(_without(keys[0], excluded), keys[1], "images", names, advice)
     return None
 
 
@@ -196,44 +190,19 @@ def _file_id(path: str | Path) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-def _file_keys(train: Sequence[str], validation: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of files: of their contents if there are few, else of their paths."""
-    if len(train) + len(validation) <= _MOST_RECORDS:
-        with contextlib.suppress(OSError):
-            return _contents_keys(train), _contents_keys(validation)
-    return _path_keys(train), _path_keys(validation)
-
-
-def _contents_keys(paths: Sequence[str]) -> np.ndarray:
-    return bytes_keys(_end_bytes(path, os.path.getsize(path)) for path in paths)
-
-
-def _path_keys(paths: Sequence[str]) -> np.ndarray:
-    return bytes_keys(map(os.fsencode, paths))
-
-
-def _end_bytes(path: str | Path, size: int) -> bytes:
-    """Returns the size, the beginning and the end of a file, which tell images apart."""
-    with open(path, "rb") as file:
-        content = file.read(_END_BYTES)
-        file.seek(max(len(content), size - _END_BYTES))
-        return f"{size}:".encode() + content + file.read()
-
-
-def _record_keys(train: EncodedImages, validation: EncodedImages) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of records: of their contents if there are few, else of their places."""
+def _stored_keys(
+    train: StoredImages[ImageStore], validation: StoredImages[ImageStore]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the keys of images: of their contents if there are few, else of their places."""
     sources = (train, validation)
-    size = sum(os.path.getsize(path) for source in sources for path in source.files)
+    size = sum(os.path.getsize(path) for source in sources for path in source.store.files)
     if train.size + validation.size <= _MOST_RECORDS and size <= _MOST_BYTES:
         with contextlib.suppress(DataError, OSError):  # Damage is reported when a record is read.
-            return bytes_keys(train.encoded_images()), bytes_keys(validation.encoded_images())
-    numbers: dict[bytes, int] = {}
-    return _place_keys(train, numbers), _place_keys(validation, numbers)
+            return _content_keys(train), _content_keys(validation)
+    keys = [source.store.place_keys(source.places.all_rows()) for source in sources]
+    return keys[0], keys[1]
 
 
-def _place_keys(source: EncodedImages, numbers: dict[bytes, int]) -> np.ndarray:
-    """Returns a key for the file and the number of each record, int64 [n]."""
-    ends = [_end_bytes(path, os.path.getsize(path)) for path in source.files]
-    files = np.array([numbers.setdefault(end_bytes, len(numbers)) for end_bytes in ends], np.int64)
-    file, place = source.stored_places()
-    return files[file] * 2**40 + place
+def _content_keys(source: StoredImages[ImageStore]) -> np.ndarray:
+    rows = source.places.all_rows().tolist()
+    return bytes_keys(map(end_bytes, source.store.header_sources(rows)))

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from orbit_runner.data.arrays import RepeatedArray, leaves
-from orbit_runner.data.dataset import (
-    Dataset,
-    Place,
-    check_classes,
-    check_equal,
-    join_names,
-    join_rows,
-    origins_of,
-)
-from orbit_runner.data.example_ids import find_row, locate
+from orbit_runner.data.dataset import Dataset, check_classes, check_equal, joined_fields
+from orbit_runner.data.places import Places
 from orbit_runner.errors import DataError
+
+_Source = TypeVar("_Source", bound="ArraySource")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,13 +33,7 @@ class ArraySource(Dataset):
         files: The files that the arrays were read from, if any.
         origins: The source of a mixture that each example comes from, integers [n]. None if there
             is only one.
-        parts: The name and the number of examples of each file or array that the user named, in
-            order; empty if they are not known.
-        rows: The place of each example in these parts, counted through all of them, ascending:
-            int64 [n]. None if each place is an example.
-        part_kind: What the user calls such a part, for messages.
-        unit: What the user calls an example of a part: `index`, or `row` of a table.
-        first: The number of the first example of a part.
+        places: The rows of files or arrays that the user named; None if they are not known.
     """
 
     name: str
@@ -56,11 +44,7 @@ class ArraySource(Dataset):
     labels: tuple[str, ...] | None = None
     files: tuple[Path, ...] = ()
     origins: np.ndarray | None = None
-    parts: tuple[tuple[str, int], ...] = ()
-    rows: np.ndarray | None = None
-    part_kind: str = "DATASET"
-    unit: str = "index"
-    first: int = 0
+    places: Places | None = None
 
     def __post_init__(self) -> None:
         sizes = {path: len(array) for path, array in leaves(self.arrays)}
@@ -75,28 +59,20 @@ class ArraySource(Dataset):
         """The number of examples."""
         return len(next(leaves(self.arrays))[1])
 
-    def array_location(self, number: int) -> str:
-        """Returns the file or array of an example, and its index there, as `a.npz, index 7`.
+    def select(self: _Source, rows: np.ndarray) -> _Source:
+        """Returns some of the examples."""
 
-        "" if they are not known.
-        """
-        place = locate(self.parts, number if self.rows is None else int(self.rows[number]))
-        return f"{place[0]}, {self.unit} {place[1] + self.first}" if place else ""
+        def select_rows(tree: Any) -> Any:
+            if isinstance(tree, Mapping):
+                return {name: select_rows(value) for name, value in tree.items()}
+            return tree[rows]
 
-    @property
-    def id_forms(self) -> str:  # type: ignore[override]
-        """The forms of IDs besides indices, for messages."""
-        return f", or {self.part_kind}:{self.unit.upper()}" if self.parts else ""
-
-    def place(self, number: int) -> Place:
-        """Returns where an example is stored."""
-        location = self.array_location(number)
-        return Place({"place": location} if location else {})
-
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the example that an array and an index name."""
-        if self.parts:
-            yield find_row(text, self.parts, self.rows, first=self.first, id_help=self.id_help)
+        return dataclasses.replace(
+            self,
+            arrays=select_rows(self.arrays),
+            origins=None if self.origins is None else self.origins[rows],
+            places=None if self.places is None else self.places.select(rows),
+        )
 
     def join(self, datasets: Sequence[ArraySource]) -> ArraySource:
         """Returns the examples of several datasets, of which this one is the first.
@@ -113,23 +89,20 @@ class ArraySource(Dataset):
             return np.concatenate([_expand_repeated(array) for array in trees])
 
         counts = [dataset.num_classes for dataset in datasets if dataset.num_classes is not None]
-        parts = [dataset.parts for dataset in datasets]
-        known = all(parts)
         return ArraySource(
-            name=join_names(datasets),
+            **joined_fields(datasets),
             arrays=join_trees([dataset.arrays for dataset in datasets]),
             num_classes=max(counts) if counts else None,
             mean=self.mean,
             std=self.std,
             labels=self.labels,
             files=tuple(path for dataset in datasets for path in dataset.files),
-            origins=origins_of(datasets),
-            parts=tuple(part for dataset_parts in parts for part in dataset_parts) if known else (),
-            rows=join_rows([dataset.rows for dataset in datasets], parts) if known else None,
-            part_kind=self.part_kind,
-            unit=self.unit,
-            first=self.first,
         )
+
+
+def places_of_arrays(kind: str, parts: Sequence[tuple[str, int]]) -> Places:
+    """Returns the places of all examples of some arrays; `kind` is what the user calls them."""
+    return Places(tuple(parts), kind=kind, unit="index", first=0)
 
 
 def _expand_repeated(array: np.ndarray | RepeatedArray) -> np.ndarray:

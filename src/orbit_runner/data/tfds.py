@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.source import ArrayRecordSource, array_record_source
+from orbit_runner.data.array_record.source import ArrayRecordStore, array_record_source
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import refuse_paths
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
@@ -28,12 +28,13 @@ from orbit_runner.data.tables.dataset import (
     usual_splits,
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
-from orbit_runner.data.tfrecord.framing import index_files, records_of
-from orbit_runner.data.tfrecord.source import RecordSource, record_source
+from orbit_runner.data.tfrecord.framing import index_files
+from orbit_runner.data.tfrecord.source import RecordStore, record_source
 from orbit_runner.errors import DataError, first_line, shorten
 
 if TYPE_CHECKING:
     from orbit_runner.data.images.dataset import ImageUse
+    from orbit_runner.data.images.stored import StoredImages
 
 _TFRECORD, _ARRAY_RECORD = "tfrecord", "array_record"
 _BLOCK_ROWS = 2**13
@@ -217,7 +218,7 @@ def load(
     default_splits: Sequence[str] = ("train",),
     data_dir: str = "",
     any_size: bool = False,
-) -> RecordSource | ArrayRecordSource:
+) -> StoredImages[RecordStore] | StoredImages[ArrayRecordStore]:
     """Returns the images of a prepared dataset.
 
     The examples must have the features `image` (a JPEG or PNG file) and `label`, or other names for
@@ -230,12 +231,9 @@ def load(
     keys = _image_keys(prepared)
     arguments = name, prepared.files, keys, prepared.part
     fields: dict[str, Any] = {"any_size": any_size, "labels": prepared.class_names(keys[1])}
-    if prepared.file_format == _ARRAY_RECORD:
-        arrays = array_record_source(*arguments, **fields)
-        prepared.check_records(sum(arrays.record_files.counts))
-        return arrays
-    source = record_source(*arguments, **fields)
-    prepared.check_records(sum(index.records for index in source.indexes))
+    is_array_record = prepared.file_format == _ARRAY_RECORD
+    source = (array_record_source if is_array_record else record_source)(*arguments, **fields)
+    prepared.check_records(source.store.places.size)
     return source
 
 
@@ -298,9 +296,11 @@ class TfdsTable(TableDataset):
         self._split = split
         if split.file_format == _ARRAY_RECORD:
             self._records = ArrayRecordFiles(split.files)
-            split.check_records(sum(self._records.counts))
+            self._counts = self._records.counts
         else:
-            split.check_records(sum(index.records for index in index_files(split.files)))
+            self._indexes = index_files(split.files)
+            self._counts = tuple(index.records for index in self._indexes)
+        split.check_records(sum(self._counts))
 
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of each file."""
@@ -321,9 +321,9 @@ class TfdsTable(TableDataset):
 
     def _read_file(self, file: int) -> Iterator[bytes]:
         if self._split.file_format != _ARRAY_RECORD:
-            yield from records_of(self.files[file])
+            yield from self._indexes[file].read(self.files[file], range(self._counts[file]))
             return
-        count = self._records.counts[file]
+        count = self._counts[file]
         for first in range(0, count, _BLOCK_ROWS):
             yield from self._records.read(file, range(first, min(first + _BLOCK_ROWS, count)))
 

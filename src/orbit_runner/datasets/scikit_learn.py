@@ -17,7 +17,7 @@ import numpy as np
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import check_split, refuse_paths
 from orbit_runner.data.images.dataset import place_arguments
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError
@@ -64,8 +64,9 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
         mean=_DIGITS_MEAN,
         std=_DIGITS_STD,
         files=(path,),
-        parts=(("digits", len(table)),),
-        rows=np.flatnonzero(is_chosen),
+        places=places_of_arrays("DATASET", [("digits", len(table))]).select(
+            np.flatnonzero(is_chosen)
+        ),
     )
 
 

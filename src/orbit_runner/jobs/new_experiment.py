@@ -14,9 +14,10 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
-from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.files import FileStore
 from orbit_runner.data.images.files import load as load_images
 from orbit_runner.data.images.headers import add_survey, read_header
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError, RunnerError, format_list
@@ -342,22 +343,19 @@ def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
 
 def _draft_of_images(path: Path) -> _Draft:
     train = load_images(split="train", data_dir=str(path))
-    total = len(load_images(split="all", data_dir=str(path)).paths)
-    if len(train.labels) < 2:
-        raise DataError(
-            f"{path}: has only the class {train.labels[0]!r}\n{_ALLOWED}", code="bad-data"
-        )
+    total = load_images(split="all", data_dir=str(path)).size
+    names = train.labels or ()
+    if len(names) < 2:
+        raise DataError(f"{path}: has only the class {names[0]!r}\n{_ALLOWED}", code="bad-data")
     split = "  # Training reads train/, and evaluation the directory beside it."
-    if len(train.paths) == total:
+    if train.size == total:
         split = "  # Of each class, a hash of the paths decides on the images of each part.\n"
         split += f"{_TEST}  split: {{fractions: {inline_yaml(_FRACTIONS)}, stratified: true}}"
     size, sizes = _image_size(train)
-    counts = np.bincount(train.label, minlength=len(train.labels)).tolist()
-    classes = [
-        f"{plain_text(n)} ({count:,})" for n, count in zip(train.labels, counts, strict=True)
-    ]
+    counts = np.bincount(train.class_numbers(), minlength=len(names)).tolist()
+    classes = [f"{plain_text(n)} ({count:,})" for n, count in zip(names, counts, strict=True)]
     task = _IMAGES.substitute(
-        count=f"{len(train.labels):,}",
+        count=f"{len(names):,}",
         classes=", ".join([*classes[:8], *["…"] * (len(classes) > 8)]),
         sizes=f"{sizes}; they are resized to this size" if size else sizes,
         input_size=f"\n    input_size: {size}" if size else "",
@@ -370,9 +368,9 @@ def _draft_of_images(path: Path) -> _Draft:
     return _Draft(about, task, trainer, _find_damaged_image(train))
 
 
-def _find_damaged_image(source: FileSource) -> str:
+def _find_damaged_image(source: StoredImages[FileStore]) -> str:
     """Decodes some images. Returns what is wrong with the first that is damaged, or ""."""
-    for path in source.paths[:: max(1, source.size // _MOST_DECODED)]:
+    for path in source.store.paths[:: max(1, source.size // _MOST_DECODED)]:
         try:
             read_header(str(path), decodes=True)
         except ValueError:
@@ -381,12 +379,12 @@ def _find_damaged_image(source: FileSource) -> str:
     return ""
 
 
-def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
+def _image_size(source: StoredImages[FileStore]) -> tuple[list[int] | None, str]:
     """Returns the size to resize images to, None if they keep theirs, and the sizes in words."""
     step = max(1, source.size // _MOST_HEADERS)
     survey = add_survey(source.select(np.arange(0, source.size, step))).survey
     if survey is None or not survey.sizes:
-        raise DataError(f"{source.paths[0]}: is not a JPEG or PNG file", code="damaged-file")
+        raise DataError(f"{source.location(0)}: is not a JPEG or PNG file", code="damaged-file")
     heights, widths = zip(*survey.sizes, strict=True)
     channels = 1 if survey.channels == 1 else 3
     smallest = f"{min(heights)}×{min(widths)}"

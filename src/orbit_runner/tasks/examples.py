@@ -10,10 +10,10 @@ import numpy as np
 from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.dataset import Dataset
-from orbit_runner.data.example_ids import UnknownExample
 from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows, exclude_examples
 from orbit_runner.data.order.mixture import Mixture, MixtureOrder
 from orbit_runner.data.order.steps import RowOrder, StepOrder
+from orbit_runner.data.places import UnknownExample
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:

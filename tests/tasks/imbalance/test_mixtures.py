@@ -164,8 +164,8 @@ def test_rows_of_a_mixture_keep_file_and_row_and_their_texts(folder: Path) -> No
         color = "violet" if number >= 80 else rows[number]["color"] or ""
         assert part.column("color").text(number) == color
         assert part.column("size").values[number] == np.float32(rows[number]["size"])
-    assert part.row_location(79).endswith("a.csv, row 80")
-    assert part.row_location(80).endswith("b.parquet, row 1")
+    assert part.location(79).endswith("a.csv, row 80")
+    assert part.location(80).endswith("b.parquet, row 1")
     assert "violet" in make_task(config, None).fitted.categorical["color"]
 
 

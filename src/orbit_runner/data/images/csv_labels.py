@@ -19,15 +19,14 @@ from orbit_runner.data.files import data_folder
 from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.images.files import (
     DIRECTORY,
-    FileSource,
-    first_image_shape,
+    FileStore,
     format_others,
 )
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart, TableSource
 from orbit_runner.data.tables.csv_file import CsvTable
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
-from orbit_runner.data.tables.split import part_of_table
 from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
 from orbit_runner.utils.log import Progress
 
@@ -47,7 +46,7 @@ def load(
     path_column: str = "",
     label_column: str = "",
     split_columns: Sequence[tuple[str, str]] = (),
-) -> FileSource:
+) -> StoredImages[FileStore]:
     """Returns the images that a CSV file lists, in the order of its rows.
 
     Args:
@@ -74,18 +73,22 @@ def load(
         other = _open_table(data_dir, classes_file, "classes_file")
         classes = _read_classes(other, labels_in)
         files = (*files, *other.files)
-    listed = part_of_table(table, None, "")
+    listed = TablePart.of_source(table)
     paths = _image_paths(listed, paths_in, root)
-    return FileSource(
-        _NAME,
+    store = FileStore(
         paths,
-        _class_numbers(listed, labels_in, classes),
-        classes,
-        first_image_shape(paths[0]),
-        root=root,
         directories=((root, len(paths)),),
-        listed=listed,
-        label_files=tuple(dict.fromkeys(files)),
+        root=root,
+        listed=table,
+        files=tuple(dict.fromkeys(files)),
+    )
+    return StoredImages(
+        name=_NAME,
+        store=store,
+        places=store.places,
+        image_shape=store.shape(0),
+        label=_class_numbers(listed, labels_in, classes),
+        labels=classes,
     )
 
 
@@ -202,8 +205,7 @@ def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str)
     text = listed.column(name).text(row)
     got = f"got {text!r}, which " if text else ""
     raise DataError(
-        f"{listed.row_location(row)}: column {name!r}: {got}{problem}"
-        f"{format_others(int(wrong.sum()))}",
+        f"{listed.location(row)}: column {name!r}: {got}{problem}{format_others(int(wrong.sum()))}",
         field="labels_file",
         code="bad-record",
     )

@@ -1,27 +1,23 @@
 """What a dataset of images is, however it is stored; does not import TensorFlow.
 
-Each way of storing images is a subclass beside its reader: arrays (here), files (`files.py`),
-TFRecord files (`data/tfrecord/`), ArrayRecord files (`data/array_record/`) and Arrow files
-(`data/hugging_face.py`). Tasks and commands ask a dataset, and never which of them it is.
+They are in memory (`ImageArrays`), or read from files when a batch needs them (`stored.py`). Tasks
+and commands ask a dataset, and never which of them it is.
 """
 
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
-from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
+from orbit_runner.data.dataset import Dataset, Place
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
-from orbit_runner.data.order.keyed_random import mix
+from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import Column
@@ -36,8 +32,6 @@ from orbit_runner.data.tables.split import (
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from orbit_runner.config.schema.data import DataConfig
 
 Size = Sequence[int] | None
@@ -85,7 +79,6 @@ class ImageDataset(Dataset):
         labels: Names of the classes, None if they are not known.
         mean: Mean of each channel, or of all, in the unit of the pixels; None if it is not known.
         std: Standard deviation, likewise.
-        image_shape: Height, width and channels of the first image; 0 if they are not known.
         survey: What the headers of images tell; None if there are none.
     """
 
@@ -93,93 +86,64 @@ class ImageDataset(Dataset):
     # The true mean is unknown, so by default pixel values of 0 to 255 become -1 to 1.
     mean: tuple[float, ...] | None = (127.5,)
     std: tuple[float, ...] | None = (127.5,)
-    image_shape: Shape
     survey: ImageSurvey | None = None
 
-    stored: ClassVar[str]  # Where the images are, for messages.
     is_in_memory: ClassVar[bool] = False
-    # Whether images that need nothing but decoding are decoded by whole batches.
-    decodes_batches: ClassVar[bool] = False
-    # Which files a worker reads: see `TaskData.file_reading`.
-    file_reading: str = "own"
-    graph_reader: ClassVar[str]  # The class that reads the images in a graph, `module:Class`.
+
+    @property
+    @abc.abstractmethod
+    def stored(self) -> str:
+        """Where the images are, for messages."""
+
+    @property
+    @abc.abstractmethod
+    def graph_reader(self) -> str:
+        """The class that reads the images in a graph, `module:Class`."""
+
+    @property
+    @abc.abstractmethod
+    def file_reading(self) -> str:
+        """Which files a worker reads: see `TaskData.file_reading`."""
 
     @abc.abstractmethod
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files of the dataset."""
 
-    def class_numbers(self) -> np.ndarray | None:
-        """Returns the class of each image, integers [n]; None if only reading all would tell."""
-        return None
+    @property
+    @abc.abstractmethod
+    def has_labels(self) -> bool:
+        """Whether the classes of the images are known without reading the images."""
 
+    @abc.abstractmethod
+    def class_numbers(self) -> np.ndarray:
+        """Returns the class of each image, integers [n]; reads all images unless `has_labels`."""
+
+    @abc.abstractmethod
     def known_classes(self) -> int | None:
         """Returns the number of classes, or None if only reading all images would tell."""
-        return None if self.labels is None else len(self.labels)
 
-    def headers(self) -> Iterator[ImageHeader | None]:
-        """Yields the header of each image, None if it is not valid, unless they are in memory."""
-        return iter(())
-
-    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
-        """Returns the files that contain the headers, and what else decides what is read."""
-        return (), ()
-
-    def example_name(self, number: int) -> str:
-        """Returns the name of an image, such as `train-00: record 3`."""
-        return f"{self.name}: example {number}"
-
+    @abc.abstractmethod
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
         """Returns the shape, (height, width, channels), and the dtype of the images.
 
         `input_size` is the shape that images are resized to, if they are. Raises `DataError` if the
         dataset has no images, or none that can be resized to it.
         """
-        if input_size is not None:
-            return shape_tuple(input_size), "uint8"
-        if not self.image_shape[0]:
-            place = self.place(0).names
-            raise DataError(
-                f"{place.get('file') or place.get('place') or self.name}: the first image is "
-                "corrupt, so the image size is unknown; set model.input_size",
-                field="source",
-                code="bad-record",
-            )
-        return self.image_shape, "uint8"
 
-    def with_channels(self: _Dataset, channels: int) -> _Dataset:
-        """Returns a dataset whose images are converted to some channels when they are decoded."""
-        if self.is_in_memory or self.image_shape[2] in (0, channels):
-            return self
-        shape = (*self.image_shape[:2], channels)
-        return dataclasses.replace(self, image_shape=shape)  # type: ignore[type-var]
-
-    def select(self: _Dataset, rows: np.ndarray) -> _Dataset:
-        """Returns some images, as if there were no others; `rows` are ascending, int64 [k].
-
-        Raises `DataError` if the images cannot be read in any order.
-        """
-        raise DataError(
-            f"{self.name}: images {self.stored} cannot be split",
-            field="source",
-            code="not-supported",
-        )
-
+    @abc.abstractmethod
     def split_hashes(self) -> np.ndarray:
-        """Returns the hash of each image that decides on its part, uint64 [n].
+        """Returns the hash of each image that decides on its part, uint64 [n]."""
 
-        By default, it is that of its number, so that appended images change no part.
-        """
-        return mix(np.arange(self.size, dtype=np.uint64))
-
+    @abc.abstractmethod
     def split_column(self, name: str, kind: str) -> Column:
         """Returns values of each image by which images can be split.
 
         Raises `DataError` if there are none of that name.
         """
-        raise DataError(
-            f"{self.name}: got {name!r}, but the images have no columns, expected none",
-            code="unknown-column",
-        )
+
+    def with_channels(self: _Dataset, channels: int) -> _Dataset:
+        """Returns a dataset whose images are converted to some channels when they are decoded."""
+        return self
 
     def check(self) -> None:
         """Raises `DataError` if labels are negative or no integers, or pixels are not finite.
@@ -189,58 +153,10 @@ class ImageDataset(Dataset):
         return
 
 
-class EncodedImages(ImageDataset):
-    """Images in files that contain many.
-
-    Attributes:
-        files: The files, in the order in which images are numbered.
-    """
-
-    files: tuple[Path, ...]
-    image_key: str = ""  # Where in a record its image is.
-
-    def headers(self) -> Iterator[ImageHeader | None]:
-        """Yields the header of each image."""
-        for encoded in self.encoded_images():
-            header = None
-            with contextlib.suppress(ValueError):  # The pipeline will report it.
-                header = read_header(encoded)
-            yield header
-
-    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
-        """Returns the files, and which of their records are used."""
-        digest = hashlib.sha256(b"".join(part.tobytes() for part in self.stored_places()))
-        return self.files, (self.image_key, digest.hexdigest())
-
-    @abc.abstractmethod
-    def encoded_images(self) -> Iterator[bytes]:
-        """Yields the bytes of each image."""
-
-    @abc.abstractmethod
-    def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the index of the file of each image, and its number there, int64 [n]."""
-
-
 def shape_tuple(shape: Sequence[int]) -> Shape:
     """Returns height, width and channels as a tuple."""
     height, width, channels = shape
     return height, width, channels
-
-
-def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
-    """Returns the fields of joined datasets that are not in memory.
-
-    Raises `DataError` if the classes differ.
-    """
-    first = datasets[0]
-    for number, dataset in enumerate(datasets[1:], 1):
-        check_classes(number, dataset, first)
-    return {
-        "name": join_names(datasets),
-        "labels": first.labels,
-        "origins": origins_of(datasets),
-        "image_shape": first.image_shape,
-    }
 
 
 @cache_source(maxsize=4)
@@ -279,15 +195,7 @@ def part_of_images(dataset: ImageDataset, split: RowSplit, part: str) -> ImageDa
         return dataset.select(rows_with_value(columns[0], part))
     places = positions(hash_rows(columns) if columns else dataset.split_hashes(), split.seed)
     if split.is_stratified:
-        classes = dataset.class_numbers()
-        if classes is None:
-            raise DataError(
-                f"{dataset.name}: the labels are in the records, so classes cannot be counted "
-                "before training; remove the setting",
-                field="split.stratified",
-                code="not-supported",
-            )
-        places = ranks(places, classes)
+        places = ranks(places, dataset.class_numbers())
     return dataset.select(rows_of_fraction(places, dict(split.fractions), part))
 
 
@@ -296,9 +204,10 @@ class ImageArrays(ArraySource, ImageDataset):
     """Images in memory: the arrays `image` [n, height, width, channels] and `label` [n]."""
 
     stored = "in memory"
-    is_in_memory = True
     file_reading = "memory"
     graph_reader = "orbit_runner.data.images.readers:ArrayReader"
+    is_in_memory = True
+    has_labels = True
 
     @classmethod
     def from_source(cls, source: ArraySource) -> ImageArrays:
@@ -327,22 +236,23 @@ class ImageArrays(ArraySource, ImageDataset):
 
     def select(self, rows: np.ndarray) -> ImageArrays:
         """Returns some of the images."""
-        places = rows if self.rows is None else self.rows[rows]
-        arrays = {name: array[rows] for name, array in self.arrays.items()}
-        return dataclasses.replace(
-            self,
-            arrays=arrays,
-            # A part may lack the last classes.
-            num_classes=self.num_classes or int(self.arrays["label"].max()) + 1,
-            rows=places if self.parts else None,
-        )
+        # A part may lack the last classes.
+        classes = self.num_classes or int(self.arrays["label"].max()) + 1
+        return dataclasses.replace(super().select(rows), num_classes=classes)
 
     def split_hashes(self) -> np.ndarray:
         """Returns the hash of the pixels of each image, so that equal images are in one part."""
         images: np.ndarray = self.arrays["image"]
         return bytes_keys(image.tobytes() for image in images)
 
-    def class_numbers(self) -> np.ndarray | None:
+    def split_column(self, name: str, kind: str) -> Column:
+        """Raises `DataError`, because arrays have no columns."""
+        raise DataError(
+            f"{self.name}: got {name!r}, but the images have no columns, expected none",
+            code="unknown-column",
+        )
+
+    def class_numbers(self) -> np.ndarray:
         """Returns the class of each image."""
         labels: np.ndarray = self.arrays["label"]
         return labels

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.dataset import Place, Reader
-from orbit_runner.data.example_ids import is_same_file, place_of
+from orbit_runner.data.arrays import bytes_keys
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import check_split, data_folder, refuse_paths
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -22,9 +22,11 @@ from orbit_runner.data.fingerprint import (
     describe_directories,
     describe_files,
 )
-from orbit_runner.data.images.dataset import ImageDataset, joined_fields, place_arguments
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
-from orbit_runner.data.tables.columns import KEY, Column, TablePart
+from orbit_runner.data.images.dataset import place_arguments
+from orbit_runner.data.images.headers import ImageHeader
+from orbit_runner.data.images.stored import ImageStore, StoredImages, valid_header
+from orbit_runner.data.places import Places, is_same_file
+from orbit_runner.data.tables.columns import KEY, Column, TableSource
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message
 from orbit_runner.utils.log import Progress, note_once
@@ -42,131 +44,121 @@ DIRECTORY = "directory"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileSource(ImageDataset):
-    """An image dataset that is read from its files."""
+class FileStore(ImageStore):
+    """Image files.
 
-    name: str
-    paths: tuple[str, ...]  # In the order of their classes, or of the CSV file that lists them.
-    label: np.ndarray  # Class number of each file, int32 [n].
-    labels: tuple[str, ...]  # Class names.
-    image_shape: tuple[int, int, int]  # Height, width, channels of the first image; 0 if unknown.
-    root: str = ""  # The directory that the names of images start in.
-    # Class directories and their numbers of images, in the order of `paths`.
-    directories: tuple[tuple[str, int], ...] = ()
-    # The rows of a CSV file that list the images, if there is one, and the CSV files.
-    listed: TablePart | None = None
-    label_files: tuple[Path, ...] = ()
-    # The source of a mixture that each image comes from, integers [n]; None if there is only one.
-    origins: np.ndarray | None = None
-    survey: ImageSurvey | None = None  # See `add_survey`.
+    Attributes:
+        paths: The images, in the order of their classes, or of the CSV file that lists them.
+        directories: The class directories and their numbers of images, in the order of `paths`.
+        root: The directory that the names of images start in.
+        listed: The table whose rows list the images, if there is one.
+        files: The CSV files.
+    """
+
+    paths: tuple[str, ...]
+    directories: tuple[tuple[str, int], ...]
+    root: str = ""
+    listed: TableSource | None = None
+    files: tuple[Path, ...] = ()
 
     stored = "in separate files"
     graph_reader = "orbit_runner.data.images.readers:FileReader"
 
-    @property
-    def size(self) -> int:
-        """The number of images."""
-        return len(self.paths)
+    @functools.cached_property
+    def places(self) -> Places:  # type: ignore[override]
+        """The rows of the CSV file, or the numbers of images in the directories."""
+        if self.listed is not None:
+            return Places(tuple(self.listed.parts))
+        return Places(self.directories, kind="DIRECTORY", unit="image")
+
+    def read(self, rows: Sequence[int]) -> Iterator[bytes]:
+        """Yields the contents of images."""
+        return (Path(self.paths[row]).read_bytes() for row in rows)
+
+    def data_files(self, rows: np.ndarray) -> list[DataFile]:
+        """Returns descriptions of the CSV files and of the directories with some images."""
+        ends = np.cumsum([count for _, count in self.directories])
+        paths = np.split(np.array(self.paths, object)[rows], np.searchsorted(rows, ends[:-1]))
+        images = {
+            directory: of_directory.tolist()
+            for (directory, _), of_directory in zip(self.directories, paths, strict=True)
+            if len(of_directory)
+        }
+        return [*describe_files(self.files, content_digest), *describe_directories(images)]
+
+    def join(self, stores: Sequence[FileStore]) -> FileStore:
+        """Returns the image files of several stores."""
+        return FileStore(
+            paths=tuple(path for store in stores for path in store.paths),
+            directories=tuple(pair for store in stores for pair in store.directories),
+            files=tuple(path for store in stores for path in store.files),
+        )
+
+    def name(self, row: int) -> str:
+        """Returns the path of an image."""
+        return self.paths[row]
+
+    def place(self, row: int) -> dict[str, object]:
+        """Returns the file of an image, and its row in a CSV file if there is one."""
+        names: dict[str, object] = {"file": self.paths[row]}
+        if self.listed is not None:
+            names["place"] = self.places.text(row)
+        return names
 
     @property
-    def id_forms(self) -> str:  # type: ignore[override]
+    def id_forms(self) -> str:
         """The forms of IDs besides indices."""
         return f", or the path of an image{', or FILE:ROW' if self.listed else ''}"
 
-    def data_files(self) -> list[DataFile]:
-        """Returns descriptions of the CSV files and of the class directories."""
-        ends = np.cumsum([count for _, count in self.directories]).tolist()
-        places = {
-            directory: self.paths[end - count : end]
-            for (directory, count), end in zip(self.directories, ends, strict=True)
-        }
-        return [
-            *describe_files(self.label_files, content_digest),
-            *describe_directories(places),
-        ]
-
-    def place(self, number: int) -> Place:
-        """Returns the file of an image, and its row in a CSV file if there is one."""
-        path = self.paths[number]
-        names: dict[str, object] = {"file": path}
-        if self.listed is not None:
-            names["place"] = self.listed.row_location(number)
-        return Place(names, int(self.label[number]))
-
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the images that a path names, or a CSV file and a row."""
-        numbers = self._numbers_by_name.get(text.rpartition("/")[2], ())
-        yield from (number for number in numbers if is_same_file(self.paths[number], text))
-        if self.listed is not None and place_of(text) is not None and not numbers:
-            yield from self.listed.find(text)
+    def rows_of_file(self, path: str) -> Sequence[int]:
+        """Returns the images that a path names."""
+        rows = self._rows_by_name.get(path.rpartition("/")[2], ())
+        return [row for row in rows if is_same_file(self.paths[row], path)]
 
     @functools.cached_property
-    def _numbers_by_name(self) -> dict[str, list[int]]:
-        """The numbers of the image files by their names without directories."""
-        numbers: dict[str, list[int]] = {}
-        for number, path in enumerate(self.paths):
-            numbers.setdefault(path.rpartition("/")[2], []).append(number)
-        return numbers
+    def _rows_by_name(self) -> dict[str, list[int]]:
+        """The rows of the image files by their names without directories."""
+        rows: dict[str, list[int]] = {}
+        for row, path in enumerate(self.paths):
+            rows.setdefault(path.rpartition("/")[2], []).append(row)
+        return rows
 
-    def join(self, datasets: Sequence[FileSource]) -> FileSource:
-        """Returns the image files of several datasets."""
-        return FileSource(
-            **joined_fields(datasets),
-            paths=tuple(path for dataset in datasets for path in dataset.paths),
-            label=np.concatenate([dataset.label for dataset in datasets]),
-            directories=tuple(pair for dataset in datasets for pair in dataset.directories),
-            label_files=tuple(path for dataset in datasets for path in dataset.label_files),
-        )
+    def header_sources(self, rows: Sequence[int]) -> Iterator[bytes | str]:
+        """Yields the paths of images."""
+        return (self.paths[row] for row in rows)
 
-    def class_numbers(self) -> np.ndarray:
-        """Returns the class of each image."""
-        return self.label
+    def headers(self, rows: Sequence[int]) -> Iterator[ImageHeader | None]:
+        """Yields the header of each image."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            yield from pool.map(valid_header, self.header_sources(rows), chunksize=64)
 
-    def select(self, rows: np.ndarray) -> FileSource:
-        """Returns some of the images, as if the other files did not exist."""
-        paths = tuple(self.paths[number] for number in rows.tolist())
-        return dataclasses.replace(
-            self,
-            paths=paths,
-            label=self.label[rows],
-            image_shape=first_image_shape(paths[0]),
-            directories=_remaining_directories(self, rows),
-            listed=None if self.listed is None else self.listed.select(rows),
-        )
+    def header_files(self, rows: np.ndarray) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the images."""
+        return [self.paths[row] for row in rows.tolist()], ()
 
-    def split_hashes(self) -> np.ndarray:
+    def place_keys(self, rows: np.ndarray) -> np.ndarray:
+        """Returns a key of the path of each image."""
+        return bytes_keys(os.fsencode(self.paths[row]) for row in rows.tolist())
+
+    def split_hashes(self, rows: np.ndarray) -> np.ndarray:
         """Returns the hash of the path of each image below `root`."""
-        return _hash_names(path[self._name_start :] for path in self.paths)
+        return _hash_names(self.paths[row][self._name_start :] for row in rows.tolist())
 
-    def split_column(self, name: str, kind: str) -> Column:
+    def split_column(self, name: str, kind: str, rows: np.ndarray) -> Column:
         """Returns the column of the CSV file, or the directory of each image below `root`."""
-        if self.listed is not None and name in self.listed.source.columns:
-            return self.listed.column(name)
+        if self.listed is not None and name in self.listed.columns:
+            return self.listed.columns[name].take(rows)
         if name != DIRECTORY:
             raise DataError(
-                f"{self.name}: {unknown_name_message('column', name, [DIRECTORY])}",
-                code="unknown-column",
+                unknown_name_message("column", name, [DIRECTORY]), code="unknown-column"
             )
-        names = (path[self._name_start :].rpartition("/")[0] for path in self.paths)
-        return Column(name, KEY, _hash_names(names))
+        paths = (self.paths[row][self._name_start :] for row in rows.tolist())
+        return Column(name, KEY, _hash_names(path.rpartition("/")[0] for path in paths))
 
     @property
     def _name_start(self) -> int:
         """Where the names of images start in their paths, which do not begin with `./`."""
         return 0 if self.root == "." else len(os.path.join(self.root, ""))
-
-    def headers(self) -> Iterator[ImageHeader | None]:
-        """Yields the header of each image."""
-        with ThreadPoolExecutor(_THREADS) as pool:
-            yield from pool.map(_file_header, self.paths, chunksize=64)
-
-    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
-        """Returns the images."""
-        return self.paths, ()
-
-    def example_name(self, number: int) -> str:
-        """Returns the path of an image."""
-        return self.paths[number]
 
 
 def _hash_names(names: Iterable[str]) -> np.ndarray:
@@ -179,15 +171,9 @@ def _hash_names(names: Iterable[str]) -> np.ndarray:
     return np.concatenate(hashes)
 
 
-def _remaining_directories(source: FileSource, kept: np.ndarray) -> tuple[tuple[str, int], ...]:
-    """Returns the directories that have images left, and their numbers of images."""
-    ends = np.cumsum([count for _, count in source.directories])
-    counts = np.diff(np.searchsorted(kept, ends), prepend=0).tolist()
-    pairs = zip(source.directories, counts, strict=True)
-    return tuple((name, count) for (name, _), count in pairs if count)
-
-
-def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> FileSource:
+def load(
+    *, split: str, data_dir: str = "", input_path: Sequence[str] = ()
+) -> StoredImages[FileStore]:
     """Returns the JPEG and PNG files of a directory that contains one directory per class.
 
     The split `train` reads `train/`, `test` reads the first of `val/`, `validation/`, `valid/` and
@@ -226,14 +212,18 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
     label = np.repeat(
         [number for number, *_ in class_images], [len(part) for *_, part in class_images]
     )
-    return FileSource(
-        "image_folder",
+    store = FileStore(
         paths,
-        label.astype(np.int32),
-        labels,
-        first_image_shape(paths[0]),
-        root=str(chosen[0] if len(chosen) == 1 else root),
         directories=tuple((directory, len(part)) for _, directory, part in class_images),
+        root=str(chosen[0] if len(chosen) == 1 else root),
+    )
+    return StoredImages(
+        name="image_folder",
+        store=store,
+        places=store.places,
+        image_shape=store.shape(0),
+        label=label.astype(np.int32),
+        labels=labels,
     )
 
 
@@ -305,20 +295,6 @@ def _list_images(directory: Path, skipped: list[str]) -> list[str]:
             f"image_folder: no {', '.join(SUFFIXES)} files in {directory}", code="empty-data"
         )
     return sorted(paths)
-
-
-def first_image_shape(path: str) -> tuple[int, int, int]:
-    """Returns height, width and channels in the header of an image file; 0, 0, 0 if unknown."""
-    try:
-        return image_shape(path)
-    except ValueError:  # Decoding will report an error.
-        return (0, 0, 0)
-
-
-def _file_header(path: str) -> ImageHeader | None:
-    with contextlib.suppress(ValueError):  # The pipeline will report it.
-        return read_header(path)
-    return None
 
 
 def format_others(count: int) -> str:

@@ -146,7 +146,7 @@ def add_survey(dataset: Dataset) -> Dataset:
     paths, key = dataset.header_files()
     files = [file_status(path) for path in paths]
     values = cached("images", ["headers", *key], read_headers, files)
-    survey = ImageSurvey(values["headers"], dataset.example_name)
+    survey = ImageSurvey(values["headers"], dataset.location)
     height, width, channels = dataset.image_shape
     if height:
         channels = survey.channels or channels

@@ -253,7 +253,7 @@ def _make_decoder(
 
     def decode(columns: tf.data.Dataset) -> tf.data.Dataset:
         # Images that need nothing but decoding are decoded by whole batches.
-        if reader.dataset.decodes_batches and not (resize or bad.limit):
+        if reader.decodes_batches and not (resize or bad.limit):
             return columns.map(
                 lambda batch: decode_at_once(reader, look_up(batch), shape),
                 num_parallel_calls=tf.data.AUTOTUNE,

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.data.images.dataset import ImageArrays, ImageDataset
 from orbit_runner.data.images.decode_errors import read_in_python, zero_or_raise
-from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
 from orbit_runner.data.order.sharding import ReplicaSlices
@@ -37,6 +37,8 @@ class ImageReader(Generic[Dataset]):
 
     # Whether batches are read by Python code, which a tf.data service cannot run.
     needs_python: ClassVar[bool] = False
+    # Whether images that need nothing but decoding are decoded by whole batches.
+    decodes_batches: ClassVar[bool] = False
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -142,13 +144,14 @@ class ArrayReader(ImageReader[ImageArrays]):
         return tf.strings.join([self.dataset.name, ": example ", tf.strings.as_string(ids)])
 
 
-class FileReader(ImageReader[FileSource]):
+class FileReader(ImageReader[StoredImages[ImageStore]]):
     """Reads image files."""
 
-    def __init__(self, dataset: FileSource) -> None:
+    def __init__(self, dataset: StoredImages[ImageStore]) -> None:
         super().__init__(dataset)
-        self._paths = stored_tensor(np.array([os.fsencode(path) for path in dataset.paths], object))
-        self._labels = stored_tensor(dataset.label)
+        paths = [os.fsencode(dataset.location(number)) for number in range(dataset.size)]
+        self._paths = stored_tensor(np.array(paths, object))
+        self._labels = stored_tensor(dataset.class_numbers())
 
     def find(self, columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the paths of images and the numbers of their classes."""
@@ -163,14 +166,14 @@ class FileReader(ImageReader[FileSource]):
         return tf.io.read_file(raw)
 
 
-class MappedImageReader(ImageReader[Any]):
+class MappedImageReader(ImageReader[StoredImages[ImageStore]]):
     """Reads images in Arrow files that are mapped into memory."""
 
     needs_python = True
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: StoredImages[ImageStore]) -> None:
         super().__init__(dataset)
-        self._labels = stored_tensor(dataset.label)
+        self._labels = stored_tensor(dataset.class_numbers())
 
     def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
         return add_records_in_python(columns, self.dataset.read)
@@ -183,7 +186,7 @@ class MappedImageReader(ImageReader[Any]):
         """Returns names such as `data.arrow, row 3`."""
 
         def read(numbers: np.ndarray) -> np.ndarray:
-            names = map(self.dataset.example_name, numbers.tolist())
+            names = map(self.dataset.location, numbers.tolist())
             return np.array([*map(os.fsencode, names)], object)
 
         return tf.ensure_shape(tf.numpy_function(read, [ids], tf.string, stateful=False), ids.shape)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.dataset import Dataset, Place, join_names, join_rows, origins_of
-from orbit_runner.data.example_ids import find_row, locate
+from orbit_runner.data.dataset import Dataset, joined_fields
+from orbit_runner.data.places import Places
 from orbit_runner.errors import DataError, unknown_name_message
 
 # The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text
@@ -104,75 +104,50 @@ class TableSource:
     files: tuple[Path, ...] = ()
     deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return sum(rows for _, rows in self.parts)
-
-    def row_location(self, row: int) -> str:
-        """Returns the file and the number of a row, from 1, such as `a.csv, row 7`."""
-        place = locate(self.parts, row)
-        if place is None:
-            raise IndexError(row)
-        return f"{place[0]}, row {place[1] + 1}"
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TablePart(Dataset):
     """The rows of a table that a section of the config reads."""
 
     source: TableSource
-    rows: np.ndarray | None = None  # int64 [k]; None for all.
+    name: str
+    places: Places
     # The source of a mixture that each row comes from, integers [k]; None if there is only one.
     origins: np.ndarray | None = None
 
-    id_forms = ", or FILE:ROW"
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name for messages."""
-        return self.source.name
+    @classmethod
+    def of_source(cls, source: TableSource, rows: np.ndarray | None = None) -> TablePart:
+        """Returns some rows of a table, ascending, int64 [k]; None for all."""
+        return cls(source, source.name, Places(tuple(source.parts), rows))
 
     @property
     def size(self) -> int:
         """The number of rows."""
-        return self.source.size if self.rows is None else len(self.rows)
+        return self.places.size
 
     def select(self, rows: np.ndarray) -> TablePart:
         """Returns some of these rows."""
-        return dataclasses.replace(self, rows=rows if self.rows is None else self.rows[rows])
+        return dataclasses.replace(self, places=self.places.select(rows))
 
     def column(self, name: str) -> Column:
         """Returns the values of a column in these rows."""
         column = self.source.columns[name]
-        return column if self.rows is None else column.take(self.rows)
-
-    def row_location(self, row: int) -> str:
-        """Returns the file and the number of one of these rows."""
-        return self.source.row_location(row if self.rows is None else int(self.rows[row]))
-
-    def place(self, number: int) -> Place:
-        """Returns the file and the number of one of these rows."""
-        return Place({"place": self.row_location(number)})
-
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the row that a file and a number name."""
-        yield find_row(text, self.source.parts, self.rows, first=1, id_help=self.id_help)
+        return column if self.places.rows is None else column.take(self.places.rows)
 
     def join(self, datasets: Sequence[TablePart]) -> TablePart:
         """Returns the rows of several parts, whose tables must have the same columns."""
         sources = [dataset.source for dataset in datasets]
+        joined = joined_fields(datasets)
         source = TableSource(
-            name=join_names(datasets),
+            name=joined["name"],
             columns={
                 name: _join_columns([table.columns[name] for table in sources])
                 for name in self.source.columns
             },
-            parts=[part for table in sources for part in table.parts],
+            parts=joined["places"].parts,
             files=tuple(path for table in sources for path in table.files),
         )
-        rows = join_rows([dataset.rows for dataset in datasets], [table.parts for table in sources])
-        return TablePart(source, rows, origins_of(datasets))
+        return TablePart(source, **joined)
 
 
 def _join_columns(columns: Sequence[Column]) -> Column:

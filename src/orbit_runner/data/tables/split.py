@@ -55,7 +55,7 @@ def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> Tab
     elif split is not None:
         places = _positions(source, split.hash_of, split.seed)
         rows = rows_of_fraction(places, dict(split.fractions), part)
-    return TablePart(source, rows)
+    return TablePart.of_source(source, rows)
 
 
 @cache_source(maxsize=2)

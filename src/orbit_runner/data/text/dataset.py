@@ -9,19 +9,13 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.places import Places
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-
-
-class FileLines(NamedTuple):
-    """A file and the number of its lines."""
-
-    path: Path
-    lines: int
 
 
 class PairDataset(abc.ABC):
@@ -61,8 +55,8 @@ class PairDataset(abc.ABC):
         """Returns the files with the text of the sources and of the targets; none for ids."""
         return [], []
 
-    def places(self) -> list[list[FileLines]]:
-        """Returns the files of each side; [] for no files."""
+    def places(self) -> list[Places]:
+        """Returns the lines of the files of each side; [] for no files."""
         return []
 
 

@@ -12,7 +12,8 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.disk_cache import Values, cached
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, describe_files
-from orbit_runner.data.text.dataset import FileLines, PairDataset
+from orbit_runner.data.places import Places
+from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import count_lines, lines_digest, read_files
 from orbit_runner.data.text.source import PairSource, Ragged, limit_lengths
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
@@ -53,11 +54,10 @@ class ParallelText(PairDataset):
         sources, targets = self.text_files()
         return describe_files([*sources, *targets], lines_digest)
 
-    def places(self) -> list[list[FileLines]]:
-        """Returns the files of both sides."""
-        return [
-            [FileLines(path, count_lines([path])[0]) for path in side] for side in self.text_files()
-        ]
+    def places(self) -> list[Places]:
+        """Returns the lines of the files of both sides."""
+        sides = [[(str(p), count_lines([p])[0]) for p in side] for side in self.text_files()]
+        return [Places(tuple(parts), unit="line") for parts in sides]
 
     def _places(self) -> dict[str, Any]:
         """Returns the arguments of `find_files`."""

@@ -6,8 +6,7 @@ import array
 import dataclasses
 import hashlib
 import os
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,6 +41,17 @@ class FileIndex:
     def records(self) -> int:
         """The number of records."""
         return len(self.offsets) - 1
+
+    def read(self, path: Path, records: Iterable[int]) -> Iterator[bytes]:
+        """Yields the data of records of the file, without comparing checksums."""
+        try:
+            with path.open("rb") as file:
+                for record in records:
+                    start, end = self.offsets[record : record + 2].tolist()
+                    file.seek(start + HEAD_BYTES)
+                    yield file.read(end - start - FRAME_BYTES)
+        except OSError as error:
+            raise unreadable_error(path, error) from None
 
 
 def scan(path: Path) -> FileIndex:
@@ -124,28 +134,6 @@ def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Da
         for path, index in zip(paths, indexes, strict=True)
     }
     return describe_files(paths, lambda path: digests[path])
-
-
-def record_data(path: Path, start: int) -> bytes:
-    """Returns the data of the record that starts at byte `start` of a file that was scanned."""
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
-            return file.read(length)
-    except OSError as error:
-        raise unreadable_error(path, error) from None
-
-
-def records_of(path: Path) -> Iterator[bytes]:
-    """Yields the data of all records of a file that was scanned, without comparing checksums."""
-    try:
-        with path.open("rb") as file:
-            while head := file.read(HEAD_BYTES):
-                yield file.read(struct.unpack_from("<Q", head)[0])
-                file.seek(TAIL_BYTES, os.SEEK_CUR)
-    except OSError as error:
-        raise unreadable_error(path, error) from None
 
 
 def unreadable_error(path: Path, error: OSError) -> DataError:

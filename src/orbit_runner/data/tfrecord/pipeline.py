@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.array_record.source import ArrayRecordStore
 from orbit_runner.data.images.readers import (
     Columns,
     ImageReader,
     add_records_in_python,
     set_batch_size,
 )
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import ReplicaSlices
 from orbit_runner.data.tfrecord.bad_record import remember_source
-from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.random_access import RecordPlaces, add_records
 from orbit_runner.data.tfrecord.reader import Reader
-from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
+from orbit_runner.data.tfrecord.source import Examples, RecordStore
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.data.order.arrays import Array
 
 
-class ExampleReader(ImageReader[RecordDataset]):
+class ExampleReader(ImageReader[StoredImages[Examples]], Generic[Examples]):
     """Reads images in records that are tf.Examples."""
 
-    def __init__(self, dataset: RecordDataset) -> None:
+    def __init__(self, dataset: StoredImages[Examples]) -> None:
         super().__init__(dataset)
+        self._store = dataset.store
         self._features = {
-            dataset.image_key: tf.io.FixedLenFeature([], tf.string),
-            dataset.label_key: tf.io.FixedLenFeature([], tf.int64),
+            self._store.image_key: tf.io.FixedLenFeature([], tf.string),
+            self._store.label_key: tf.io.FixedLenFeature([], tf.int64),
         }
-        self._places = RecordPlaces(dataset)
+        self._places = RecordPlaces(self._store.files, dataset.places)
 
     def find(self, columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns image files and the numbers of their classes."""
-        dataset = self.dataset
+        store = self._store
         parsed = tf.io.parse_example(columns["record"], self._features)
-        return parsed[dataset.image_key], parsed[dataset.label_key] - dataset.label_offset
+        return parsed[store.image_key], parsed[store.label_key] - store.label_offset
 
     def names(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns names such as `train-00: record 3`."""
@@ -54,7 +55,7 @@ _ENDLESS = 2**62
 
 
 def training_rows(
-    source: RecordSource,
+    source: StoredImages[RecordStore],
     slices: ReplicaSlices,
     seed: int,
     start_step: int | tf.Tensor,
@@ -91,7 +92,9 @@ def select_own_positions(
     return here & (turn % slices.step_stride == 0)
 
 
-def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
+def evaluation_rows(
+    source: StoredImages[RecordStore], slices: ReplicaSlices, steps: int
+) -> tf.data.Dataset:
     """Returns the dataset of the records of a pipeline's evaluation batches: each once, in order.
 
     An element has any length k: serialized records, string [k], their indices, int64 [k], and
@@ -119,10 +122,10 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
     )
 
 
-class RecordReader(ExampleReader):
+class RecordReader(ExampleReader[RecordStore]):
     """Reads images in TFRecord files."""
 
-    dataset: RecordSource
+    decodes_batches = True
 
     def training_columns(
         self,
@@ -162,21 +165,17 @@ class RecordReader(ExampleReader):
         return add_records(self.dataset, columns)
 
 
-class ArrayRecordReader(ExampleReader):
+class ArrayRecordReader(ExampleReader[ArrayRecordStore]):
     """Reads images in ArrayRecord files, for which TensorFlow has no op."""
 
     needs_python = True
-    dataset: ArrayRecordSource
 
     def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
-        source = self.dataset
-        expected = {source.image_key: "bytes", source.label_key: "int64"}
-
         def read(numbers: list[int]) -> list[bytes]:
-            records = source.read(numbers)
+            records = self.dataset.read(numbers)
             for number, record in zip(numbers, records, strict=True):
-                if problem := example_problem(record, expected):
-                    message = f"{source.example_name(number)}: {problem}"
+                if problem := self._store.problem(record):
+                    message = f"{self.dataset.location(number)}: {problem}"
                     raise DataError(message, code="bad-record")
             return records
 

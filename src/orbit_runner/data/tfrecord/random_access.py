@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.images.stored import StoredImages
+from orbit_runner.data.places import Places
 from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.framing import FRAME_BYTES
-from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
+from orbit_runner.data.tfrecord.source import RecordStore
 
 _BATCHES_AT_ONCE = 4
 
 
-def add_records(source: RecordSource, columns: tf.data.Dataset) -> tf.data.Dataset:
+def add_records(source: StoredImages[RecordStore], columns: tf.data.Dataset) -> tf.data.Dataset:
     """Returns batches of columns with the column `record`: serialized examples, string [b].
 
     The batches must have the column `id`, the numbers of the records, int64 [b]. Each record is
     read on its own, and compared with its checksum.
     """
-    find = RecordPlaces(source)
+    find = RecordPlaces(source.store.files, source.places)
+    indexes = source.store.indexes
     # It takes 8 bytes of memory per record.
-    offsets = stored_tensor(np.concatenate([index.offsets for index in source.indexes]))
-    sizes = np.array([len(index.offsets) for index in source.indexes], np.int64)
+    offsets = stored_tensor(np.concatenate([index.offsets for index in indexes]))
+    sizes = np.array([len(index.offsets) for index in indexes], np.int64)
     firsts = stored_tensor(np.cumsum(sizes) - sizes)
     remember_source(source)
 
@@ -75,18 +80,16 @@ def _read_record(file: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.data.D
 class RecordPlaces:
     """The file and the place of each record, in a graph."""
 
-    def __init__(self, source: RecordDataset) -> None:
-        blocks = source.blocks
-        self._first, self._shift, self._file = (
-            stored_tensor(column.astype(np.int64))
-            for column in (blocks.first, blocks.place - blocks.first, blocks.file)
-        )
-        self._paths = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
+    def __init__(self, files: Sequence[Path], places: Places) -> None:
+        self._starts = stored_tensor(places.starts)
+        self._rows = None if places.rows is None else stored_tensor(places.rows)
+        self._paths = stored_tensor(np.array([os.fsencode(path) for path in files], object))
 
     def __call__(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the index of the file, and the place in it, of records; all are int64 [k]."""
-        block = tf.searchsorted(self._first, ids, side="right") - 1
-        return tf.gather(self._file, block), ids + tf.gather(self._shift, block)
+        rows = ids if self._rows is None else tf.gather(self._rows, ids)
+        file = tf.searchsorted(self._starts, rows, side="right", out_type=tf.int64) - 1
+        return file, rows - tf.gather(self._starts, file)
 
     def paths(self, files: tf.Tensor) -> tf.Tensor:
         """Returns the paths of files, string [k], by their indices, int64 [k]."""

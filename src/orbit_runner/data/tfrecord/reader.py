@@ -8,11 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES, skip_gaps
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.stored_tensor import stored_tensor
-from orbit_runner.data.tfrecord.source import BLOCK_RECORDS, RecordSource
+from orbit_runner.data.tfrecord.source import BLOCK_RECORDS, RecordStore
 
 _BLOCKS_AT_ONCE = 8
 _CHUNK_RECORDS = 1024
@@ -29,19 +30,21 @@ class Reader:
 
     def __init__(
         self,
-        source: RecordSource,
+        source: StoredImages[RecordStore],
         seed: int,
         shuffle_buffer_size: int,
         excluded: np.ndarray = NO_EXAMPLES,
     ) -> None:
-        blocks = source.blocks
+        blocks = source.store.blocks(source.places)
         self.size = source.size
         self._order = RecordOrder(blocks.records, seed, shuffle_buffer_size, TENSORFLOW)
         self._excluded = stored_tensor(excluded)
         self._chunk = _chunk_length(
             self._order.windows.window, int(blocks.length.sum()) / self.size
         )
-        self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
+        self._files = stored_tensor(
+            np.array([os.fsencode(path) for path in source.store.files], object)
+        )
         columns = blocks.file, blocks.offset, blocks.length, blocks.records, blocks.first
         self._columns = [stored_tensor(column.astype(np.int64)) for column in columns]
 

@@ -2,246 +2,207 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Place, Reader, check_equal
-from orbit_runner.data.example_ids import is_same_file, place_of
+from orbit_runner.data.dataset import Reader, check_equal
+from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
-from orbit_runner.data.images.headers import ImageSurvey, image_shape
+from orbit_runner.data.images.dataset import ImageUse
+from orbit_runner.data.images.headers import image_shape
+from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
+from orbit_runner.data.places import Places
 from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, int_of
-from orbit_runner.data.tfrecord.framing import (
-    FRAME_BYTES,
-    HEAD_BYTES,
-    FileIndex,
-    index_files,
-    record_data,
-    record_files,
-    unreadable_error,
-)
+from orbit_runner.data.tfrecord.framing import FileIndex, index_files, record_files
 from orbit_runner.errors import DataError
+from orbit_runner.utils.log import Progress
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 BLOCK_RECORDS = 64
+Examples = TypeVar("Examples", bound="ExampleStore")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Blocks:
-    """The blocks of all files, in stored order; a block is read at once. Fields are int64 [k]."""
+class ExampleStore(ImageStore):
+    """Images in records that are tf.Examples.
 
-    file: np.ndarray  # Index of the file.
-    records: np.ndarray  # Number of records, at least 1.
-    first: np.ndarray  # Index of the first record, counted through all files.
-    place: np.ndarray  # Index of the first record in its own file.
-    offset: np.ndarray  # First byte in the file; 0 if the files are read by index.
-    length: np.ndarray  # In bytes; 0 likewise.
+    Attributes:
+        files: The files, in the order in which records are numbered.
+        places: The records of the files.
+        image_key: The feature with a PNG or JPEG file.
+        label_key: The feature with the number of the class.
+        label_offset: The number of the first class in the files.
+    """
 
-    @classmethod
-    def create(
-        cls,
-        file: np.ndarray,
-        place: np.ndarray,
-        records: np.ndarray,
-        offset: np.ndarray | None = None,
-        length: np.ndarray | None = None,
-    ) -> Blocks:
-        """Creates the blocks with records, numbered in this order."""
-        columns = [file, place, records]
-        columns += [file * 0 if column is None else column for column in (offset, length)]
-        file, place, records, offset, length = (
-            column[records > 0].astype(np.int64) for column in columns
-        )
-        return cls(file, records, np.cumsum(records) - records, place, offset, length)
+    files: tuple[Path, ...]
+    places: Places
+    image_key: str = IMAGE
+    label_key: str = LABEL
+    label_offset: int = 0
 
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class RecordDataset(EncodedImages):
-    """Images in records that are tf.Examples, which are not loaded into memory."""
-
-    name: str
-    files: tuple[Path, ...]  # Records are numbered through the files in this order.
-    blocks: Blocks  # Where the records that are used are.
-    image_shape: tuple[int, int, int]  # Height, width and channels of the first image.
-    # Per channel. The true mean is unknown, so by default values of 0 to 255 map to -1 to 1.
-    mean: tuple[float, ...] = (127.5,)
-    std: tuple[float, ...] = (127.5,)
-    image_key: str = IMAGE  # The feature with a PNG or JPEG file.
-    label_key: str = LABEL  # The feature with the number of the class.
-    label_offset: int = 0  # Number of the first class in the files.
-    labels: tuple[str, ...] | None = None  # Names of the classes, or None if unknown.
-    # The dataset of a mixture that each record comes from, integers [n].
-    origins: np.ndarray | None = None
-    survey: ImageSurvey | None = None
-
-    id_forms = ", or FILE:RECORD"
-
-    @property
-    def size(self) -> int:
-        """The number of records that are used."""
-        return int(self.blocks.records.sum())
-
-    @abc.abstractmethod
-    def record(self, number: int) -> tuple[dict[str, object], bytes]:
-        """Returns file, number and the like of a record by name, and the record."""
-
-    @abc.abstractmethod
-    def records(self) -> Iterator[bytes]:
-        """Yields all records."""
-
-    def place(self, number: int) -> Place:
-        """Returns the file of an image, and its record there."""
-        names, record = self.record(number)
+    def image(self, stored: bytes) -> bytes:
+        """Returns the image file in a record, or the record if it has none."""
         try:
-            features = features_of(record)
-            label = int_of(features[self.label_key]) - self.label_offset
+            return bytes_of(features_of(stored)[self.image_key])
         except (ValueError, KeyError):
-            return Place(names)  # The pipeline will report it.
-        return Place(names, label)
+            return stored  # The pipeline will report it.
 
-    def location(self, number: int) -> tuple[int, int]:
-        """Returns the index of the file of a record, and the index of the record in that file."""
-        blocks = self.blocks
-        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
-        return int(blocks.file[block]), number - int(blocks.first[block]) + int(blocks.place[block])
+    def label(self, row: int) -> int | None:
+        """Returns the class in a record."""
+        try:
+            return int_of(features_of(next(self.read([row])))[self.label_key]) - self.label_offset
+        except (ValueError, KeyError):
+            return None  # The pipeline will report it.
 
-    def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the index of the file of each record, and its number there, int64 [n]."""
-        blocks = self.blocks
-        shift = np.repeat(blocks.place - blocks.first, blocks.records)
-        return np.repeat(blocks.file, blocks.records), shift + np.arange(self.size)
+    def read_labels(self) -> np.ndarray:
+        """Returns the classes in all records, int32 [rows], from the cache if no file changed."""
+        key = [self.label_key, self.label_offset]
+        files = [file_status(path) for path in self.files]
+        labels: np.ndarray = cached("images", ["labels", *key], self._parse_labels, files)["labels"]
+        return labels
 
-    def example_name(self, number: int) -> str:
-        """Returns the name of a record, such as `train-00: record 3`."""
-        file, record = self.location(number)
-        return f"{self.files[file]}: record {record}"
-
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the image that a file and the number of a record name."""
-        place = place_of(text)
-        blocks = self.blocks
-        for number, path in enumerate(self.files if place else ()):
-            if place is None or not is_same_file(str(path), place[0]):
-                continue
-            inside = (blocks.file == number) & (blocks.place <= place[1])
-            inside &= place[1] < blocks.place + blocks.records
-            yield from (blocks.first + place[1] - blocks.place)[inside].tolist()
-
-    def encoded_images(self) -> Iterator[bytes]:
-        """Yields the encoded image of each record, or the record if it has none."""
-        for record in self.records():
+    def _parse_labels(self) -> Values:
+        progress = Progress("reading the labels of records")
+        labels = np.zeros(self.places.size, np.int32)
+        for row, record in enumerate(self.read(range(len(labels)))):
             try:
-                yield bytes_of(features_of(record)[self.image_key])
+                labels[row] = int_of(features_of(record)[self.label_key]) - self.label_offset
             except (ValueError, KeyError):
-                yield record
+                message = f"{self.name(row)}: {self.problem(record)}"
+                raise DataError(message, field="source", code="bad-record") from None
+            if row % 1024 == 0:
+                progress(f"{row:,} records")
+        return {"labels": labels}
 
-    def joined_record_fields(self, datasets: Sequence[RecordDataset]) -> dict[str, Any]:
-        """Returns the fields of the records of several datasets that all kinds of files have.
+    def problem(self, record: bytes) -> str:
+        """Returns why a record is not a tf.Example with one image and one label, or ""."""
+        return example_problem(record, {self.image_key: "bytes", self.label_key: "int64"})
 
-        Raises `DataError` if their features or their classes differ.
-        """
-        for number, dataset in enumerate(datasets[1:], 1):
-            check_equal(number, dataset.name, self.name, _features(dataset), _features(self))
-        keys = {name: getattr(self, name) for name in ("image_key", "label_key", "label_offset")}
-        parts = [dataset.blocks for dataset in datasets]
-        firsts = np.cumsum([0, *(len(dataset.files) for dataset in datasets)])
-        columns = {
-            name: np.concatenate([getattr(blocks, name) for blocks in parts])
-            for name in ("place", "records", "offset", "length")
+    def name(self, row: int) -> str:
+        """Returns the name of a record, such as `train-00: record 3`."""
+        file, record = self.file_and_record(row)
+        return f"{file}: record {record}"
+
+    def place(self, row: int) -> dict[str, object]:
+        """Returns the file of a record and its number there."""
+        file, record = self.file_and_record(row)
+        return {"file": str(file), "record": record}
+
+    def file_and_record(self, row: int) -> tuple[Path, int]:
+        """Returns the file of a record and its number there."""
+        file, record = self.places.locate(np.array([row]))
+        return self.files[int(file[0])], int(record[0])
+
+    def header_files(self, rows: np.ndarray) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the files, and which of their records and features are used."""
+        files, key = super().header_files(rows)
+        return files, (self.image_key, *key)
+
+    def joined_fields(self, stores: Sequence[ExampleStore]) -> dict[str, Any]:
+        """Returns the fields of several stores. Raises `DataError` if their features differ."""
+        for number, store in enumerate(stores[1:], 1):
+            names = [str(each.files[0].parent) for each in (store, self)]
+            check_equal(number, names[0], names[1], store._features(), self._features())
+        return {
+            "files": tuple(path for store in stores for path in store.files),
+            "places": self.places.join([store.places for store in stores]),
+            "image_key": self.image_key,
+            "label_key": self.label_key,
+            "label_offset": self.label_offset,
         }
-        file = np.concatenate([b.file + first for b, first in zip(parts, firsts, strict=False)])
-        return (
-            joined_fields(datasets)
-            | keys
-            | {
-                "files": tuple(path for dataset in datasets for path in dataset.files),
-                "blocks": Blocks.create(file, **columns),
-            }
-        )
+
+    def _features(self) -> dict[str, str]:
+        return {
+            "the image in": self.image_key,
+            "the label in": self.label_key,
+            "label_offset": str(self.label_offset),
+        }
 
 
-def _features(dataset: RecordDataset) -> dict[str, str]:
-    return {
-        "the image in": dataset.image_key,
-        "the label in": dataset.label_key,
-        "label_offset": str(dataset.label_offset),
-    }
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """Records that are read at once, in stored order. All fields are int64 [k].
+
+    Attributes:
+        file: The index of the file.
+        records: The number of records, at least 1.
+        first: The number of the first record among those that are used.
+        offset: The first byte in the file.
+        length: The number of bytes.
+    """
+
+    file: np.ndarray
+    records: np.ndarray
+    first: np.ndarray
+    offset: np.ndarray
+    length: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class RecordSource(RecordDataset):
-    """A dataset of images in TFRecord files."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordStore(ExampleStore):
+    """Images in TFRecord files.
+
+    Attributes:
+        indexes: The positions of the records of each file.
+    """
+
+    indexes: tuple[FileIndex, ...] = ()
 
     stored = "in TFRecord files"
-    decodes_batches = True
     graph_reader = "orbit_runner.data.tfrecord.pipeline:RecordReader"
+    reads_blocks = True
 
-    indexes: tuple[FileIndex, ...]  # One per file.
+    def read(self, rows: Sequence[int]) -> Iterator[bytes]:
+        """Yields records."""
+        files, records = self.places.locate(np.asarray(rows, np.int64))
+        pairs = zip(files.tolist(), records.tolist(), strict=True)
+        for file, group in itertools.groupby(pairs, lambda pair: pair[0]):
+            yield from self.indexes[file].read(self.files[file], (record for _, record in group))
 
-    @property
-    def file_reading(self) -> str:  # type: ignore[override]
-        """Which files a worker reads: all, because it reads blocks, but of a mixture, records."""
-        return "all" if self.origins is None else "own"
+    def place(self, row: int) -> dict[str, object]:
+        """Returns the file of a record, its number there and its first byte."""
+        file, record = self.places.locate(np.array([row]))
+        offset = int(self.indexes[int(file[0])].offsets[int(record[0])])
+        return super().place(row) | {"offset": offset}
 
-    def select(self, rows: np.ndarray) -> RecordSource:
-        """Raises `DataError`, because records are read in blocks."""
-        raise DataError(
-            f"{self.name}: TFRecord files are read in blocks, so that task.split cannot divide "
-            "them; use ArrayRecord files, or name other files or another tfds_split in each "
-            "section",
-            field="source",
-            code="not-supported",
-        )
-
-    def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
-        """Returns the order of the records in training, without a mixture."""
-        return RecordOrder(self.blocks.records, seed, shuffle_buffer_size)
-
-    def data_files(self) -> list[DataFile]:
+    def data_files(self, rows: np.ndarray) -> list[DataFile]:
         """Returns descriptions of the files."""
         return record_files(self.files, self.indexes)
 
-    def record(self, number: int) -> tuple[dict[str, object], bytes]:
-        """Returns file, number and offset of a record, and the record."""
-        file, record = self.location(number)
-        start = int(self.indexes[file].offsets[record])
-        names = {"file": str(self.files[file]), "record": record, "offset": start}
-        return names, record_data(self.files[file], start)
+    def blocks(self, places: Places) -> Blocks:
+        """Returns the blocks of some records.
 
-    def located_records(self) -> Iterator[tuple[dict[str, object], bytes]]:
-        """Yields file, number and offset of each record, and the record."""
-        blocks = self.blocks
-        for file, place, count in zip(blocks.file, blocks.place, blocks.records, strict=True):
-            path, offsets = self.files[file], self.indexes[file].offsets
-            try:
-                with path.open("rb") as opened:
-                    for record in range(int(place), int(place + count)):
-                        start = int(offsets[record])
-                        opened.seek(start + HEAD_BYTES)
-                        data = opened.read(int(offsets[record + 1]) - start - FRAME_BYTES)
-                        yield {"file": str(path), "record": record, "offset": start}, data
-            except OSError as error:
-                raise unreadable_error(path, error) from None
+        A block is records that follow each other, and are in the same part of `BLOCK_RECORDS` of
+        the file.
+        """
+        file, record = places.locate(np.arange(places.size))
+        part = record // BLOCK_RECORDS
+        follows = (np.diff(file) == 0) & (np.diff(record) == 1) & (np.diff(part) == 0)
+        first = np.append(0, np.flatnonzero(~follows) + 1)
+        counts = np.diff(first, append=places.size)
+        sizes = [len(index.offsets) for index in self.indexes]
+        starts = np.cumsum([0, *sizes], dtype=np.int64)[file[first]] + record[first]
+        offsets = np.concatenate([index.offsets for index in self.indexes])
+        begin = offsets[starts]
+        return Blocks(file[first], counts, first, begin, offsets[starts + counts] - begin)
 
-    def records(self) -> Iterator[bytes]:
-        """Yields all records."""
-        return (record for _, record in self.located_records())
+    def order(self, places: Places, seed: int, shuffle_buffer_size: int) -> EpochOrder:
+        """Returns the order of some records in training, without a mixture."""
+        return RecordOrder(self.blocks(places).records, seed, shuffle_buffer_size)
 
-    def join(self, datasets: Sequence[RecordSource]) -> RecordSource:
-        """Returns the TFRecord files of several datasets."""
-        return RecordSource(
-            **self.joined_record_fields(datasets),
-            indexes=tuple(index for dataset in datasets for index in dataset.indexes),
-        )
+    def join(self, stores: Sequence[RecordStore]) -> RecordStore:
+        """Returns the TFRecord files of several stores."""
+        indexes = tuple(index for store in stores for index in store.indexes)
+        return RecordStore(**self.joined_fields(stores), indexes=indexes)
 
 
 def record_source(
@@ -251,8 +212,9 @@ def record_source(
     part: tuple[int, int] | None = None,
     *,
     any_size: bool = False,
-    **fields: Any,
-) -> RecordSource:
+    label_offset: int = 0,
+    labels: tuple[str, ...] | None = None,
+) -> StoredImages[RecordStore]:
     """Returns the records of TFRecord files.
 
     Args:
@@ -261,29 +223,59 @@ def record_source(
         keys: The features of the image and of the label.
         part: The first record that is used, and the one after the last; None for all records.
         any_size: Whether the first image need not be valid.
-        **fields: More fields of the source.
+        label_offset: The number of the first class.
+        labels: The names of the classes.
 
     Raises:
         DataError: A file is damaged, or the first record has no image or no label.
     """
-    indexes = index_files(files)
-    shape = first_shape(
-        name,
-        files,
-        [index.records for index in indexes],
-        lambda file: record_data(files[file], 0),
-        keys,
-        any_size=any_size,
-    )
-    return RecordSource(
+    indexes = tuple(index_files(files))
+    places = places_of_records(files, [index.records for index in indexes])
+    store = RecordStore(tuple(files), places, *keys, label_offset, indexes)
+    return images_of_records(name, store, part, any_size=any_size, labels=labels)
+
+
+def places_of_records(files: Sequence[Path], counts: Sequence[int]) -> Places:
+    """Returns the places of all records of some files."""
+    parts = tuple((str(path), count) for path, count in zip(files, counts, strict=True))
+    return Places(parts, unit="record", first=0)
+
+
+def images_of_records(
+    name: str,
+    store: Examples,
+    part: tuple[int, int] | None,
+    *,
+    any_size: bool,
+    labels: tuple[str, ...] | None,
+) -> StoredImages[Examples]:
+    """Returns the images of a part of the records of a store.
+
+    For the arguments and the errors, see `record_source`.
+    """
+    if not store.places.size:
+        raise DataError(
+            f"{name}: no records found (files: {len(store.files)}, such as {store.files[0]})",
+            field="input_path",
+            code="empty-data",
+        )
+    problem = store.problem(next(store.read([0])))
+    shape = (0, 0, 0)
+    if not problem:
+        try:
+            shape = image_shape(next(store.header_sources([0])))
+        except ValueError as error:
+            if not any_size:
+                problem = f"{store.image_key}: got {error}, expected a PNG or JPEG image"
+    if problem:
+        raise DataError(f"{store.name(0)}: {problem}", field="input_path", code="bad-record")
+    rows = None if part is None else np.arange(*part, dtype=np.int64)
+    return StoredImages(
         name=name,
-        files=tuple(files),
-        indexes=tuple(indexes),
-        blocks=_blocks(indexes, part),
+        store=store,
+        places=dataclasses.replace(store.places, rows=rows),
         image_shape=shape,
-        image_key=keys[0],
-        label_key=keys[1],
-        **fields,
+        labels=labels,
     )
 
 
@@ -296,7 +288,7 @@ def load(
     label_key: str = LABEL,
     label_offset: int = 0,
     any_size: bool = False,
-) -> RecordSource:
+) -> StoredImages[RecordStore]:
     """Returns the records of TFRecord files of tf.Example with the features that Model Garden uses.
 
     `input_path` is a list of uncompressed files or patterns, relative to `data_dir`. `split` must
@@ -328,63 +320,6 @@ def record_paths(name: str, split: str, data_dir: str, input_path: Sequence[str]
             code="not-set",
         )
     return files
-
-
-def first_shape(
-    name: str,
-    files: Sequence[Path],
-    counts: Sequence[int],
-    read_first: Callable[[int], bytes],
-    keys: tuple[str, str],
-    *,
-    any_size: bool,
-) -> tuple[int, int, int]:
-    """Returns the height, width and channels of the first image.
-
-    Args:
-        name: The name of the dataset for messages.
-        files: The files, in order.
-        counts: The number of records of each file.
-        read_first: Returns the first record of the file with an index.
-        keys: The features of the image and of the label.
-        any_size: Whether to return 0, 0, 0 if the image is not valid.
-
-    Raises:
-        DataError: There is no record, or the first one does not have the features.
-    """
-    file = next((number for number, count in enumerate(counts) if count), None)
-    if file is None:
-        raise DataError(
-            f"{name}: no records found (files: {len(files)}, such as {files[0]})",
-            field="input_path",
-            code="empty-data",
-        )
-    record = read_first(file)
-    problem = example_problem(record, {keys[0]: "bytes", keys[1]: "int64"})
-    if not problem:
-        try:
-            return image_shape(bytes_of(features_of(record)[keys[0]]))
-        except ValueError as error:
-            if any_size:
-                return 0, 0, 0
-            problem = f"{keys[0]}: got {error}, expected a PNG or JPEG image"
-    raise DataError(f"{files[file]}: record 0: {problem}", field="input_path", code="bad-record")
-
-
-def _blocks(indexes: Sequence[FileIndex], part: tuple[int, int] | None) -> Blocks:
-    """Returns the blocks of a part of the records; each but a file's last is of `BLOCK_RECORDS`."""
-    start, stop = part or (0, sum(index.records for index in indexes))
-    columns = []
-    first = 0
-    for number, index in enumerate(indexes):
-        begins = np.arange(0, index.records, BLOCK_RECORDS)
-        ends = np.minimum(begins + BLOCK_RECORDS, index.records)
-        places, ends = np.clip(start - first, begins, ends), np.clip(stop - first, begins, ends)
-        offsets = index.offsets[places]
-        lengths = index.offsets[ends] - offsets
-        columns.append((np.full(len(begins), number), places, ends - places, offsets, lengths))
-        first += index.records
-    return Blocks.create(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:

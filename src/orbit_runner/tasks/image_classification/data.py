@@ -102,7 +102,10 @@ class ImageData(TaskData):
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class of the training images."""
-        train, validation = (self.source(section).class_numbers() for section in SECTIONS)
+        sources = [self.source(section) for section in SECTIONS]
+        if not all(source.has_labels for source in sources):
+            return {}
+        train, validation = (source.class_numbers() for source in sources)
         return constant_label(train, validation, self.excluded_rows())
 
     def setting_of_error(self, section: str, error: DataError) -> str:

@@ -224,26 +224,16 @@ def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
 def training_classes(dataset: ImageDataset, num_classes: int | None = None) -> Classes:
     """Returns the class of each image.
 
-    `num_classes` is the number of outputs of the model, if the config sets it. Raises `DataError`
-    if the labels are in records, which are only read in training.
+    `num_classes` is the number of outputs of the model, if the config sets it.
     """
-    numbers = dataset.class_numbers()
-    if numbers is not None:
-        return classes_of_labels(numbers, dataset.labels, num_classes)
-    raise DataError(
-        f"{dataset.name}: the labels are in the records, so classes cannot be counted before "
-        "training; use image files or arrays, or set class_weights to a weight for each class",
-        field="source",
-        code="not-supported",
-    )
+    return classes_of_labels(dataset.class_numbers(), dataset.labels, num_classes)
 
 
 def classes_of(config: ImageClassificationConfig, dataset: ImageDataset) -> Classes:
     """Returns the class of each training image; none if only names are needed."""
     classes = config.model.num_classes or dataset.known_classes()
-    if isinstance(config.class_weights, str) or config.train_data.class_sampling:
-        return training_classes(dataset, classes)
-    if dataset.class_numbers() is not None:
+    is_needed = isinstance(config.class_weights, str) or config.train_data.class_sampling
+    if is_needed or dataset.has_labels:
         return training_classes(dataset, classes)
     return Classes(np.zeros(0, np.int64), [str(number) for number in range(classes or 0)])
 

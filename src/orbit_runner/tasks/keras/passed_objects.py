@@ -22,7 +22,7 @@ from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.indexed import describe_examples
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.errors import SettingError, first_line, nearest_name_hint
 from orbit_runner.utils.code_digest import code_digest, is_importable
 from orbit_runner.utils.user_code import PASSED, PASSED_CODE, is_other
@@ -100,7 +100,8 @@ def _read_arrays(content: bytes, name: str) -> ArraySource:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {path: file[path] for path in file.files}
     size = len(next(iter(arrays.values())))
-    return ArraySource(name, tree_of(arrays), parts=((name, size),), part_kind="ARRAY")
+    places = places_of_arrays("ARRAY", [(name, size)])
+    return ArraySource(name, tree_of(arrays), places=places)
 
 
 def register_function(function: Callable[..., object]) -> str:

@@ -31,7 +31,7 @@ from orbit_runner.data.indexed import (
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.keyed_random import GOLDEN, mix
 from orbit_runner.data.order.mixture import Mixture
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.split import rows_of_fraction
 from orbit_runner.distribute.tf_environment import prepare_environment
@@ -238,16 +238,7 @@ def _select_part(
     """Returns the examples of a part, which depend only on their index and the fractions."""
     mixed = mix((np.arange(source.size, dtype=np.uint64) + _KEY) * np.uint64(GOLDEN))
     places = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
-    chosen = rows_of_fraction(places, dict(fractions), part)
-
-    def select(tree: Any) -> Any:
-        if isinstance(tree, Mapping):
-            return {name: select(value) for name, value in tree.items()}
-        return tree[chosen]
-
-    origins = None if source.origins is None else source.origins[chosen]
-    rows = chosen if source.rows is None else source.rows[chosen]
-    return dataclasses.replace(source, arrays=select(source.arrays), origins=origins, rows=rows)
+    return source.select(rows_of_fraction(places, dict(fractions), part))
 
 
 def batch_size_of(source: ArraySource | StreamSource) -> int:
@@ -287,8 +278,8 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
     try:
         source = arrays_of(named_below(arrays, (Y,)), ", ".join(paths))
         counts = [len(next(iter(part.values()))) for part in parts]
-        named = tuple(zip(paths, counts, strict=True))
-        return dataclasses.replace(source, parts=named, part_kind="FILE")
+        named = places_of_arrays("FILE", [*zip(paths, counts, strict=True)])
+        return dataclasses.replace(source, places=named)
     except DataError as error:
         raise DataError(str(error), field="input_path", code=error.code) from error
 

@@ -179,11 +179,7 @@ def _make_arrays(
         files=part.source.files,
         origins=part.origins,
         labels=names.get(Y),
-        parts=tuple(part.source.parts),
-        rows=part.rows,
-        part_kind="FILE",
-        unit="row",
-        first=1,
+        places=part.places,
     )
 
 
@@ -225,5 +221,5 @@ def _class_numbers(part: TablePart, name: str, classes: Sequence[str]) -> np.nda
 def _cell_error(
     part: TablePart, column: str, rows: np.ndarray, got: str, setting: str
 ) -> CellError:
-    place = part.row_location(int(rows.argmax()))
+    place = part.location(int(rows.argmax()))
     return CellError(f"column {column!r} has {got}\nfirst in {place}", column, setting=setting)

@@ -12,7 +12,7 @@ import numpy as np
 
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.indexed import ExampleReader, indexed_source
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.errors import DataError, first_line
 
 X, Y, W = "x", "y", "w"  # inputs, labels, and the weights of examples
@@ -48,7 +48,7 @@ def arrays_of(returned: object, name: str) -> ArraySource:
     tree[Y] = no_labels if labels is None else _arrays(_number_arrays(labels, size), Y, name)
     if weights is not None:
         tree[W] = _arrays(_number_arrays(weights, size), W, name)
-    return ArraySource(name, tree, parts=((name, size),), part_kind="ARRAY")
+    return ArraySource(name, tree, places=places_of_arrays("ARRAY", [(name, size)]))
 
 
 def named_below(arrays: Mapping[str, Any], tops: tuple[str, ...]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import numpy as np
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.dataset import Reader
-from orbit_runner.data.example_ids import index_of, unknown_id_error
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.order.epochs import Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
 from orbit_runner.data.order.steps import RowOrder
+from orbit_runner.data.places import index_of, unknown_id_error
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.errors import DataError, SettingError

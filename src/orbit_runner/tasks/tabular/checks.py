@@ -127,7 +127,7 @@ def _missing_problem(column: Column, part: TablePart) -> str:
     if not len(rows):
         return ""
     return (
-        f"column {column.name!r} has no value in {part.row_location(int(rows[0]))}"
+        f"column {column.name!r} has no value in {part.location(int(rows[0]))}"
         f"{_other_rows(rows)}\n"
         "a target needs a value in each row: fill it in, or remove the rows"
     )
@@ -145,7 +145,7 @@ def _class_problems(
     rows = np.flatnonzero(new[validation.values] & ~validation.is_missing())
     if len(rows):
         got = validation.text(int(rows[0]))
-        where = parts["validation_data"].row_location(int(rows[0]))
+        where = parts["validation_data"].location(int(rows[0]))
         advice = nearest_name_hint(got, known)
         if odd_among_numbers(dict.fromkeys(known, 1)) == ():
             advice = f"\nfor numbers, write targets: [{{column: {name}, type: {REGRESSION}}}]"
@@ -163,7 +163,7 @@ def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Prob
         if len(rows):
             message = (
                 f"column {config.weight_column!r} has {values[rows[0]]:g} in "
-                f"{part.row_location(int(rows[0]))}{_other_rows(rows)}, expected 0 or more"
+                f"{part.location(int(rows[0]))}{_other_rows(rows)}, expected 0 or more"
             )
             yield Problem("weight_column", message, code="bad-record")
         elif not values.any():
@@ -190,8 +190,9 @@ def _category_problem(part: TablePart, name: str) -> str:
     has_dates = are_dates(text for text in counts if text)
     if has_dates or odd is not None:
         row = _row_of(column, (odd or ())[:1] or column.vocabulary)
+        place = TablePart.of_source(source).location(row)
         return (
-            f"{source.row_location(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
+            f"{place}: column {name!r}: got {shorten(column.text(row), 80)!r} "
             f"in a column of texts, most of which are {'dates' if has_dates else 'numbers'}\n"
             "list it in missing_values of both sections, or the column in features.exclude, or in "
             "features.numeric, date or categorical with all other features"
@@ -249,15 +250,15 @@ def shared_rows(
         names = [*feature_kinds(config)]
         keys = [hash_rows(part.column(name) for name in names) for part in parts]
     elif train.source is validation.source:
-        keys = [np.arange(part.size) if part.rows is None else part.rows for part in parts]
+        keys = [part.places.all_rows() for part in parts]
     else:
         return None
     excluded = excluded_rows()
     if excluded is not None:
         keys[0] = np.delete(keys[0], excluded)
-        places = (lambda row: "", validation.row_location)
+        places = (lambda row: "", validation.location)
     else:
-        places = (train.row_location, validation.row_location)
+        places = (train.location, validation.location)
     advice = "" if config.split else "set task.split to evaluate on other rows"
     return compare_keys(keys[0], keys[1], "rows", places, advice, by_features=True)
 

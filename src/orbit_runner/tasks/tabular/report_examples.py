@@ -109,7 +109,7 @@ def _class_examples(
         head=("place", "label", "prediction", "probability", "loss", "values"),
         rows=[
             (
-                answers.part.row_location(int(answers.rows[row])),
+                answers.part.location(int(answers.rows[row])),
                 classes[labels[row]],
                 classes[predicted[row]],
                 f"{shares[row].max():.4f}",
@@ -152,7 +152,7 @@ def _number_examples(
         head=("place", "label", "prediction", "error", "values"),
         rows=[
             (
-                answers.part.row_location(int(answers.rows[row])),
+                answers.part.location(int(answers.rows[row])),
                 f"{labels[row]:.6g}",
                 f"{outputs[row]:.6g}",
                 f"{errors[row]:.6g}",

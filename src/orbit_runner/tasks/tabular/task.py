@@ -337,7 +337,7 @@ def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndar
         classes = fitted.classes[name]
         text = column.text(row)
         raise DataError(
-            f"column {name!r} has the class {text!r} in {part.row_location(row)}, which the run "
+            f"column {name!r} has the class {text!r} in {part.location(row)}, which the run "
             f"was not trained on{nearest_name_hint(text, classes)}\n"
             f"its classes: {shorten(', '.join(classes), 200)}",
             field="source",

@@ -13,16 +13,10 @@ import numpy as np
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.arrays import bytes_keys
-from orbit_runner.data.example_ids import (
-    UnknownExample,
-    find_row,
-    index_of,
-    locate,
-    unknown_id_error,
-)
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.steps import RowOrder, StepOrder
+from orbit_runner.data.places import Places, UnknownExample, index_of, unknown_id_error
 from orbit_runner.data.shared_examples import (
     SharedExamples,
     compare_keys,
@@ -30,7 +24,7 @@ from orbit_runner.data.shared_examples import (
 )
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
-from orbit_runner.data.text.dataset import FileLines, PairDataset
+from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.source import PairSource
@@ -136,7 +130,7 @@ class PairExamples:
         index = index_of(text, self._pairs.size)
         if index is not None:
             return index
-        rows = [row for files in self._places if (row := _find_row(files, text)) is not None]
+        rows = [row for places in self._places if (row := _find_row(places, text)) is not None]
         if not rows:
             raise unknown_id_error(text, self.id_help)
         kept = self._pairs.kept
@@ -151,9 +145,9 @@ class PairExamples:
             return {"padding": True}
         description: JsonObject = {}
         sides = (self._pairs.sources, self._pairs.targets)
-        for name, files in zip(_SIDES, self._places, strict=False):
-            path, row = locate(_parts(files), int(self._rows[pair])) or ("", 0)
-            description[name] = f"{path}:{row + 1}"
+        for name, places in zip(_SIDES, self._places, strict=False):
+            path, line = places.part_and_number(int(self._rows[pair]))
+            description[name] = f"{path}:{line}"
         description["tokens"] = [int(side.lengths[pair]) for side in sides]
         if text:
             texts = [self._text(side.row(pair).tolist()) for side in sides]
@@ -193,14 +187,10 @@ def make_order(
     return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
 
 
-def _parts(files: Sequence[FileLines]) -> list[tuple[str, int]]:
-    return [(str(path), count) for path, count in files]
-
-
-def _find_row(files: Sequence[FileLines], text: str) -> int | None:
+def _find_row(places: Places, text: str) -> int | None:
     """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
     with contextlib.suppress(UnknownExample):
-        return find_row(text, _parts(files), None, first=1, id_help="")
+        return places.find(text)
     return None
 
 
