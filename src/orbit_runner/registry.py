@@ -133,11 +133,7 @@ for _name, _target, _help, _traits in (
         "tfrecord",
         "data.tfrecord.source:IMAGES",
         "images in TFRecord files with Model Garden's features, streamed from disk",
-        SourceTraits(
-            settings=_OF_RECORDS,
-            separation="name other files in validation_data",
-            knows_classes=False,
-        ),
+        SourceTraits(settings=_OF_RECORDS, knows_classes=False),
     ),
     (
         "array_record",

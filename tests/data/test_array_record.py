@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from orbit_runner.data.array_record import files as array_files
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.source import ArrayRecordSource, load
+from orbit_runner.data.array_record.source import ArrayRecordStore, load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.errors import DataError
@@ -40,12 +41,17 @@ def _stored(number: int, label: int | None = None) -> bytes:
     return example(encoded, number if label is None else label)
 
 
-def open_set(folder: Path, **settings: Any) -> ArrayRecordSource:
+def open_set(folder: Path, **settings: Any) -> StoredImages[ArrayRecordStore]:
     return load(**{"data_dir": str(folder), "input_path": ["train-*"], **settings})
 
 
 def batches(
-    source: ArrayRecordSource, start: int, steps: int, *, replicas: int = 1, pipelines: int = 1
+    source: StoredImages[ArrayRecordStore],
+    start: int,
+    steps: int,
+    *,
+    replicas: int = 1,
+    pipelines: int = 1,
 ) -> list[Any]:
     def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return train_images(
@@ -59,11 +65,12 @@ def batches(
 def test_records_are_read_by_index_through_all_files(folder: Path) -> None:
     source = open_set(folder)
     assert (source.size, source.image_shape) == (COUNT, SHAPE)
-    assert source.record_files.counts == SIZES
+    assert source.store.record_files.counts == SIZES
     numbers = [0, 69, 70, 71, 134, 269, 5, 5, 269]
     stored = [_stored(number) for number in numbers]
     assert source.read(numbers) == stored
-    assert [source.location(n) for n in (69, 70, 71, 135)] == [(0, 69), (1, 0), (3, 0), (4, 0)]
+    file, record = source.places.locate(np.array([69, 70, 71, 135]))
+    assert (file.tolist(), record.tolist()) == ([0, 1, 3, 4], [69, 0, 0, 0])
 
 
 def test_more_files_than_may_be_open_are_read(
@@ -74,7 +81,7 @@ def test_more_files_than_may_be_open_are_read(
     expected = open_set(folder)
     for numbers in ([0, 70, 80, 200, 269, 1], [269, 0]):
         assert source.read(numbers) == expected.read(numbers)
-    assert len(source.record_files._readers) == 2
+    assert len(source.store.record_files._readers) == 2
 
 
 def _flip(path: Path, text: bytes) -> None:

@@ -12,11 +12,12 @@ import pytest
 import tensorflow as tf
 from pyarrow import feather
 
-from orbit_runner.data.hugging_face import HuggingFaceImages, load
+from orbit_runner.data.hugging_face import ArrowStore, load
 from orbit_runner.data.images.dataset import join_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.images.pipeline import eval_images
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.shared_examples import shared_images
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE
@@ -46,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "fruit"
 
 
-def open_images(folder: Path, **settings: Any) -> HuggingFaceImages:
+def open_images(folder: Path, **settings: Any) -> StoredImages[ArrowStore]:
     return load(**{"data_dir": str(folder), **settings})
 
 
@@ -58,8 +59,8 @@ def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
     survey = add_survey(source).survey
     assert survey is not None
     assert (len(survey.headers), survey.sizes, survey.channels) == (COUNT, [SHAPE[:2]], SHAPE[2])
-    assert source.label.tolist() == [number % 3 for number in range(COUNT)]
-    assert [*source.encoded_images()] == [encoded(number) for number in range(COUNT)]
+    assert source.class_numbers().tolist() == [number % 3 for number in range(COUNT)]
+    assert source.read(range(source.size)) == [encoded(number) for number in range(COUNT)]
 
 
 def test_what_the_package_saves_is_read_exactly(tmp_path: Path) -> None:
@@ -72,11 +73,11 @@ def test_what_the_package_saves_is_read_exactly(tmp_path: Path) -> None:
     loaded = datasets.load_from_disk(tmp_path / "fruit").cast_column(
         "image", datasets.Image(decode=False)
     )
-    assert [*source.encoded_images()] == [row["image"]["bytes"] for row in loaded]
-    assert (source.labels, source.label.tolist()) == (NAMES, loaded["kind"][:])
+    assert source.read(range(source.size)) == [row["image"]["bytes"] for row in loaded]
+    assert (source.labels, source.class_numbers().tolist()) == (NAMES, loaded["kind"][:])
 
 
-def evaluate(source: HuggingFaceImages, most: int = 0) -> list[Any]:
+def evaluate(source: StoredImages[ArrowStore], most: int = 0) -> list[Any]:
     batches = eval_images(
         source, shape=SHAPE, resize=False, global_batch_size=8,
         bad=BadImages("validation_data", most),
@@ -101,7 +102,7 @@ def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
     save_to_disk(tmp_path / "more", table, FEATURES)
     chosen = open_images(folder).select(np.array([1, 30]))
     joined = join_images((chosen, open_images(tmp_path / "more")))
-    assert isinstance(joined, HuggingFaceImages)
+    assert isinstance(joined.store, ArrowStore)
     (batch,) = evaluate(joined)
     np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
     assert joined.origins is not None
@@ -126,9 +127,13 @@ def test_columns_are_found_or_named(tmp_path: Path) -> None:
     table = image_table(images, label=["b", "a"], other=[4, 7])
     save_to_disk(tmp_path / "plain", table)  # No feature is an Image or a ClassLabel.
     source = open_images(tmp_path / "plain", image_column="image")
-    assert (source.labels, source.label.tolist()) == (("a", "b"), [1, 0])
+    assert (source.labels, source.class_numbers().tolist()) == (("a", "b"), [1, 0])
     numbered = open_images(tmp_path / "plain", image_column="image", label_column="other")
-    assert (numbered.labels, numbered.label.tolist(), numbered.known_classes()) == (None, [4, 7], 8)
+    assert (numbered.labels, numbered.class_numbers().tolist(), numbered.known_classes()) == (
+        None,
+        [4, 7],
+        8,
+    )
     with raises("unknown-column") as caught:
         open_images(tmp_path / "plain", image_column="image", label_column="kin")
     assert caught.value.field == "label_column"
@@ -177,5 +182,5 @@ def test_images_of_both_sections_are_found(folder: Path) -> None:
     assert shared is not None
     assert (shared.count, shared.size) == (1, 2)
     assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
-    file, row = validation.stored_places()
+    file, row = validation.places.locate(np.arange(validation.size))
     assert (file.tolist(), row.tolist()) == ([0, 1], [3, 1])

@@ -69,7 +69,7 @@ def test_columns_are_read_exactly_through_all_files(
     texts = {n: [source.columns[n].text(row) for row in range(45)] for n in ("text", "ripe")}
     assert texts["text"] == [text.strip() for text in rows["text"]]
     assert texts["ripe"] == [str(value).lower() for value in rows["ripe"]]
-    assert TablePart(source).location(24) == f"{paths[1]}, row 4"
+    assert TablePart.of_source(source).location(24) == f"{paths[1]}, row 4"
 
 
 def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -79,7 +79,8 @@ def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> Non
     assert column.vocabulary == NAMES
     assert [column.text(row) for row in range(5)] == ["", "pear", "apple", "fig", ""]
     # The names of a mixture with the same classes keep their order.
-    joined = TablePart(source).join([TablePart(source), TablePart(source)])
+    whole = TablePart.of_source(source)
+    joined = whole.join([whole, whole])
     assert joined.column("kind").vocabulary == NAMES
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from orbit_runner.data.images.csv_labels import load
-from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.files import FileStore
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.errors import DataError
 from tests.support.images import write_listed
 from tests.support.problems import raises
@@ -30,7 +31,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def open_listed(path: Path, **settings: Any) -> FileSource:
+def open_listed(path: Path, **settings: Any) -> StoredImages[FileStore]:
     return load(
         **{
             "data_dir": str(path.parent),
@@ -57,11 +58,13 @@ def test_images_are_in_the_order_of_the_rows(listed: Path) -> None:
 
     rows = rows_of(listed)
     images = listed.parent / "images"
-    assert source.paths == tuple(str(images / row["file"]) for row in rows)
+    assert source.store.paths == tuple(str(images / row["file"]) for row in rows)
     assert source.labels == ("10", "9", "ant")
-    assert [source.labels[label] for label in source.label] == [row["kind"] for row in rows]
+    assert [source.labels[label] for label in source.class_numbers()] == [
+        row["kind"] for row in rows
+    ]
     assert source.image_shape[2] == 3
-    assert open_listed(listed, **COLUMNS).paths == source.paths
+    assert open_listed(listed, **COLUMNS).store.paths == source.store.paths
     assert open_listed(listed, label_column="person").labels == ("p0", "p1", "p2", "p3", "p4")
 
 
@@ -77,7 +80,7 @@ def test_classes_file_decides_on_the_numbers_of_classes(listed: Path) -> None:
     source = open_listed(other, classes_file="labels.csv")
 
     assert source.labels == ("10", "9", "ant")
-    assert {*source.label.tolist()} == {0, 2}
+    assert {*source.class_numbers().tolist()} == {0, 2}
     assert open_listed(other).labels == ("10", "ant")
     with raises("bad-record"):
         open_listed(listed, classes_file="other.csv")

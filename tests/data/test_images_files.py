@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.images.files import FileSource, load
+from orbit_runner.data.images.files import FileStore, load
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.utils import log
 from tests.support.images import GARBAGE, jpeg, write_folder
 from tests.support.problems import raises
 
 
-def _names(source: FileSource) -> list[str]:
-    return [Path(path).name for path in source.paths]
+def _names(source: StoredImages[FileStore]) -> list[str]:
+    return [Path(path).name for path in source.store.paths]
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def test_classes_are_sorted_and_files_are_found_at_any_depth(folder: Path) -> None:
     source = load(split="train", data_dir=str(folder))
     assert source.labels == ("ant", "bee", "cat")
-    assert source.label.tolist() == [0] * 3 + [1] * 2 + [2] * 4
+    assert source.class_numbers().tolist() == [0] * 3 + [1] * 2 + [2] * 4
     assert source.size == 9
     assert _names(source)[:3] == ["0004.jpg", "0006.png", "0005.JPEG"]
     assert source.image_shape[2] == 3
@@ -43,7 +44,7 @@ def test_evaluation_split_uses_the_training_labels(folder: Path, name: str) -> N
     (folder / "val").rename(folder / name)
     source = load(split="test", data_dir=str(folder))
     assert source.labels == ("ant", "bee", "cat")
-    assert source.label.tolist() == [0, 2, 2]
+    assert source.class_numbers().tolist() == [0, 2, 2]
     assert load(split="all", data_dir=str(folder)).size == 12
 
 
@@ -143,4 +144,4 @@ def test_file_name_that_is_not_utf8_is_accepted(tmp_path: Path) -> None:
     write_folder(tmp_path, {"cat": 1, "ant": 1})
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/cat/caf\xe9.png")
     Path(odd).write_bytes(b"no image")
-    assert odd in load(split="train", data_dir=str(tmp_path)).paths
+    assert odd in load(split="train", data_dir=str(tmp_path)).store.paths

@@ -13,14 +13,15 @@ import tensorflow as tf
 
 from orbit_runner.data import hugging_face
 from orbit_runner.data.array_record import source as array_record
-from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.array_record.source import ArrayRecordStore
 from orbit_runner.data.images import csv_labels, files
 from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_images, part_of_images
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.files import FileStore
 from orbit_runner.data.images.pipeline import eval_images
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.places import UnknownExample
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.data.tables.split import RowSplit
 from tests.support.array_records import write_array_file
 from tests.support.hugging_face import class_label, image_table, save_to_disk
@@ -41,26 +42,30 @@ def parts_of(dataset: ImageDataset, **settings: Any) -> dict[str, Any]:
     return {part: part_of_images(dataset, split, part) for part in PARTS}
 
 
-def open_folder(root: Path) -> FileSource:
+def open_folder(root: Path) -> StoredImages[FileStore]:
     return files.load(split="train", data_dir=str(root))
 
 
-def names_of(source: FileSource) -> set[str]:
-    return {str(Path(path).relative_to(source.root)) for path in source.paths}
+def paths_of(source: StoredImages[FileStore]) -> list[str]:
+    return [source.location(number) for number in range(source.size)]
+
+
+def names_of(source: StoredImages[FileStore]) -> set[str]:
+    return {str(Path(path).relative_to(source.store.root)) for path in paths_of(source)}
 
 
 def test_each_file_is_in_one_part_and_keeps_its_order_and_class(tmp_path: Path) -> None:
     write_folder(tmp_path / "set", COUNTS)
     whole = open_folder(tmp_path / "set")
     parts = parts_of(whole)
-    chosen = [path for part in parts.values() for path in part.paths]
-    assert sorted(chosen) == sorted(whole.paths)
+    chosen = [path for part in parts.values() for path in paths_of(part)]
+    assert sorted(chosen) == sorted(paths_of(whole))
     for part in parts.values():
-        assert [*part.paths] == sorted(part.paths)
-        assert [part.labels[label] for label in part.label] == [
-            Path(path).relative_to(tmp_path / "set").parts[0] for path in part.paths
+        assert paths_of(part) == sorted(paths_of(part))
+        assert [part.labels[label] for label in part.class_numbers()] == [
+            Path(path).relative_to(tmp_path / "set").parts[0] for path in paths_of(part)
         ]
-        assert sum(count for _, count in part.directories) == part.size
+        assert sum(file.files for file in part.data_files()) == part.size
     other = parts_of(open_folder(tmp_path / "set"), seed=1)
     assert names_of(other["train"]) != names_of(parts["train"])
 
@@ -82,12 +87,12 @@ def test_new_files_and_another_directory_move_no_image(tmp_path: Path) -> None:
 def test_each_part_has_its_share_of_each_class(tmp_path: Path) -> None:
     write_folder(tmp_path / "set", COUNTS)
     parts = parts_of(open_folder(tmp_path / "set"), is_stratified=True)
-    counts = {part: np.bincount(source.label).tolist() for part, source in parts.items()}
+    counts = {part: np.bincount(source.class_numbers()).tolist() for part, source in parts.items()}
     assert counts == {"train": [18, 6, 13], "validation": [9, 3, 6], "test": [3, 1, 2]}
 
 
-def groups_are_whole(parts: dict[str, FileSource], group_of: Any) -> bool:
-    groups = [{group_of(path) for path in part.paths} for part in parts.values()]
+def groups_are_whole(parts: dict[str, StoredImages[FileStore]], group_of: Any) -> bool:
+    groups = [{group_of(path) for path in paths_of(part)} for part in parts.values()]
     return sum(map(len, groups)) == len(set().union(*groups)) and all(groups)
 
 
@@ -101,7 +106,7 @@ def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
     assert caught.value.field == "split.hash_of"
 
 
-def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> FileSource:
+def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> StoredImages[FileStore]:
     return csv_labels.load(
         data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
         split_columns=columns,
@@ -137,7 +142,7 @@ def test_a_listed_image_is_in_the_part_of_its_file(tmp_path: Path) -> None:
         assert names_of(of_rows[part]) == names_of(of_files[part])
 
 
-def open_arrays(folder: Path) -> ArrayRecordSource:
+def open_arrays(folder: Path) -> StoredImages[ArrayRecordStore]:
     return array_record.load(data_dir=str(folder), input_path=["train-*"])
 
 
@@ -149,10 +154,10 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     assert source.size == len(rows)
     assert source.read(range(9)) == whole.read(rows.tolist())
     assert [source.location(n) for n in range(9)] == [whole.location(n) for n in rows.tolist()]
-    file, record = whole.location(200)
-    assert source.number_of(f"{whole.files[file].name}:{record}") == 6
+    file, record = whole.store.file_and_record(200)
+    assert source.number_of(f"{file.name}:{record}") == 6
     with pytest.raises(UnknownExample):
-        source.number_of(f"{whole.files[file].name}:{record + 2}")
+        source.number_of(f"{file.name}:{record + 2}")
     assert source.select(np.array([2, 7])).read([1]) == whole.read([201])
     # Record 0 of the first file, and record 1 of another.
     assert whole.select(np.array([0, 72])).read([0, 1]) == whole.read([0, 72])
@@ -161,7 +166,7 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(batch["image"], [pixels(number) for number in rows])
     joined = join_images((source, whole.select(np.array([5]))))
-    assert isinstance(joined, ArrayRecordSource)
+    assert isinstance(joined.store, ArrayRecordStore)
     assert joined.read([6, 9]) == whole.read([200, 5])
 
 
@@ -169,7 +174,9 @@ def test_equal_images_in_memory_are_in_the_same_part() -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 1)).astype(np.uint8)
     labels = np.arange(100, dtype=np.int32) % 7
     arrays = {"image": np.concatenate([images, images]), "label": labels}
-    source = ArraySource("arrays", arrays, parts=(("a.npz", 60), ("b.npz", 40)))
+    source = ArraySource(
+        "arrays", arrays, places=places_of_arrays("FILE", [("a.npz", 60), ("b.npz", 40)])
+    )
     parts = parts_of(ImageArrays.from_source(source))
     keys = [{image.tobytes() for image in part.arrays["image"]} for part in parts.values()]
     assert sum(part.size for part in parts.values()) == 100
@@ -177,7 +184,7 @@ def test_equal_images_in_memory_are_in_the_same_part() -> None:
     for part in parts.values():
         assert part.known_classes() == 7
         for number in range(part.size):
-            name, index = part.array_location(number).split(", index ")
+            name, index = part.location(number).split(", index ")
             original = int(index) + (60 if name == "b.npz" else 0)
             np.testing.assert_array_equal(part.arrays["image"][number], images[original % 50])
             assert part.arrays["label"][number] == original % 7
@@ -193,10 +200,11 @@ def test_saved_datasets_are_split_by_their_columns(tmp_path: Path) -> None:
     save_to_disk(tmp_path / "set", table, {"label": class_label("a", "b")}, sizes=[25, 35])
     source = hugging_face.load(data_dir=str(tmp_path / "set"), image_column="image")
     parts = parts_of(source, hash_of=("patient",))
-    patients = [{row // 4 for row in part.rows.tolist()} for part in parts.values()]
+    patients = [{row // 4 for row in part.places.rows.tolist()} for part in parts.values()]
     assert sum(map(len, patients)) == 15
     by_column = part_of_images(source, RowSplit(column="fold"), "test")
-    assert by_column.rows.tolist() == [*range(0, 60, 3)]  # type: ignore[attr-defined]
+    assert by_column.places is not None
+    assert by_column.places.all_rows().tolist() == [*range(0, 60, 3)]
     with raises("unknown-part"):
         part_of_images(source, RowSplit(column="fold"), "tset")
     with raises("unknown-column"):

@@ -164,7 +164,7 @@ def test_channels_lose_no_color_and_every_image_can_be_decoded(
     images = next(iter(batches))[0].numpy()
     assert images.shape == (len(kinds), *_SIZE, channels)
     # A trained model decodes files in the same way.
-    for image, path in zip(images, source.paths, strict=True):
+    for image, path in zip(images, source.store.paths, strict=True):
         served = decode_for_evaluation(
             tf.io.read_file(path), (*_SIZE, channels), center_crop_fraction=None
         )
@@ -210,7 +210,7 @@ def test_validation_images_are_converted_to_the_channels_of_training(
     batches = eval_inputs(source, config.validation_data, None, 2)
     assert next(iter(batches))[0].shape == (2, *_SIZE, channels)
     told = [line for line in capsys.readouterr().err.splitlines() if "validation_data" in line]
-    first = source.example_name(0)
+    first = source.location(0)
     assert len(told) == bool(note)
     assert all(f"note: validation_data: {note.format(first)}" in line for line in told)
 

@@ -30,7 +30,6 @@ from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.data.tfrecord import source as tfrecord
 from orbit_runner.data.tfrecord.example import example_problem
-from orbit_runner.data.tfrecord.framing import records_of
 from orbit_runner.datasets import cifar10, movielens
 from orbit_runner.datasets.mnist import read_idx
 from orbit_runner.errors import RunnerError
@@ -162,9 +161,9 @@ def _framed(examples: Callable[[Path], list[bytes]]) -> Callable[[Path], Sequenc
 
 def _read_records(path: Path) -> None:
     source = tfrecord.load(input_path=(str(path),))
-    for record in records_of(path):
+    for record in source.store.read(range(source.size)):
         example_problem(record, _EXPECTED)
-    assert source.blocks.records.sum() == source.size
+    assert source.store.blocks(source.places).records.sum() == source.size
 
 
 def _read_text(path: Path) -> None:

@@ -148,7 +148,7 @@ def test_resumed_runs_on_parts_and_more_replicas_end_with_the_same_weights(
     make_config: Make, tmp_path: Path, kind: str
 ) -> None:
     settings = {
-        "task__split__stratified": kind != "array_record",
+        "task__split__stratified": True,
         **{f"trainer__{name}_interval": 2 for name in ("validation", "checkpoint", "summary")},
         "runtime__logical_replicas": 2,
     }
@@ -160,7 +160,8 @@ def test_resumed_runs_on_parts_and_more_replicas_end_with_the_same_weights(
 
 
 @pytest.mark.parametrize(
-    "kind", ["image_folder", "image_csv", "array_record", "hugging_face", "tfds arrays"]
+    "kind",
+    ["image_folder", "image_csv", "tfrecord", "array_record", "hugging_face", "tfds arrays"],
 )
 def test_the_sections_read_separate_parts_of_the_same_images(make_config: Make, kind: str) -> None:
     config = _split(make_config, kind)
@@ -179,8 +180,6 @@ def test_the_sections_read_separate_parts_of_the_same_images(make_config: Make, 
 @pytest.mark.parametrize(
     ("kind", "split", "path", "message"),
     [
-        ("tfrecord", {}, "train_data.source", "TFRecord files are read in blocks"),
-        ("array_record", {"stratified": True}, "split.stratified", "labels are in the records"),
         ("array_record", {"hash_of": ["id"]}, "split.hash_of", "the images have no columns"),
         ("image_csv", {"hash_of": ["persn"]}, "split.hash_of", "unknown column 'persn'"),
         ("hugging_face", {"hash_of": ["kid"]}, "split.hash_of", "unknown column 'kid'"),
@@ -326,7 +325,7 @@ def test_evaluation_uses_the_configured_center_crop(
     config = make_config("image_folder", **{f"{_EVAL}center_crop_fraction": fraction})
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     image, *_ = next(iter(task.build_inputs(config.task.validation_data)))
-    first = Path(load_source(config.task.validation_data).paths[0])  # type: ignore[union-attr]
+    first = Path(load_source(config.task.validation_data).location(0))
     expected = decode_for_evaluation(
         tf.constant(first.read_bytes()), _SIZE, center_crop_fraction=fraction
     )

@@ -237,6 +237,7 @@ class ArrowStore(ImageStore):
 
     Attributes:
         images: The encoded images of all rows.
+        numbers: The class of each row, int32 [rows].
         table: The rows of all columns.
         places: The rows of the files.
         files: The Arrow files.
@@ -244,6 +245,7 @@ class ArrowStore(ImageStore):
     """
 
     images: pyarrow.ChunkedArray
+    numbers: np.ndarray
     table: HuggingFaceTable
     places: Places
     files: tuple[Path, ...]
@@ -260,6 +262,10 @@ class ArrowStore(ImageStore):
         """Returns descriptions of the files."""
         return describe_files((*self.files, *self.descriptions), content_digest)
 
+    def labels(self) -> np.ndarray:
+        """Returns the class of each row."""
+        return self.numbers
+
     def split_column(self, name: str, kind: str, rows: np.ndarray) -> Column:
         """Returns a column of the images, to split them by."""
         if name not in self.table.kinds:
@@ -274,6 +280,7 @@ class ArrowStore(ImageStore):
 
         return ArrowStore(
             pyarrow.chunked_array([array for store in stores for array in store.images.chunks]),
+            numbers=np.concatenate([store.numbers for store in stores]),
             table=self.table,
             places=self.places.join([store.places for store in stores]),
             files=tuple(path for store in stores for path in store.files),
@@ -308,22 +315,26 @@ def load(
     """
     options = TableOptions(hugging_face_split=split, default_splits=tuple(default_splits))
     table = HuggingFaceTable(data_dir=data_dir, input_path=input_path, options=options)
-    images = [n for n, feature in table.features.items() if type(feature).__name__ == "Image"]
-    image = _choose_column(table, "image_column", image_column, images, "one Image")
+    columns = [n for n, feature in table.features.items() if type(feature).__name__ == "Image"]
+    image = _choose_column(table, "image_column", image_column, columns, "one Image")
     label = _choose_column(
         table, "label_column", label_column, [*table.classes] or ["label"], "one ClassLabel"
     )
     listed = TablePart.of_source(read_table(table, {label: CATEGORY}))
     numbers, labels = _class_numbers(table, listed, label)
     store = ArrowStore(
-        _images_of(table, image), table, listed.places, tuple(table.tables), table.descriptions
+        _images_of(table, image),
+        numbers,
+        table,
+        listed.places,
+        tuple(table.tables),
+        table.descriptions,
     )
     return StoredImages(
         name=_NAME,
         store=store,
         places=store.places,
         image_shape=store.shape(0),
-        label=numbers,
         labels=labels,
         num_classes=len(labels) if labels else int(numbers.max()) + 1,
     )

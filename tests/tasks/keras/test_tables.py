@@ -126,7 +126,7 @@ def _rows(config: Any, part: str) -> list[int]:
     data = config.validation_data.replace(split=part)
     section = "train_data" if part == "train" else "validation_data"
     source = section_source(config.replace(validation_data=data), section)
-    return [int(source.array_location(n).rpartition(" ")[2]) for n in range(source.size)]
+    return [int(source.location(n).rpartition(" ")[2]) for n in range(source.size)]
 
 
 _FRACTIONS = "fractions: {train: .6, validation: .2, test: .2}"

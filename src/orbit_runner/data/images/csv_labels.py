@@ -77,6 +77,7 @@ def load(
     paths = _image_paths(listed, paths_in, root)
     store = FileStore(
         paths,
+        _class_numbers(listed, labels_in, classes),
         directories=((root, len(paths)),),
         root=root,
         listed=table,
@@ -87,7 +88,6 @@ def load(
         store=store,
         places=store.places,
         image_shape=store.shape(0),
-        label=_class_numbers(listed, labels_in, classes),
         labels=classes,
     )
 

@@ -49,6 +49,7 @@ class FileStore(ImageStore):
 
     Attributes:
         paths: The images, in the order of their classes, or of the CSV file that lists them.
+        numbers: The class of each image, int32 [rows].
         directories: The class directories and their numbers of images, in the order of `paths`.
         root: The directory that the names of images start in.
         listed: The table whose rows list the images, if there is one.
@@ -56,6 +57,7 @@ class FileStore(ImageStore):
     """
 
     paths: tuple[str, ...]
+    numbers: np.ndarray
     directories: tuple[tuple[str, int], ...]
     root: str = ""
     listed: TableSource | None = None
@@ -90,9 +92,14 @@ class FileStore(ImageStore):
         """Returns the image files of several stores."""
         return FileStore(
             paths=tuple(path for store in stores for path in store.paths),
+            numbers=np.concatenate([store.numbers for store in stores]),
             directories=tuple(pair for store in stores for pair in store.directories),
             files=tuple(path for store in stores for path in store.files),
         )
+
+    def labels(self) -> np.ndarray:
+        """Returns the class of each image."""
+        return self.numbers
 
     def name(self, row: int) -> str:
         """Returns the path of an image."""
@@ -214,6 +221,7 @@ def load(
     )
     store = FileStore(
         paths,
+        label.astype(np.int32),
         directories=tuple((directory, len(part)) for _, directory, part in class_images),
         root=str(chosen[0] if len(chosen) == 1 else root),
     )
@@ -222,7 +230,6 @@ def load(
         store=store,
         places=store.places,
         image_shape=store.shape(0),
-        label=label.astype(np.int32),
         labels=labels,
     )
 

@@ -49,6 +49,9 @@ class ImageStore(abc.ABC):
     # Whether training reads blocks of records, so that each worker reads all files.
     reads_blocks: ClassVar[bool] = False
 
+    # Whether the classes are known without reading the images.
+    has_labels: ClassVar[bool] = True
+
     files: tuple[Path, ...]
     places: Places
 
@@ -88,16 +91,16 @@ class ImageStore(abc.ABC):
         """Returns the rows that a path names; None if images are not separate files."""
         return None
 
-    def label(self, row: int) -> int | None:
-        """Returns the class that is stored in a row, None if it is not known."""
-        return None
-
-    def read_labels(self) -> np.ndarray:
-        """Returns the classes that are stored in all rows, int32 [rows].
+    @abc.abstractmethod
+    def labels(self) -> np.ndarray:
+        """Returns the class of each row, int32 [rows]; reads all rows unless `has_labels`.
 
         Raises `DataError` if a row has none.
         """
-        raise NotImplementedError
+
+    def label(self, row: int) -> int | None:
+        """Returns the class of a row, None if it has none."""
+        return int(self.labels()[row])
 
     def header_sources(self, rows: Sequence[int]) -> Iterator[bytes | str]:
         """Yields image files, or their paths."""
@@ -172,7 +175,6 @@ class StoredImages(ImageDataset, Generic[Store]):
     Attributes:
         store: The images.
         places: The rows of the images that are used.
-        label: The class of each image, int32 [n]; None if it is in the records.
         num_classes: The number of classes, if it is known and classes have no names.
     """
 
@@ -180,7 +182,6 @@ class StoredImages(ImageDataset, Generic[Store]):
     store: Store
     places: Places
     image_shape: Shape
-    label: np.ndarray | None = None
     labels: tuple[str, ...] | None = None
     num_classes: int | None = None
     origins: np.ndarray | None = None
@@ -226,8 +227,7 @@ class StoredImages(ImageDataset, Generic[Store]):
     def place(self, number: int) -> Place:
         """Returns where an image is stored, and its class."""
         row = self.row(number)
-        label = self.store.label(row) if self.label is None else int(self.label[number])
-        return Place(self.store.place(row), label)
+        return Place(self.store.place(row), self.store.label(row))
 
     def find(self, text: str) -> Iterator[int]:
         """Yields the images that a path names, or a file and a number."""
@@ -250,13 +250,12 @@ class StoredImages(ImageDataset, Generic[Store]):
     @property
     def has_labels(self) -> bool:
         """Whether the classes are known without reading the images."""
-        return self.label is not None
+        return self.store.has_labels
 
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image, int32 [n]."""
-        if self.label is not None:
-            return self.label
-        return self.store.read_labels()[self.places.all_rows()]
+        labels = self.store.labels()
+        return labels if self.places.rows is None else labels[self.places.rows]
 
     def known_classes(self) -> int | None:
         """Returns the number of classes, or None if only reading all images would tell."""
@@ -296,7 +295,6 @@ class StoredImages(ImageDataset, Generic[Store]):
             self,
             places=places,
             image_shape=self.store.shape(int(places.all_rows()[0])),
-            label=None if self.label is None else self.label[rows],
             origins=None if self.origins is None else self.origins[rows],
         )
 
@@ -316,12 +314,10 @@ class StoredImages(ImageDataset, Generic[Store]):
         for number, dataset in enumerate(datasets[1:], 1):
             check_classes(number, dataset, self)
         counts = [dataset.num_classes for dataset in datasets if dataset.num_classes is not None]
-        labels = [dataset.label for dataset in datasets if dataset.label is not None]
         return StoredImages(
             **joined_fields(datasets),
             store=self.store.join([dataset.store for dataset in datasets]),
             image_shape=self.image_shape,
-            label=np.concatenate(labels) if labels else None,
             labels=self.labels,
             num_classes=max(counts, default=None),
         )

@@ -104,6 +104,11 @@ class TableSource:
     files: tuple[Path, ...] = ()
     deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return sum(count for _, count in self.parts)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TablePart(Dataset):

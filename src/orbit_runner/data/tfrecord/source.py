@@ -49,6 +49,8 @@ class ExampleStore(ImageStore):
     label_key: str = LABEL
     label_offset: int = 0
 
+    has_labels = False
+
     def image(self, stored: bytes) -> bytes:
         """Returns the image file in a record, or the record if it has none."""
         try:
@@ -63,8 +65,8 @@ class ExampleStore(ImageStore):
         except (ValueError, KeyError):
             return None  # The pipeline will report it.
 
-    def read_labels(self) -> np.ndarray:
-        """Returns the classes in all records, int32 [rows], from the cache if no file changed."""
+    def labels(self) -> np.ndarray:
+        """Returns the classes in all records, from the cache if no file has changed."""
         key = [self.label_key, self.label_offset]
         files = [file_status(path) for path in self.files]
         labels: np.ndarray = cached("images", ["labels", *key], self._parse_labels, files)["labels"]
