@@ -187,7 +187,6 @@ for _name, _target, _help, _traits in (
             instead=(
                 ("data_dir", "tfds_data_dir"),
                 ("input_path", "tfds_name"),
-                ("split", "tfds_split"),
             ),
             split_setting="tfds_split",
             separation="set tfds_split in both sections, such as train[:90%] and train[90%:]",

@@ -26,7 +26,6 @@ from orbit_runner.data.fingerprint import (
     Fingerprint,
     compare,
 )
-from orbit_runner.data.order.epochs import ShuffledOrder
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.errors import DataError
 from orbit_runner.run_directory.data_record import fingerprint_of
@@ -191,17 +190,9 @@ def test_parts_have_each_example_once(sample: Sample) -> None:
     split: dict[str, object] = {"split__fractions": '{"train": 0.6, "validation": 0.4}'}
     if "validation_split" in settings:
         split = {"validation_split": 0.4, "validation_data__source": "''"}
-    size = sample.whole.order.size
-    by_index = ShuffledOrder(size, sample.seed).examples(np.arange(size), 0)
-    # Records that are shuffled in blocks cannot be divided; the message says what can be done.
-    if epoch_of(sample.whole, 0).tolist() != by_index.tolist():
-        with pytest.raises(AssertionError, match="in blocks"):
-            sample.read(**split)
-        return
-
     parts = [sample.read(train_data__split=part, **split) for part in _PARTS]
 
-    assert sum(part.order.size for part in parts) == size
+    assert sum(part.order.size for part in parts) == sample.whole.order.size
     assert all(part.order.size for part in parts)
     ids = [
         {id_of(text) for text in describe(part, last_step(part, 1)).values()}

@@ -14,9 +14,9 @@ from PIL import Image
 
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data import disk_cache
-from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.headers import read_header, survey_rows
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
@@ -242,7 +242,9 @@ def test_headers_are_cached_until_a_file_changes(
 ) -> None:
     monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
     config = _config(_SOURCES[name](tmp_path / "data", _files("gray", "gray")))
-    kind: type[ImageDataset] = type(load_source(config))
+    dataset = load_source(config)
+    assert isinstance(dataset, StoredImages)
+    store = type(dataset.store)
 
     def load() -> int:
         sources._load_cached.cache_clear()
@@ -250,7 +252,7 @@ def test_headers_are_cached_until_a_file_changes(
 
     assert load() == 1
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "headers", lambda source: pytest.fail("reads headers"))
+        patch.setattr(store, "headers", lambda *rows: pytest.fail("reads headers"))
         assert load() == 1
     _SOURCES[name](tmp_path / "data", _files("gray", "color"))
     assert load() == 3

@@ -257,6 +257,13 @@ def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
 
 
 def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
+    if section.split and not use.is_split:
+        raise DataError(
+            f"tfds: got split {section.split!r}, expected none: tfds_split chooses a split, and "
+            "task.split divides it",
+            field="split",
+            code="unknown-part",
+        )
     return {
         "tfds_name": section.tfds_name,
         "split": section.tfds_split,

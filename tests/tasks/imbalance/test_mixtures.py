@@ -173,9 +173,8 @@ def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
     config = _table(folder, task__split={"fractions": {"train": 0.5}, "hash_of": ["id"]},
                     task__validation_data__split="train")  # fmt: skip
     part = load_part(config.task, "train_data")  # type: ignore[arg-type]
-    assert part.rows is not None
     assert 30 < part.size < 70
-    np.testing.assert_array_equal(part.origins, part.rows >= 80)
+    np.testing.assert_array_equal(part.origins, part.places.all_rows() >= 80)
 
 
 @pytest.mark.slow

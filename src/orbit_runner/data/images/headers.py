@@ -133,17 +133,19 @@ def add_survey(dataset: Dataset) -> Dataset:
     if dataset.is_in_memory:
         return dataset
 
+    rows = dataset.places.all_rows()
+
     def read_headers() -> Values:
         progress = Progress("reading the headers of images")
         headers = np.zeros((dataset.size, 3), np.int32)
-        for number, header in enumerate(dataset.headers()):
+        for number, header in enumerate(dataset.store.headers(rows.tolist())):
             if header is not None:
                 headers[number] = header.height, header.width, header.channels
             if number % 1024 == 0:
                 progress(f"{number:,} images")
         return {"headers": headers}
 
-    paths, key = dataset.header_files()
+    paths, key = dataset.store.header_files(rows)
     files = [file_status(path) for path in paths]
     values = cached("images", ["headers", *key], read_headers, files)
     survey = ImageSurvey(values["headers"], dataset.location)

@@ -261,14 +261,6 @@ class StoredImages(ImageDataset, Generic[Store]):
         """Returns the number of classes, or None if only reading all images would tell."""
         return self.num_classes if self.labels is None else len(self.labels)
 
-    def headers(self) -> Iterator[ImageHeader | None]:
-        """Yields the header of each image, None if it is not valid."""
-        return self.store.headers(self.places.all_rows().tolist())
-
-    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
-        """Returns the files that contain the headers, and what else decides what is read."""
-        return self.store.header_files(self.places.all_rows())
-
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
         """Returns the shape and the dtype of the images."""
         if input_size is not None:
