@@ -102,10 +102,16 @@ def _rows() -> list[dict[str, object]]:
             "a": float(np.float32(rng.normal())),
             "b": number,
             "note": _note(number),
+            **_person_and_part(number),
             "kind": _CLASSES[number % 3],
         }
         for number in range(SIZE)
     ]
+
+
+def _person_and_part(number: int) -> dict[str, str]:
+    """Returns the values of columns that a split can use."""
+    return {"person": f"p{number % 10}", "part": "train" if number % 4 else "validation"}
 
 
 def _note(number: int) -> str:
@@ -176,14 +182,17 @@ def _write_image_folder(folder: Path) -> Settings:
 
 
 def _write_image_csv(folder: Path) -> Settings:
-    lines = ["path,label", *(f"{path},{path[:3]}" for path in _write_image_files(folder))]
+    lines = ["path,label,person,part"]
+    for number, path in enumerate(_write_image_files(folder)):
+        lines.append(",".join([path, path[:3], *_person_and_part(number).values()]))
     (folder / "labels.csv").write_text("\n".join(lines) + "\n")
     return {"data_dir": folder / "images", "labels_file": folder / "labels.csv"}
 
 
 def _write_hugging_face_images(folder: Path) -> Settings:
     numbers = range(SIZE)
-    table = image_table([png(k) for k in numbers], label=[k % 3 for k in numbers])
+    columns = pyarrow.Table.from_pylist([_person_and_part(k) for k in numbers]).to_pydict()
+    table = image_table([png(k) for k in numbers], label=[k % 3 for k in numbers], **columns)
     features = {"image": {"_type": "Image"}, "label": class_label(*_CLASSES)}
     save_to_disk(folder / "saved", table, features)
     return {"data_dir": folder / "saved"}
@@ -211,13 +220,14 @@ def _write_tfds_images(folder: Path) -> Settings:
 def _write_tfds_table(folder: Path) -> Settings:
     features = {
         "a": tfds.scalar("float32"),
-        "note": tfds.TEXT,
+        **dict.fromkeys(("note", "person", "part"), tfds.TEXT),
         "kind": tfds.class_label(len(_CLASSES)),
     }
-    records = [
-        example_of(a=[number / 8], note=[_note(number).encode()], kind=[number % 3])
-        for number in range(SIZE)
-    ]
+    records = []
+    for number in range(SIZE):
+        texts = {"note": _note(number), **_person_and_part(number)}
+        values = {name: [text.encode()] for name, text in texts.items()}
+        records.append(example_of(a=[number / 8], kind=[number % 3], **values))
     return _write_tfds(folder, features, "kind", records)
 
 

@@ -1,0 +1,89 @@
+"""The batches of every data source have the digests in `golden/batches.json`.
+
+They depend on integers and exact operations only, so they are the same on every machine. If a
+change of the batches is intended: `python -m tests.data.test_golden_batches --update`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.data.source_cache import source_cache_scope
+from tests.support.batch_digests import CELLS, Case, cases, cell_digests
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "batches.json"
+_UPDATE = "python -m tests.data.test_golden_batches --update"
+# One of each way to read examples.
+_QUICK = (
+    "image_classification-image_folder",
+    "keras-arrays-Items",
+    "recommendation-movielens",
+    "tabular-csv",
+    "translation-parallel_text",
+)
+_CASES = [
+    pytest.param(case, id=case.name, marks=[] if case.name in _QUICK else [pytest.mark.slow])
+    for case in cases()
+]
+
+
+def golden_digests() -> dict[str, dict[str, str]]:
+    """Returns the digests by case and cell."""
+    digests: dict[str, dict[str, str]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    return digests
+
+
+def digests_of(case: Case, folder: Path) -> Mapping[str, str]:
+    """Writes the files of a source to an empty directory, and returns the digests of its cells."""
+    with source_cache_scope():
+        section = case.write(folder)
+        return {cell: cell_digests(case, section, cell) for cell in CELLS}
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_batches_are_the_golden_ones(case: Case, own_cache: Path, tmp_path: Path) -> None:
+    assert digests_of(case, tmp_path / "data") == golden_digests()[case.name], _UPDATE
+
+
+def test_file_has_every_source_and_cell() -> None:
+    assert {name: [*cells] for name, cells in golden_digests().items()} == {
+        case.name: [*CELLS] for case in cases()
+    }
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints the cells whose digests changed, and writes them to the file if `--update` is set."""
+    parser = argparse.ArgumentParser(prog="test_golden_batches", description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write the changed digests")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of cases")
+    flags = parser.parse_args(arguments)
+    known = golden_digests() if GOLDEN.exists() else {}
+    digests = {case.name: known.get(case.name, {}) for case in cases()}
+    for case in cases():
+        if flags.only and case.name not in flags.only:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+            try:
+                new = digests_of(case, Path(folder) / "data")
+            except pytest.skip.Exception as reason:
+                print(f"{case.name}: {reason}")
+                continue
+        for cell, digest in new.items():
+            if digest != (before := digests[case.name].get(cell)):
+                print(f"{case.name}, {cell}: {digest}, was {before}", flush=True)
+        digests[case.name] = dict(new)
+        if flags.update:
+            GOLDEN.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
