@@ -57,7 +57,7 @@ def run_mode(run: Run, controller: orbit.Controller) -> Logs:
             logs = evaluate_continuously(run, controller)
         else:
             logs = _train_in_mode(run, controller, mode)
-        if run.request.run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
+        if run.request.run_post_eval and mode != "train_and_post_eval":
             logs = evaluate(run, controller)
     return logs
 
@@ -77,10 +77,9 @@ def _train_in_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
         if profiler is not None:
             at_end.callback(profiler.stop)
         logs = train(run, controller, evaluates=mode == "train_and_eval")
-        if mode == "train_and_post_eval" and not run.stopped_by_time:
+        if mode == "train_and_post_eval":
             logs = evaluate(run, controller)
-    if not run.stopped_by_time:
-        run.callbacks.call("on_train_end", run)
+    run.callbacks.call("on_train_end", run)
     return logs
 
 
@@ -110,8 +109,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         phase("tracing the first step" if run.step == first else "training", minor=True)
         try:
             logs = _train_to_next_stop(run, controller, logs, evaluates=evaluates)
-            stops = bool(run.stops.reason or run.stops.is_time_over)
-            finished = run.step >= run.train_steps or stops
+            finished = run.step >= run.train_steps or bool(run.stops.reason)
             if finished:
                 phase("saving the last checkpoint", minor=True)
                 run.checkpoints.sync()  # Raises `Diverged` if its weights are not finite.
@@ -120,8 +118,6 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
             finished = False
     if run.best is not None and run.evaluator is not None:  # Otherwise, another process has them.
         run.best.check_files(reports=False)
-    if run.stopped_by_time:
-        note(run.stopped_by_time)
     return logs
 
 
@@ -148,9 +144,7 @@ def _train_to_next_stop(
         if any(changes) and evaluates:
             run.records.recorded_step = run.step  # The curves have one evaluation of each step.
             logs = evaluate(run, controller)
-    # A run that is out of time does not evaluate before it saves: the best checkpoint and early
-    # stopping, and so the last step, would depend on the time.
-    if stops.reason or stops.is_time_over or plan.should_save(run.step):
+    if stops.reason or plan.should_save(run.step):
         run.checkpoints.save()
     run.exit_if_requested()
     return logs
