@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -11,12 +9,10 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.stored_tensor import storage_scope
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.base import section_of
-from orbit_runner.train.gradients import compiles_whole_steps
 from orbit_runner.train.inputs.distribute import data_error_scope
 
 if TYPE_CHECKING:
@@ -40,13 +36,11 @@ def resident_batches(
     replicas = strategy.num_replicas_in_sync
     if data.global_batch_size % replicas:
         return None  # The pipeline reports that error.
-    gpu = _find_gpu(strategy)
-    if gpu and not requested:
-        return None
-    obstacle = _obstacle(config, data)
-    if gpu and not obstacle:
-        obstacle = _gpu_obstacle(config, strategy, data)
-    chunks = None if obstacle else _make_chunks(task, data, replicas, gpu)
+    obstacle = _obstacle(config, strategy, data)
+    chunks = None
+    if not obstacle:
+        with data_error_scope(data):
+            chunks = task.step_batches(data, replicas)
     if requested and chunks is None:
         obstacle = obstacle or "this dataset is read on demand, or preprocessed for each example"
         reason = f"got true, but {obstacle}\nomit it to use an input pipeline where one is needed"
@@ -56,13 +50,7 @@ def resident_batches(
     return chunks
 
 
-def _make_chunks(task: TaskAdapter, data: DataSection, replicas: int, gpu: str) -> Chunks | None:
-    with data_error_scope(data), storage_scope(gpu) if gpu else contextlib.nullcontext():
-        chunks = task.step_batches(data, replicas)
-    return chunks and dataclasses.replace(chunks, on_gpu=bool(gpu))
-
-
-def _obstacle(config: ExperimentConfig, data: Any) -> str:
+def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
     """Returns why steps cannot make the batches, or "" if they can."""
     runtime = config.runtime
     if runtime.run_eagerly:
@@ -71,23 +59,6 @@ def _obstacle(config: ExperimentConfig, data: Any) -> str:
         return f"runtime.distribution_strategy is {runtime.distribution_strategy}"
     if PipelineOptions.from_config(data).services:
         return "tf.data services produce the batches"
-    return ""
-
-
-def _find_gpu(strategy: tf.distribute.Strategy) -> str:
-    """Returns the first device that is not a CPU, or "" if there is none."""
-    return next((name for name in local_devices(strategy) if "CPU" not in name.upper()), "")
-
-
-def _gpu_obstacle(
-    config: ExperimentConfig, strategy: tf.distribute.Strategy, data: DataSection
-) -> str:
-    """Returns why steps on a GPU cannot make the batches, or "" if they can.
-
-    Many of the ops have no kernels for GPUs, but XLA compiles all of them.
-    """
-    if not data.is_training:
-        return "evaluations on a GPU use a pipeline"
-    if not compiles_whole_steps(config, strategy):
-        return "on a GPU, this requires runtime.enable_xla, one replica, and no logical replicas"
+    if any("CPU" not in name.upper() for name in local_devices(strategy)):
+        return "steps on a GPU get their batches from a pipeline"
     return ""

@@ -43,14 +43,11 @@ def chunked_loop(
     """Returns a graph function that runs steps, with the arguments of a `Loop`; it has no iterator.
 
     `take` runs a step on all replicas; its arguments are the batches of several steps and the row
-    to use. With `jit_compile`, XLA compiles as many steps as batches are created at once. If a GPU
-    stores the dataset, it also compiles what creates the batches.
+    to use. With `jit_compile`, XLA compiles as many steps as batches are created at once.
     """
     make_ahead: MakeAhead
     run_chunk: RunChunk
-    if chunks.on_gpu:
-        make_ahead, run_chunk = _make_nothing, _compiled_chunk(chunks, take)
-    elif strategy.num_replicas_in_sync > 1:
+    if strategy.num_replicas_in_sync > 1:
         make_ahead, run_chunk = _make_nothing, _distributed_chunk(chunks, strategy, take)
     else:
         make_ahead, run_chunk = _overlapping_chunk(chunks, take, jit_compile=jit_compile)
@@ -89,22 +86,6 @@ def chunked_loop(
 
 def _make_nothing(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
     return []
-
-
-def _compiled_chunk(chunks: Chunks, take: Take) -> RunChunk:
-    """Returns one program of XLA, which also creates the batches of a chunk.
-
-    On a GPU, creating batches and running steps would not overlap.
-    """
-
-    @tf.function(autograph=False, jit_compile=True)
-    def piece(first: tf.Tensor, count: tf.Tensor) -> None:
-        # XLA needs static shapes. Batches that a short piece does not use are ignored.
-        with tf.name_scope("make_batches"):  # for readers of a trace
-            batches = chunks(first, chunks.length, 0)
-        _take_rows(take, batches, count)
-
-    return lambda _, first, count: piece(first, count)
 
 
 def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: Take) -> RunChunk:
