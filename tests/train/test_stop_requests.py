@@ -84,13 +84,6 @@ def test_workers_agree_to_stop_before_they_evaluate_or_save(others: list[int], r
     assert _requests(chief=True, others=others).agree_on_stop() == reason
 
 
-@pytest.mark.parametrize(("others", "steps"), [([31, 0], 31), ([31, 1], 0)])
-def test_workers_run_the_steps_of_the_chief_and_stop_together(
-    others: list[int], steps: int
-) -> None:
-    assert _requests(chief=False, others=others).next_piece_length(5) == steps
-
-
 class Clock:
     """A clock that the test sets."""
 

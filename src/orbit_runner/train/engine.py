@@ -30,8 +30,9 @@ from orbit_runner.train.logical_replicas import Shards, sum_gradients_over_shard
 from orbit_runner.train.multitask import build_steps
 from orbit_runner.train.parameter_servers import WorkerBatches, copy_to_chief
 from orbit_runner.train.schedule import Plan
+from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.steps import TrainStep, build_task_step, run_on_replica
-from orbit_runner.train.trainer import LoopParts, Trainer
+from orbit_runner.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from orbit_runner.train.inputs.distribute import DataSection, Dataset
@@ -47,20 +48,28 @@ class EngineBuilder:
     state: TrainState
     logging_dir: str  # the run directory
 
-    def build_trainer(self, plan: Plan, loop: LoopParts | None = None) -> Trainer:
+    def build_trainer(
+        self,
+        plan: Plan,
+        *,
+        profiler: StepProfiler | None = None,
+        records_in_graph: bool = False,
+    ) -> Trainer:
         """Returns the trainer. Must be called in the strategy's scope.
 
         Raises SettingError if the settings do not allow the task to be trained.
         """
-        loop = loop or LoopParts()
         runtime = self.config.runtime
         step, batches = self._several_tasks() if self.adapter.subtasks else self._single_task()
         if is_asynchronous(self.strategy):
             # The workers share a loop, so none of them knows when a record ends.
-            loop = dataclasses.replace(loop, records_in_graph=False)
+            records_in_graph = False
         elif not runtime.logical_replicas:
             step = run_on_replica(step, self.state, runtime.seed)
-        return Trainer(self.config, self.state, plan, self.strategy, step, batches, loop)
+        return Trainer(
+            self.config, self.state, plan, self.strategy, step, batches,
+            profiler=profiler, records_in_graph=records_in_graph,
+        )  # fmt: skip
 
     def _single_task(self) -> tuple[TrainStep, Batches]:
         config = self.config

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
+from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
 
@@ -132,8 +134,7 @@ def _train_to_next_stop(
     plan = run.plan
     stops = run.stops
     target = stops.limit(run.step, plan.next_stop(run.step, evaluates=evaluates))
-    assert run.trainer is not None
-    with contextlib.suppress(StopTraining), run.trainer.pieces.expected_stop_scope():
+    with contextlib.suppress(StopTraining):
         controller.train(target, checkpoint_at_completion=False)
     if evaluates and (stops.agree_on_stop() or plan.should_evaluate(run.step)):
         logs = evaluate(run, controller)
@@ -255,7 +256,7 @@ def build_controller(run: Run) -> orbit.Controller:
         trainer=run.trainer,
         evaluator=run.evaluator,
         global_step=run.state.global_step,
-        steps_per_loop=_build_loop_length(run),
+        steps_per_loop=_build_loop_length(run, run.trainer) if run.trainer is not None else None,
         summary_interval=run.plan.summary_interval if run.records.are_written else None,
         summary_dir=directories[0],
         eval_summary_dir=directories[1],
@@ -301,18 +302,19 @@ def _check_directory(run: Run, lock: RunLock) -> None:
         raise RunDirectoryRemoved(run.model_dir)
 
 
-def _build_loop_length(run: Run) -> Callable[[int], int]:
-    trainer = run.trainer
+def _build_loop_length(run: Run, trainer: Trainer) -> Callable[[Any], int]:
+    most_steps = run.config.trainer.steps_per_loop
     length = LoopLength(
-        run.config.trainer.steps_per_loop,
         run.plan,
-        lambda: (0, 0.0) if trainer is None else trainer.timer.last,
-        records=MAX_RECORDS if trainer is not None and trainer.records_in_graph else 1,
+        lambda: trainer.timer.last,
+        most_steps=most_steps if isinstance(most_steps, int) else math.inf,
+        most_records=1 if trainer.recorder is None else MAX_RECORDS,
+        grace_period=run.config.runtime.grace_period,
     )
 
-    def next_loop_length(step: int) -> int:
+    def next_loop_length(_: object) -> int:
         # Before a loop, not after one as an action would do it: the record of the last loop is then
         # already written, and an evaluation that is due at its last step is not skipped.
-        return run.stops.next_loop_length(length(step), run.step, run.save)
+        return run.stops.next_loop_length(length(run.step), run.step, run.save)
 
     return next_loop_length

@@ -110,18 +110,6 @@ class StopRequests:
             raise StoppedAtStep(step)
         return chosen
 
-    def next_piece_length(self, steps: int) -> int:
-        """Returns how many steps all workers run next, or 0 if training is to end before that.
-
-        That is the case if any worker got a signal. `steps` is this worker's choice; the chief's is
-        returned. All workers must call it together.
-        """
-        requested = bool(self.signals.received or self._leaving_members())
-        chosen, count = self._workers.all_reduce_sum(
-            [steps if self._workers.is_chief else 0, requested]
-        )
-        return 0 if count else chosen
-
     def _server_signal(self) -> int | None:
         leaving = self._leaving_members()
         if not leaving:

@@ -157,13 +157,13 @@ class TrainerConfig(Config):
         weights=NEVER,
         help="number of training epochs, instead of train_steps",
     )
-    # If a run rolls back, the length of loops determines when divergence is detected.
     steps_per_loop: int | str = field(
         "auto",
         ge=1,
         word="auto",
-        weights=when(rolls_back),
-        help="number of training steps per loop; auto: as many as take about one second",
+        weights=NEVER,
+        help="maximum number of training steps per loop; auto: no maximum; a loop takes about one "
+        "second",
     )
     gradient_accumulation_steps: int = field(
         1, ge=1, le=65536, help="number of micro-batches per replica and step, to save memory"
