@@ -87,7 +87,10 @@ class Trainer(orbit.AbstractTrainer):
         self.task = step.owner
         interval = config.trainer.watch_interval
         weights = state.model.trainable_variables
-        self._watch = Watch(interval, weights, step.replicas, self._make_loop) if interval else None
+        self._watch = None
+        if interval:
+            optimizer = state.optimizer
+            self._watch = Watch(interval, weights, optimizer, step.replicas, self._make_loop)
         self.step_fn = self.build_step()
         self.timer = StepTimer()
         self.profiler = profiler
@@ -141,8 +144,6 @@ class Trainer(orbit.AbstractTrainer):
         """Returns a new step, to be traced with the layers that are trainable now."""
         layers = self.state.trained_layers
         optimizer = self.state.optimizer
-        if self._watch is not None:
-            optimizer = self._watch.wrap_optimizer(optimizer)
         if layers is not None and layers.factors:
             optimizer = LayerRateOptimizer(optimizer, layers.factors)
         return self._build(optimizer)
