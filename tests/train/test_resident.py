@@ -16,9 +16,9 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.train.inputs import resident_batches as module
+from orbit_runner.train.inputs import batches as module
+from orbit_runner.train.inputs.batches import resident_batches
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.inputs.resident_batches import resident_batches
 from tests.support.digits import cnn_config, digits_config
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config

@@ -23,9 +23,8 @@ from orbit_runner.train.evaluator import (
     TaskEvaluation,
     evaluate_on_replica,
 )
-from orbit_runner.train.inputs.batches import Batches
+from orbit_runner.train.inputs.batches import Batches, resident_batches
 from orbit_runner.train.inputs.distribute import Partition, distribute
-from orbit_runner.train.inputs.resident_batches import resident_batches
 from orbit_runner.train.logical_replicas import Shards, sum_gradients_over_shards
 from orbit_runner.train.multitask import build_steps
 from orbit_runner.train.parameter_servers import WorkerBatches, copy_to_chief

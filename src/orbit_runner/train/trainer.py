@@ -32,7 +32,7 @@ from orbit_runner.train.gradients import (
 )
 from orbit_runner.train.inputs.batches import Batches
 from orbit_runner.train.inputs.distribute import Partition
-from orbit_runner.train.loops.chunked_loop import row_of
+from orbit_runner.train.loops.graph_loops import row_of
 from orbit_runner.train.loops.loop_pieces import Loop, Stage
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.schedule import Plan
