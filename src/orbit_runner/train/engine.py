@@ -132,27 +132,27 @@ class EngineBuilder:
         SettingError if the settings do not allow the task to be evaluated.
         """
         state = self.state
-        eval_tasks = self._tasks_to_evaluate()
-        if eval_tasks:
-            self._reject_parameter_server()
-            evaluations = {
-                name: self._build_evaluation(
-                    TaskAdapter(eval_task.task),
-                    section_of(eval_task.task.task_config, "validation_data", name),
-                    dataclasses.replace(state, model=model_of(state.model, name)),
-                    eval_task.steps or self.config.trainer.validation_steps,
-                    eval_task.steps,
-                )
-                for name, eval_task in eval_tasks.items()
-            }
-            return Evaluator(evaluations, _average_scope(state))
-        weights_scope = _average_scope(state)
-        if is_asynchronous(self.strategy):
-            state, weights_scope = copy_to_chief(self.adapter, state, local_strategy(self.strategy))
-        data = section_of(self.config.for_task.task, "validation_data")
-        return Evaluator(
-            {"": self._build_evaluation(self.adapter, data, state, steps)}, weights_scope
+        weights_scope: Callable[[], contextlib.AbstractContextManager[None]] = (
+            contextlib.nullcontext if state.ema is None else state.ema.applied_scope
         )
+        evaluations = {}
+        for name, eval_task in self._tasks_to_evaluate().items():
+            self._reject_parameter_server()
+            evaluations[name] = self._build_evaluation(
+                TaskAdapter(eval_task.task),
+                section_of(eval_task.task.task_config, "validation_data", name),
+                dataclasses.replace(state, model=model_of(state.model, name)),
+                eval_task.steps or self.config.trainer.validation_steps,
+                eval_task.steps,
+            )
+        if not evaluations:
+            if is_asynchronous(self.strategy):
+                strategy = local_strategy(self.strategy)
+                state, weights_scope = copy_to_chief(self.adapter, state, strategy)
+            data = section_of(self.config.for_task.task, "validation_data")
+            evaluations[""] = self._build_evaluation(self.adapter, data, state, steps)
+        # The average of the weights is evaluated, if one is kept.
+        return Evaluator(evaluations, weights_scope)
 
     def _tasks_to_evaluate(self) -> dict[str, EvalTask]:
         if self.adapter.subtasks:
@@ -215,8 +215,3 @@ class EngineBuilder:
                 "parameter_server supports only one task; use another strategy",
                 code="not-supported",
             )
-
-
-def _average_scope(state: TrainState) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Returns a scope in which the model has the average of its weights, if one is kept."""
-    return contextlib.nullcontext if state.ema is None else state.ema.applied_scope

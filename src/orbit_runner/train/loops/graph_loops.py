@@ -85,11 +85,13 @@ def exhausting_loop(step_fn: Callable[[Tensors], object]) -> Loop:
 
 
 Take = Callable[[Any, tf.Tensor], None]
-# Makes the batches of a chunk ahead, from its first step and the number of steps that are left.
-# Nothing if they are made when they are used.
-MakeAhead = Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]
-# Runs the steps of a chunk: what was made ahead, its first step and its number of steps.
-RunChunk = Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None]
+# Two functions. The first makes the batches of a chunk ahead, from its first step and the number of
+# steps that are left, or nothing if they are made when they are used. The second runs the steps of
+# the chunk; its arguments are what was made ahead, the first step and the number of steps.
+Chunk = tuple[
+    Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]],
+    Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None],
+]
 
 
 def chunked_loop(
@@ -105,10 +107,8 @@ def chunked_loop(
     `take` runs a step on all replicas; its arguments are the batches of several steps and the row
     to use. With `jit_compile`, XLA compiles as many steps as batches are created at once.
     """
-    make_ahead: MakeAhead
-    run_chunk: RunChunk
     if strategy.num_replicas_in_sync > 1:
-        make_ahead, run_chunk = _make_nothing, _distributed_chunk(chunks, strategy, take)
+        make_ahead, run_chunk = _distributed_chunk(chunks, strategy, take)
     else:
         make_ahead, run_chunk = _overlapping_chunk(chunks, take, jit_compile=jit_compile)
 
@@ -144,12 +144,8 @@ def chunked_loop(
     return loop
 
 
-def _make_nothing(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
-    return []
-
-
-def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: Take) -> RunChunk:
-    """Returns a function that creates the batches of a chunk on each replica."""
+def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: Take) -> Chunk:
+    """Returns functions that create the batches of a chunk on each replica, just before it runs."""
 
     def make_batches(first: tf.Tensor, count: tf.Tensor) -> Tensors:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -158,12 +154,10 @@ def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: T
     def run_chunk(_: list[tf.Tensor], first: tf.Tensor, count: tf.Tensor) -> None:
         _take_rows(take, strategy.run(make_batches, args=(first, count)), count)
 
-    return run_chunk
+    return lambda first, left: [], run_chunk
 
 
-def _overlapping_chunk(
-    chunks: Chunks, take: Take, *, jit_compile: bool
-) -> tuple[MakeAhead, RunChunk]:
+def _overlapping_chunk(chunks: Chunks, take: Take, *, jit_compile: bool) -> Chunk:
     """Returns functions that create the next batches while the steps of the previous ones run."""
     structure: list[Tensors] = []
 
