@@ -103,6 +103,7 @@ COMPILED = (
     "runtime.tf_data_service",
 )
 GOING_BACK = (
+    "trainer.steps_per_loop",
     "trainer.summary_interval",
     "trainer.checkpoint_interval",
     "trainer.validation_interval",

@@ -133,7 +133,7 @@ def group_names(names: Sequence[str], most: int) -> list[str]:
             break
         longer = groups
     unique = list(dict.fromkeys(longer))
-    size = -(-len(unique) // most)
+    size = max(1, -(-len(unique) // most))
     joined = {}
     for start in range(0, len(unique), size):
         group = unique[start : start + size]

@@ -157,11 +157,12 @@ class TrainerConfig(Config):
         weights=NEVER,
         help="number of training epochs, instead of train_steps",
     )
+    # A run that rolls back may save where a loop of this many steps ends (checkpoint_interval: -1).
     steps_per_loop: int | str = field(
         "auto",
         ge=1,
         word="auto",
-        weights=NEVER,
+        weights=when(rolls_back),
         help="maximum number of training steps per loop; auto: no maximum; a loop takes about one "
         "second",
     )
