@@ -66,7 +66,7 @@ class StopRequests:
         measurements, which differ. Saves and raises Interrupted if any worker got a signal. Raises
         StopTraining if a callback of any worker asked to stop.
         """
-        chosen = self._exit_or_agree(steps, step, save)
+        chosen = self.exit_if_requested(step, save, steps)
         if self.reason:
             raise StopTraining
         return chosen
@@ -80,15 +80,11 @@ class StopRequests:
             self.reason = self.reason or _OTHER_WORKER
         return self.reason
 
-    def exit_if_requested(self, step: int, save: Callable[[], object]) -> None:
-        """Saves and raises Interrupted if any worker got a signal.
+    def exit_if_requested(self, step: int, save: Callable[[], object], steps: int = 0) -> int:
+        """Saves and raises Interrupted if any worker got a signal, or StoppedAtStep if it is due.
 
-        All workers must call it together.
+        Otherwise, returns the `steps` of the chief. All workers must call it together.
         """
-        self._exit_or_agree(0, step, save)
-
-    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], object]) -> int:
-        """Returns the steps of the chief, unless a worker got a signal or the step is the last."""
         own = self.signals.received or self._server_signal()
         chosen, stops, *counts = self._workers.all_reduce_sum(
             [

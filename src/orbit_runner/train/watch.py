@@ -109,7 +109,7 @@ class Watch(Stage):
         self._tracing.gradients = []
         result = step(batch)
         gradients = self._tracing.gradients
-        del self._tracing.gradients
+        self._tracing.gradients = []
         after = [tf.convert_to_tensor(weight) for weight in self._weights]
         if not gradients:
             # With one argument, so that AutoGraph can raise it again.
