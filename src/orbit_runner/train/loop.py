@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import orbit
+import tensorflow as tf
 
 from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.errors import Diverged, RunnerError
@@ -29,11 +29,8 @@ from orbit_runner.train.divergence import (
     warn_of_evaluation,
 )
 from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
-from orbit_runner.train.loops.loop_pieces import LoopLength
-from orbit_runner.train.loops.recorder import MAX_RECORDS
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
-from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
 
@@ -251,12 +248,19 @@ def build_controller(run: Run) -> orbit.Controller:
         for name in ("train", "validation")
     ]
     lock = RunLock(run.model_dir)
+
+    def next_loop_length(_: object) -> int:
+        # Before a loop, not after one as an action would do it: the record of the last loop is then
+        # already written, and an evaluation that is due at its last step is not skipped.
+        assert run.trainer is not None
+        return run.stops.next_loop_length(run.trainer.loop_length(run.step), run.step, run.save)
+
     controller = request.controller_cls(
         strategy=local_strategy(run.strategy),
         trainer=run.trainer,
         evaluator=run.evaluator,
         global_step=run.state.global_step,
-        steps_per_loop=_build_loop_length(run, run.trainer) if run.trainer is not None else None,
+        steps_per_loop=next_loop_length,
         summary_interval=run.plan.summary_interval if run.records.are_written else None,
         summary_dir=directories[0],
         eval_summary_dir=directories[1],
@@ -302,19 +306,14 @@ def _check_directory(run: Run, lock: RunLock) -> None:
         raise RunDirectoryRemoved(run.model_dir)
 
 
-def _build_loop_length(run: Run, trainer: Trainer) -> Callable[[Any], int]:
-    most_steps = run.config.trainer.steps_per_loop
-    length = LoopLength(
-        run.plan,
-        lambda: trainer.timer.last,
-        most_steps=most_steps if isinstance(most_steps, int) else math.inf,
-        most_records=1 if trainer.recorder is None else MAX_RECORDS,
-        grace_period=run.config.runtime.grace_period,
-    )
+def train_in_loops(run: Run, step: int) -> Iterator[Logs]:
+    """Trains to a step, and yields the logs of each loop; nothing else happens between loops.
 
-    def next_loop_length(_: object) -> int:
-        # Before a loop, not after one as an action would do it: the record of the last loop is then
-        # already written, and an evaluation that is due at its last step is not skipped.
-        return run.stops.next_loop_length(length(run.step), run.step, run.save)
-
-    return next_loop_length
+    A signal ends the training without a checkpoint.
+    """
+    trainer = run.trainer
+    assert trainer is not None
+    while run.step < step:
+        run.stops.exit_if_requested(run.step, lambda: None)
+        steps = min(step - run.step, trainer.loop_length(run.step))
+        yield trainer.train(tf.constant(steps, tf.int32))

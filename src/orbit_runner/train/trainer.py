@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,8 @@ from orbit_runner.train.gradients import (
 from orbit_runner.train.inputs.batches import Batches
 from orbit_runner.train.inputs.distribute import Partition
 from orbit_runner.train.loops.graph_loops import row_of
-from orbit_runner.train.loops.loop_pieces import Loop, Stage
-from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.loops.loop_pieces import Loop, LoopLength, Stage
+from orbit_runner.train.loops.recorder import MAX_RECORDS, Recorder
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.steps import TrainStep
@@ -102,6 +103,14 @@ class Trainer(orbit.AbstractTrainer):
         self.flops: int | None = None
         self._graphs = graph_count(strategy)
         self.recorder = self._build_recorder() if records_in_graph else None
+        most_steps = config.trainer.steps_per_loop
+        self.loop_length = LoopLength(
+            plan,
+            lambda: self.timer.last,
+            most_steps=most_steps if isinstance(most_steps, int) else math.inf,
+            most_records=1 if self.recorder is None else MAX_RECORDS,
+            grace_period=config.runtime.grace_period,
+        )
         self._stages = self._build_stages()
         # The step since which the metrics are updated, unless a record ended later.
         self._first_step: int | None = None
