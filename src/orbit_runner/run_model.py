@@ -85,7 +85,7 @@ class RunResult(RunBase):
         weights: The SHA-256 of all weights.
         inexact: Why the run may not be reproducible; empty if it is.
         model_dir: The run directory.
-        status: `finished`, or `stopped` if `trainer.max_time` ended the run.
+        status: `finished`.
     """
 
     model: tf_keras.Model | keras.Model
@@ -406,8 +406,6 @@ def _run(
                 if getattr(error, "exit_code", 130) in CONTINUED_CODES:
                     note(_continuation(directory))
                 raise
-        if results.stopped:
-            note(_continuation(directory))
     model = getattr(trained, "keras_3_model", trained)  # What the function of the user returned.
     if results.export_problem:
         raise ExportFailed(results.export_problem, model=model, logs=results.metrics)
@@ -420,7 +418,7 @@ def _run(
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),
         model_dir=directory,
-        status="stopped" if results.stopped else "finished",
+        status="finished",
     )
 
 

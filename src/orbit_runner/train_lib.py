@@ -108,7 +108,6 @@ def run_experiment(
     enable_async_checkpointing: bool = False,
     callbacks: Sequence[Callback] = (),
     stop_at_step: int | None = None,
-    started: float | None = None,
     resume: str = "same",
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
     """Trains, evaluates, or both, with the arguments of Model Garden's `run_experiment` and more.
@@ -134,8 +133,6 @@ def run_experiment(
         enable_async_checkpointing: Whether to save checkpoints while training continues.
         callbacks: Called at the events of the run, after the callbacks of the config.
         stop_at_step: A step before the last, at which to save and raise `StoppedAtStep`.
-        started: When the run started, as `time.monotonic()`: `trainer.max_time` counts from then.
-            By default, it counts from now.
         resume: `same`: resume only if all settings that affect the weights are the same.
             `override`: always resume.
 
@@ -183,7 +180,6 @@ def run_experiment(
                 summary_manager=summary_manager,
                 eval_summary_manager=eval_summary_manager,
                 stop_at_step=stop_at_step,
-                started=started,
                 resume=resume,
             )
         )
@@ -200,7 +196,7 @@ def run_request(request: RunRequest) -> tuple[tf_keras.Model, dict[str, Any]]:
         run.restore_or_initialize()
         with tracking_scope(run):
             logs = loop.run_mode(run, controller)
-            if exports and not run.stopped_by_time:
+            if exports:
                 export_at_end(run, logs)
     return run.model, logs
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import sys
@@ -97,19 +96,6 @@ def test_command_after_a_stop_at_a_step_lacks_that_flag(
 
     assert code == 0
     assert arguments == [*_FLAGS, f"--model_dir={place}"]
-
-
-@pytest.mark.slow
-def test_command_after_the_time_limit_is_in_the_results(
-    start: Callable[..., tuple[int, str, str]],
-) -> None:
-    code, out, _ = start(*_FLAGS, "--trainer.max_time=0.001s")
-    found = re.search(r"\(trainer\.max_time\); to continue: runner (.*)$", out, re.M)
-
-    assert code == 0
-    assert found is not None
-    (place,) = (path.parent for path in Path("runs").rglob("run.json"))
-    assert shlex.split(found[1])[-1] == f"--model_dir={place}"
 
 
 @pytest.mark.slow

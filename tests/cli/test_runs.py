@@ -106,6 +106,7 @@ def test_report_marks_evaluations_that_are_not_finite(
         ("runtime.deterministic == true", ["d", "c", "b", "a"]),
         ("age < 1s", []),
         ("age > 1h30m and idle > 2min", ["d", "c", "b", "a"]),
+        ("age > 0.5d and age > 0h5s and age > 90", ["d", "c", "b", "a"]),
         ("experiment == digits and step == 300", ["d", "b", "a"]),
     ],
 )
@@ -124,7 +125,7 @@ def test_where_selects_runs(runs: Path, condition: str, expected: list[str]) -> 
         ("step > 0 and accuracy > high", "bad-syntax"),
         ("accuracy >", "bad-syntax"),
         ("accuracy > [", "bad-syntax"),
-        ("age < soon", "bad-syntax"),
+        *((f"age < {text}", "bad-syntax") for text in ("soon", "h", "3H", "1e3s", "٣h")),
         ("status == finished or step > 1", "bad-syntax"),
         ("status == finished and (step > 1)", "bad-syntax"),
     ],

@@ -247,14 +247,3 @@ def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path: Path) 
     said = run_workers(tmp_path, *flags, "--train_steps=30", own=own, code=2)
 
     assert "use a directory that all workers share" in said["worker1"]
-
-
-@pytest.mark.slow
-def test_workers_are_stopped_by_time_together_and_continue(
-    tmp_path: Path, undisturbed: dict[str, object]
-) -> None:
-    said = run_workers(tmp_path, *LONG, "--trainer.max_time=0.1s")
-    assert "stopped after 0.1s at step 1 of 400" in said["worker0"]
-    run_workers(tmp_path, *LONG)
-
-    assert content(tmp_path) == undisturbed

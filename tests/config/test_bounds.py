@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.train.schedule import make_plan
 from tests.support.problems import check, fails, raises
@@ -77,3 +78,25 @@ def test_steps_and_epochs_of_higher_layer_win_even_if_zero(
 def test_zero_train_steps_is_rejected_and_error_names_the_flag(here: Path) -> None:
     arguments = ["run", "--experiment=digits", "--train_steps=0"]
     fails(arguments, "not-set", "trainer.train_steps", origin="--train_steps")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ("keep_checkpoint_interval=2500", "not-divisible"),
+        ("keep_checkpoint_interval=500", "not-divisible"),
+        ("keep_checkpoint_interval=30 checkpoint_interval=-1 steps_per_loop=20", "not-divisible"),
+        ("keep_checkpoint_interval=30 checkpoint_interval=0", "conflict"),
+        ("keep_checkpoint_interval=1000 max_to_keep=null", "no-effect"),
+        (
+            "best_checkpoints_to_keep=3 best_checkpoint_export_subdir='' "
+            "best_checkpoint_eval_metric=''",
+            "no-effect",
+        ),
+    ],
+)
+def test_checkpoint_settings_that_contradict_others_are_errors(flags: str, code: str) -> None:
+    parts = [("checkpoint_interval", "1000"), *(flag.split("=", 1) for flag in flags.split())]
+    settings = tuple((f"--trainer.{n}", f"trainer.{n}", v) for n, v in parts)
+    with raises(code, f"trainer.{flags.partition('=')[0]}", kind=ConfigError):
+        resolve(Request(experiment="digits", flags=settings))

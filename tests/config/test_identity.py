@@ -45,7 +45,6 @@ HARMLESS = {
     "trainer.max_to_keep": 7,
     "trainer.keep_checkpoint_interval": 7,
     "trainer.best_checkpoints_to_keep": 7,
-    "trainer.max_time": "7h",
     "trainer.continuous_eval_timeout": 7,
     "trainer.preemption_on_demand_checkpoint": False,
     "trainer.keep_code_patch": False,

@@ -18,7 +18,7 @@ from orbit_runner.repeat.plan import convert_to_single_process
 from orbit_runner.repeat.rerun import without_side_effects
 from orbit_runner.serving.loader import single_process_runtime
 
-ROLES = {"cluster", "service", "devices", "output", "report", "time"}
+ROLES = {"cluster", "service", "devices", "output", "report"}
 
 
 def _changed(config: Any, roles: set[str], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -57,7 +57,7 @@ def test_settings_of_a_role_have_no_effect_without_it(role: str) -> None:
 @pytest.mark.parametrize(
     ("strip", "prefix", "roles"),
     [
-        (without_side_effects, "", {"output", "time"}),
+        (without_side_effects, "", {"output"}),
         (lambda config: convert_to_single_process(ResolvedConfig(config, {}), "").config,
          "", {"cluster", "service"}),
         (lambda config: config.replace(runtime=single_process_runtime(config.runtime)),

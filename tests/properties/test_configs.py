@@ -120,7 +120,7 @@ def test_any_gin_text_gives_a_config_or_a_config_error(parts: list[str]) -> None
 _YAML = (
     b"trainer: &t {train_steps: 20, checkpoint_interval: 5}\nruntime: {seed: 0x11}\n",
     b"task:\n  model:\n    filters: [1, 2, 3]\n    dropout_rate: 1e-1\n",
-    b"base: digits_mlp\ntrainer:\n  train_steps: 5\n  max_time: 1h\n",
+    b"base: digits_mlp\ntrainer:\n  train_steps: 5\n  summary_interval: 5\n",
     b"callbacks:\n- class_name: a.b:C\n  arguments: {x: [1, {y: 2}]}\n",
 )
 

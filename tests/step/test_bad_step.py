@@ -74,7 +74,7 @@ TASKS.register("faulty_toy", config=FaultyConfig, target=FaultyToy)
 
 
 def faulty_config(**changes: Any) -> ExperimentConfig:
-    """Returns a config of one long loop, in which step 626 is not finite."""
+    """Returns a config of long loops, in which step 626 is not finite."""
     base = {
         "task__name": "faulty_toy",
         "trainer__train_steps": 1000,
@@ -180,9 +180,10 @@ def test_step_is_found_and_its_interval_is_named(fault: str, strategy: str, tmp_
     error = _diverged(config, tmp_path / "a", strategy=strategy)
 
     saved = saved_steps(tmp_path / "a")
-    start = max(saved, default=0)
-    assert start < step <= error.step
-    assert f"one of steps {start + 1} to {error.step}" in str(error)
+    first = max(saved, default=0) + 1
+    assert first <= step <= error.step
+    steps = f"step {first}" if first == error.step else f"one of steps {first} to {error.step}"
+    assert f"the first step that is not finite is {steps}\n" in str(error)
     assert f"replay {tmp_path / 'a'} --find" in str(error)
     for number in saved:
         content = CheckpointContent(tmp_path / "a" / "checkpoints" / f"ckpt-{number}")

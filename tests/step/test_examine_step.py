@@ -24,7 +24,7 @@ from tests.support.toy import records, run, toy_config
 _EVERYTHING = {
     "trainer__train_steps": 12,
     "trainer__summary_interval": 1,
-    "trainer__steps_per_loop": 5,
+    "trainer__steps_per_loop": 1,
     "trainer__gradient_accumulation_steps": 2,
     "trainer__optimizer_config__ema": "{average_decay: 0.9}",
     "task__model__dropout_rate": 0.3,

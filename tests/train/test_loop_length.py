@@ -1,10 +1,19 @@
-"""How loops grow, shrink and end, and how workers divide them."""
+"""How loops grow, shrink and end, how workers divide them, and that a signal ends them."""
+
+import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.parameter_servers import split_loop
 from orbit_runner.train.schedule import Plan
+from orbit_runner.train.stop_requests import StopRequests
+from tests.support.digits import cnn_config
+from tests.support.problems import raises
+from tests.support.toy import records, run
 
 
 def _plan(train_steps: int = 100, summary_interval: int = 7) -> Plan:
@@ -20,23 +29,30 @@ def _plan(train_steps: int = 100, summary_interval: int = 7) -> Plan:
 _LONG = _plan(train_steps=10**7, summary_interval=10**7)
 
 
+def _fast(plan: Plan, most_steps: int, most_records: int = 1) -> LoopLength:
+    """Returns the lengths of loops whose steps take no time."""
+    length = LoopLength(plan, lambda: (1, 0.0), most_steps=most_steps, most_records=most_records)
+    for _ in range(3):
+        length(0)
+    return length
+
+
 @pytest.mark.parametrize(
-    ("steps_per_loop", "step", "length"), [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2)]
+    ("most_steps", "step", "length"), [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2)]
 )
-def test_loop_ends_at_the_next_record(steps_per_loop: int, step: int, length: int) -> None:
-    assert LoopLength(steps_per_loop, _plan(), lambda: (0, 0.0))(step) == length
+def test_loop_ends_at_the_next_record(most_steps: int, step: int, length: int) -> None:
+    assert _fast(_plan(), most_steps)(step) == length
 
 
 @pytest.mark.parametrize(("step", "length"), [(0, 98), (8, 97), (98, 70)])
 def test_loop_over_several_records_ends_at_the_last_one(step: int, length: int) -> None:
-    plan = _plan(train_steps=10_000)
-    steps_per_loop = 75 if step == 98 else 100
-    assert LoopLength(steps_per_loop, plan, lambda: (0, 0.0), records=1000)(step) == length
+    most_steps = 75 if step == 98 else 100
+    assert _fast(_plan(train_steps=10_000), most_steps, most_records=1000)(step) == length
 
 
-def _lengths(seconds_a_step: list[float]) -> list[int]:
+def _lengths(seconds_a_step: list[float], **limits: float) -> list[int]:
     last = 0, 0.0
-    length, step, lengths = LoopLength("auto", _LONG, lambda: last), 0, []
+    length, step, lengths = LoopLength(_LONG, lambda: last, **limits), 0, []
     for seconds in seconds_a_step:
         lengths.append(length(step))
         step += lengths[-1]
@@ -44,11 +60,20 @@ def _lengths(seconds_a_step: list[float]) -> list[int]:
     return lengths
 
 
-def test_automatic_loops_grow_until_one_takes_a_second() -> None:
-    assert _lengths([3.0, *[1e-4] * 7]) == [1, 1, 8, 64, 512, 4096, 10_000, 10_000]
+@pytest.mark.parametrize(
+    ("limits", "lengths"),
+    [
+        ({}, [1, 1, 8, 64, 512, 4096, 10_000, 10_000]),
+        ({"most_steps": 100}, [1, 1, 8, 64, 100, 100, 100, 100]),
+        ({"grace_period": 0.06}, [1, 1, 8, 64, 100, 100, 100, 100]),
+        ({"grace_period": 30.0}, [1, 1, 8, 64, 512, 4096, 10_000, 10_000]),
+    ],
+)
+def test_loops_grow_until_one_takes_a_second(limits: dict[str, Any], lengths: list[int]) -> None:
+    assert _lengths([3.0, *[1e-4] * 7], **limits) == lengths
 
 
-def test_automatic_loops_shrink_when_steps_are_slow() -> None:
+def test_loops_shrink_when_steps_are_slow() -> None:
     assert _lengths([0.01, 0.01, 0.01, 0.25, 0.25, 5.0, 5.0]) == [1, 8, 64, 100, 4, 4, 1]
 
 
@@ -68,3 +93,50 @@ def test_workers_share_the_steps_of_a_loop_in_equal_pieces(
 ) -> None:
     assert split_loop(steps, workers) == lengths
     assert sum(lengths) == steps
+
+
+_ONE_LOOP = {
+    "trainer__steps_per_loop": 40,
+    "trainer__train_steps": 40,
+    **{f"trainer__{name}_interval": 40 for name in ("summary", "checkpoint", "validation")},
+}
+_ALWAYS_ONE_STEP = {"runtime__grace_period": 1e-6}
+
+
+def _losses(folder: Path) -> list[tuple[int, float]]:
+    return [(record["step"], record["training_loss"]) for record in records(folder, "train")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"trainer__summary_interval": 5},
+        {"trainer__summary_interval": 5, "task__train_data__on_device": False},
+    ],
+    ids=["in the graph", "records in the graph", "pipeline"],
+)
+def test_short_loops_and_a_signal_do_not_change_the_final_weights(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = run(cnn_config(**{**_ONE_LOOP, **changes}), tmp_path / "whole")
+    config = cnn_config(**{**_ONE_LOOP, **_ALWAYS_ONE_STEP, **changes})
+    steps, _ = run(config, tmp_path / "steps")
+    assert weights_fingerprint(steps) == weights_fingerprint(whole)
+    assert _losses(tmp_path / "steps") == _losses(tmp_path / "whole")
+    assert len(_losses(tmp_path / "whole")) == 40 // config.trainer.summary_interval
+    next_loop_length, calls = StopRequests.next_loop_length, list[int]()
+
+    def interrupt(requests: StopRequests, steps: int, *arguments: Any) -> int:
+        calls.append(steps)
+        if len(calls) == 8:
+            signal.raise_signal(signal.SIGTERM)
+        return next_loop_length(requests, steps, *arguments)
+
+    monkeypatch.setattr(StopRequests, "next_loop_length", interrupt)
+    with raises("interrupted"):
+        run(config, tmp_path / "stopped")
+    resumed, _ = run(config, tmp_path / "stopped")
+
+    assert weights_fingerprint(resumed) == weights_fingerprint(whole)

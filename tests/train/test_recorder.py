@@ -73,15 +73,9 @@ def test_records_and_weights_do_not_depend_on_where_loops_end(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, [120, 10]),
-        ({"trainer__recovery_max_trials": 1, "trainer__train_steps": 40}, [20, 20]),
-    ],
-)
+@pytest.mark.parametrize("changes", [{}, {"trainer__recovery_max_trials": 1}])
 def test_loop_continues_past_the_end_of_a_record_unless_recovery_is_enabled(
-    changes: dict[str, Any], expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loops: list[int] = []
     train = Trainer.train
@@ -92,7 +86,8 @@ def test_loop_continues_past_the_end_of_a_record_unless_recovery_is_enabled(
 
     monkeypatch.setattr(Trainer, "train", counted)
     run(_config(**changes), tmp_path, "train")
-    assert loops == expected
+    assert sum(loops) == 130
+    assert (max(loops) > 20) == (not changes)
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.train.inputs import resident_batches as module
+from orbit_runner.train.inputs import batches as module
+from orbit_runner.train.inputs.batches import resident_batches
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.inputs.resident_batches import resident_batches
 from tests.support.digits import cnn_config, digits_config
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config
@@ -145,55 +145,11 @@ def test_error_says_why_a_dataset_cannot_be_on_device(
         _chosen(digits_config(**changes, **_where(True)), section)
 
 
-def test_gpus_use_a_pipeline_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy = make_strategy("one_device")
+def test_gpus_use_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "local_devices", lambda _: ["GPU:0"])
-    config = digits_config()
-    data = resolve_data_config(config.task.train_data, config.runtime)
-    assert resident_batches(config, strategy, adapt(_task(config)), data) is None
-
-
-@pytest.mark.parametrize(
-    ("section", "changes", "strategy"),
-    [
-        ("train_data", {}, "one_device"),
-        ("train_data", {"runtime__enable_xla": True}, "mirrored2"),
-        (
-            "train_data",
-            {"runtime__enable_xla": True, "runtime__logical_replicas": 2},
-            "one_device",
-        ),
-        ("validation_data", {"runtime__enable_xla": True}, "one_device"),
-    ],
-)
-def test_error_says_why_a_gpu_cannot_store_a_dataset(
-    section: str,
-    changes: dict[str, Any],
-    strategy: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "local_devices", lambda _: ["GPU:0"])
-    with raises("not-supported", f"task.{section}.on_device"):
-        _chosen(digits_config(**changes, **_where(True)), section, strategy)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", _CASES)
-def test_programs_that_make_their_batches_give_the_weights_of_other_programs(
-    case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Only the place of the dataset is not that of a GPU."""
-    weights = {}
-    changes: dict[str, Any] = {"runtime__enable_xla": True, **_where(True)}
-    for gpu in ("", "CPU:0"):
-        monkeypatch.setattr(module, "_find_gpu", lambda _, gpu=gpu: gpu)
-        if gpu:  # Evaluations use a pipeline there.
-            changes["task__validation_data__on_device"] = None
-        config = _CASES[case](**changes)
-        assert _chosen(config).on_gpu == bool(gpu)
-        model, _ = run(config, tmp_path / gpu, strategy="one_device")
-        weights[gpu] = weights_fingerprint(model)
-    assert weights["CPU:0"] == weights[""]
+    assert _chosen(digits_config()) is None
+    with raises("not-supported", "task.train_data.on_device"):
+        _chosen(digits_config(**_where(True)))
 
 
 @pytest.mark.parametrize("asked", [{}, _where(True)])

@@ -20,7 +20,6 @@ def _requests(
     chief: bool,
     others: list[int],
     received: int | None = None,
-    is_over: Callable[[], bool] = lambda: False,
     acknowledge: Callable[[], Any] = lambda: None,
 ) -> StopRequests:
     """The requests of a worker; the other workers add `others` to its values."""
@@ -29,13 +28,16 @@ def _requests(
         return [int(own) + other for own, other in zip(values, others, strict=True)]
 
     workers: Any = SimpleNamespace(
-        is_chief=chief, all_reduce_sum=all_reduce_sum, acknowledge=acknowledge
+        is_chief=chief,
+        all_reduce_sum=all_reduce_sum,
+        all=lambda fact: not all_reduce_sum([not fact])[0],
+        acknowledge=acknowledge,
     )
     signals: Any = SimpleNamespace(received=received, notice="")
-    return StopRequests(workers, signals, list, is_over=is_over)
+    return StopRequests(workers, signals, list)
 
 
-@pytest.mark.parametrize(("chief", "others"), [(True, [0] * 6), (False, [31, *[0] * 5])])
+@pytest.mark.parametrize(("chief", "others"), [(True, [0] * 5), (False, [31, *[0] * 4])])
 def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> None:
     own = 31 if chief else 12
 
@@ -58,7 +60,7 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
     done: list[str] = []
     requests = _requests(
         chief=False,
-        others=[0, 0, 0, *others],
+        others=[0, 0, *others],
         received=received,
         acknowledge=lambda: done.append("acknowledged"),
     )
@@ -71,22 +73,15 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
 
 
 def test_callback_on_one_worker_stops_all_workers() -> None:
-    requests = _requests(chief=False, others=[31, 1, *[0] * 4])
+    requests = _requests(chief=False, others=[31, 1, *[0] * 3])
     with pytest.raises(StopTraining):
         requests.next_loop_length(5, 7, pytest.fail)
     assert requests.reason == OTHER
 
 
-@pytest.mark.parametrize(("others", "reason"), [([0, 0], ""), ([1, 0], OTHER)])
+@pytest.mark.parametrize(("others", "reason"), [([0], ""), ([1], OTHER)])
 def test_workers_agree_to_stop_before_they_evaluate_or_save(others: list[int], reason: str) -> None:
     assert _requests(chief=True, others=others).agree_on_stop() == reason
-
-
-@pytest.mark.parametrize(("others", "steps"), [([31, 0], 31), ([31, 1], 0)])
-def test_workers_run_the_steps_of_the_chief_and_stop_together(
-    others: list[int], steps: int
-) -> None:
-    assert _requests(chief=False, others=others).next_piece_length(5) == steps
 
 
 class Clock:
@@ -97,45 +92,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.mark.parametrize("chief", [True, False])
-def test_only_the_clock_of_the_chief_ends_training(chief: bool) -> None:
-    over = [False]
-    requests = _requests(chief=chief, others=[0] * 6, is_over=lambda: over[0])
-    assert requests.next_loop_length(5, 7, pytest.fail) == (5 if chief else 0)
-    assert not requests.is_time_over
-    over[0] = True
-    if chief:
-        with pytest.raises(StopTraining):
-            requests.next_loop_length(5, 8, pytest.fail)
-    else:
-        requests.next_loop_length(5, 8, pytest.fail)
-    assert requests.is_time_over is chief
-    assert requests.reason == ""
-
-
-@pytest.mark.parametrize(
-    ("call", "others"),
-    [
-        (lambda requests: requests.agree_on_stop(), [0, 1]),
-        (lambda requests: requests.exit_if_requested(7, pytest.fail), [0, 0, 1, 0, 0, 0]),
-    ],
-)
-def test_worker_learns_from_the_chief_that_the_time_is_over(
-    call: Callable[[StopRequests], object], others: list[int]
-) -> None:
-    requests = _requests(chief=False, others=others)
-    call(requests)
-    assert requests.is_time_over
-
-
-def test_start_whose_time_is_over_at_once_still_trains_one_loop() -> None:
-    requests = _requests(chief=True, others=[0] * 6, is_over=lambda: True)
-    assert requests.next_loop_length(5, 7, pytest.fail) == 5
-    assert requests.is_time_over
-    with pytest.raises(StopTraining):
-        requests.next_loop_length(5, 12, pytest.fail)
 
 
 def test_loop_ends_at_a_pause_that_is_ahead() -> None:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.train.records import EventFiles, JsonLines, Summaries
+from orbit_runner.train.records import Summaries, append_records
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.toy import Notes, descent, records, run, toy_config
 
@@ -84,10 +84,10 @@ def test_record_after_a_stop_says_how_many_steps_it_averages(tmp_path: Path) -> 
 
 
 def test_nan_and_infinity_become_null_in_json(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "metrics.jsonl"
-    lines = JsonLines(path)
-    lines.write({"a": np.float32(0.1), "b": float("nan"), "c": np.int64(3), "d": np.float32("inf")})
-    lines.write({"a": 1e-30})
+    path = tmp_path / "metrics.jsonl"
+    numbers = {"a": np.float32(0.1), "b": float("nan"), "c": np.int64(3), "d": np.float32("inf")}
+    append_records(path, numbers)
+    append_records(path, {"a": 1e-30})
     first, second = (json.loads(line) for line in path.read_text().splitlines())
     assert first == {"a": 0.1, "b": None, "c": 3, "d": None}
     assert second == {"a": 1e-30}
@@ -95,7 +95,7 @@ def test_nan_and_infinity_become_null_in_json(tmp_path: Path) -> None:
 
 def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path: Path) -> None:
     step = tf.Variable(7, dtype=tf.int64)
-    summaries = Summaries(tmp_path / "x", JsonLines(tmp_path / "m.jsonl"), "validation", step)
+    summaries = Summaries(tmp_path / "x", tmp_path / "m.jsonl", "validation", step)
     summaries.write_summaries(
         {"loss": 1.5, "matrix": np.eye(2), "per_class": {"cat": np.float32(0.5)}}
     )
@@ -128,10 +128,10 @@ def test_run_continues_without_event_files_that_cannot_be_written(tmp_path: Path
 
 def test_error_of_a_step_is_not_taken_for_an_error_of_the_event_files(tmp_path: Path) -> None:
     step = tf.Variable(0, dtype=tf.int64)
-    files = EventFiles(tmp_path, step)
+    summaries = Summaries(tmp_path, None, "train", step)
     with (
         pytest.raises(tf.errors.InvalidArgumentError, match="of the step"),
-        files.summary_writer().as_default(),
+        summaries.summary_writer().as_default(),
     ):
         raise tf.errors.InvalidArgumentError(None, None, "an error of the step")
-    assert files.are_written
+    assert summaries.writes_events

@@ -105,6 +105,8 @@ _CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "accumulation": (toy_config, _PIECES, "one_device"),
     "batches in the graph": (cnn_config, {"task__train_data__on_device": True}, "one_device"),
     "pipeline": (cnn_config, {"task__train_data__on_device": False}, "one_device"),
+    "mirrored": (cnn_config, {}, "mirrored2"),
+    "mirrored pipeline": (cnn_config, {"task__train_data__on_device": False}, "mirrored2"),
     "mirrored accumulation": (cnn_config, {**_PIECES, **_EMA}, "mirrored2"),
     "float16": (cnn_config, {**_FLOAT16, **_PIECES}, "mirrored2"),
     "dropout": (digits_config, {"task__model__dropout_rate": 0.5}, "one_device"),
@@ -113,20 +115,24 @@ _CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
-def test_weights_and_other_values_are_the_same_without_measurements(
+def test_weights_and_other_values_are_the_same_without_measurements_and_a_trace(
     case: str, tmp_path: Path
 ) -> None:
     make, changes, strategy = _CASES[case]
     same = {"trainer__train_steps": 40, "trainer__summary_interval": 5, **changes}
-    found = {}
-    for interval in (0, 5):
-        config = make(**same, trainer__watch_interval=interval)
-        model, _ = run(config, tmp_path / str(interval), "train", strategy)
-        losses = [one["training_loss"] for one in records(tmp_path / str(interval), "train")]
-        found[interval] = weights_fingerprint(model), losses
-    assert found[5] == found[0]
-    assert all(len(one) > 1 for one in _watched(tmp_path / "5"))
-    assert all(len(one) == 1 for one in _watched(tmp_path / "0"))
+    found = []
+    for name, measured in (
+        ("without", {}),
+        ("with", {"trainer__watch_interval": 5, "trainer__profile_steps": "[4, 12]"}),
+    ):
+        folder = tmp_path / name
+        model, _ = run(make(**same, **measured), folder, "train", strategy)
+        losses = [(one["step"], one["training_loss"]) for one in records(folder, "train")]
+        found.append((weights_fingerprint(model), losses))
+        assert {len(one) > 1 for one in _watched(folder)} == {bool(measured)}
+        traces = [*folder.glob("train/plugins/profile/*/*.xplane.pb")]
+        assert [trace.stat().st_size > 0 for trace in traces] == [True] * bool(measured)
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

@@ -22,12 +22,12 @@ def continuation(job: Job, place: str, error: BaseException) -> str:
         return ""
     if not list_checkpoints(checkpoints_of(job.model_dir)):
         return ""
-    lines = format_continuation(place, continuing_command(job, place, error))
+    lines = format_continuation(place, _continuing_command(job, place, error))
     hint = "  # add what you change, such as the learning rate"
     return lines + hint * isinstance(error, Diverged)
 
 
-def continuing_command(job: Job, place: str, error: BaseException | None = None) -> list[str]:
+def _continuing_command(job: Job, place: str, error: BaseException) -> list[str]:
     """Returns the command that continues a run in `place`; after divergence, with a change."""
     command = change_flags(job.argv, {"stop_at_step": None})
     # A branch takes its settings from RUN, and has no --resume.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.yaml_files import parse_value
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
@@ -38,6 +37,11 @@ _AND = re.compile(rf"\sand\s(?=\s*[\w./]+\s*(?:{'|'.join(_COMPARE)}))")
 # What an unquoted value does not contain: then it would never match.
 _NO_VALUE = re.compile(r"[<>]|[=!]=|(?:^|\s)(?:and|or)(?:\s|$)", re.I)
 _TIMES = ("age", "idle")
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DURATION = re.compile(
+    rf"(?=\d)(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}(?:m|min))?(?:{_NUMBER}s)?", re.ASCII
+)
+_SECONDS = (86400.0, 3600.0, 60.0, 1.0)  # of the units, in that order
 
 Condition = Callable[[RunReader], bool]
 Value = Any  # a number, a text, a boolean, a list, or None if the run has no such value
@@ -218,8 +222,8 @@ def _parse_comparison(text: str, columns: RunColumns) -> Condition:
     try:
         wanted: Any = parse_value(written, _FLAG)
         if name in _TIMES:
-            wanted = duration_seconds(wanted)
-    except (ConfigError, DurationError, TypeError) as error:
+            wanted = _duration_seconds(wanted)
+    except (ConfigError, TypeError, ValueError) as error:
         raise _error(text, str(error)) from None
 
     def is_true(run: RunReader) -> bool:
@@ -230,6 +234,17 @@ def _parse_comparison(text: str, columns: RunColumns) -> Condition:
             raise _error(text, f"cannot compare {value!r} with {wanted!r}") from None
 
     return is_true
+
+
+def _duration_seconds(value: Any) -> float:
+    """Returns a duration in seconds: of a number of them, or of a text such as `1h30m`."""
+    if not isinstance(value, str):
+        return float(value)
+    match = _DURATION.fullmatch(value)
+    if match is None:
+        raise ValueError(f"got {shorten(repr(value))}, expected a duration such as 90s or 1h30m")
+    numbers = (float(number or 0) for number in match.groups())
+    return sum(number * unit for number, unit in zip(numbers, _SECONDS, strict=True))
 
 
 def _error(text: str, reason: str) -> RunnerError:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.describe import Node, nodes, remark
-from orbit_runner.config.durations import PATTERN
 from orbit_runner.config.parsing.conversion import options_of
 from orbit_runner.config.parsing.value_checks import limits
 from orbit_runner.config.schema.base import Config, OneOf, default_of
@@ -173,8 +172,6 @@ def _type_schema(hint: object, meta: Metadata) -> Schema:
             types.append("object")
     if meta.get("word"):
         schema["pattern"] = f"^{meta['word']}$"
-    if meta.get("duration"):
-        schema["pattern"] = PATTERN
     return {"type": types if len(types) > 1 else types[0], **schema}
 
 

@@ -28,8 +28,6 @@ class Chunks:
     length: int  # Number of batches to make in one call.
     nbytes: int  # Memory that the dataset takes.
     steps: int | None = None  # None if the batches never end.
-    # Whether a GPU stores the dataset, so that XLA compiles `make` together with the steps.
-    on_gpu: bool = False
 
     def __call__(
         self, first: tf.Tensor, count: int | tf.Tensor, replica: int | tf.Tensor

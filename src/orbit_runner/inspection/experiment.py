@@ -278,7 +278,7 @@ def _loss_by_class(task: object) -> dict[str, float]:
 
 def single_replica_config(config: ExperimentConfig, replicas: int) -> ExperimentConfig:
     """Returns the config of a single process with the batches of one of its replicas."""
-    config = config.without("service", "output", "time")
+    config = config.without("service", "output")
     # -1: a GPU if this machine has one.
     runtime = single_process_runtime(config.runtime, -1 if config.runtime.num_gpus else 0).replace(
         deterministic=config.runtime.deterministic,

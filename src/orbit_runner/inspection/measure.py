@@ -15,9 +15,10 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
 from orbit_runner.inspection.scale import Scale, ScaleRequest
+from orbit_runner.state.learning_rates import Gradients, seen_gradients_scope
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import batch_bytes
-from orbit_runner.step.layers import Gradients, LayerCalls, seen_gradients_scope
+from orbit_runner.step.layers import LayerCalls
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan

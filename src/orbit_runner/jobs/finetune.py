@@ -70,10 +70,8 @@ def fine_tune_continuously(
         )
         if code:
             return code
-        results = json.loads(text)
-        if results.get("stopped"):
-            return 0  # By `trainer.max_time`; the same command continues this fine-tuning.
-        write_atomically(results_file, json.dumps(results["metrics"], indent=2) + "\n")
+        metrics = json.loads(text)["metrics"]
+        write_atomically(results_file, json.dumps(metrics, indent=2) + "\n")
     return 0
 
 

@@ -87,7 +87,6 @@ class Job:
     command: tuple[str, ...] = ()  # that started the process; () for this command line
     stop_at_step: int | None = None  # the step at which to save and exit, before the last one
     resume: str = "same"  # whether the run may be resumed with another config: `override`
-    started: float | None = None  # when the command began, by `time.monotonic()`
 
     @property
     def writes_results(self) -> bool:
@@ -176,7 +175,6 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
         callbacks=[*job.callbacks, progress, *writers, begin],
         data=job.data,
         stop_at_step=job.stop_at_step,
-        started=job.started,
         resume=job.resume,
     )
     start = time.monotonic()
@@ -202,9 +200,8 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
         import gin
 
         write_atomically(job.model_dir / "operative_config.gin", gin.operative_config_str())
-    stopped = results.stopped.removeprefix("stopped ").partition(";")[0]
     record.finish(
-        f"stopped: {stopped}" if stopped else "done",
+        "done",
         **{name: getattr(results, attribute) for name, attribute in _RECORDED.items()},
         seconds=times.seconds(),
         **({"export_problem": export_problem} if export_problem else {}),
@@ -363,7 +360,6 @@ def _make_results(
         name: [result.get(name, float("nan")) for _, result in history.evaluations]
         for name in metrics
     }
-    stopped = run.stopped_by_time
     return Results(
         experiment=config.name,
         mode=job.mode,
@@ -377,11 +373,9 @@ def _make_results(
         history=curves,
         fingerprint=weights_fingerprint(run.model),
         model_dir=str(job.model_dir),
-        # At the end of a stopped run, `on_train_end`, which stores them, is not called.
-        inexact=run.inexact_reasons() if stopped else history.inexact,
+        inexact=history.inexact,
         tflops_per_second=history.work.get("tflops_per_second"),
         mfu=history.work.get("mfu"),
-        stopped=stopped,
         export_problem=export_problem,
         non_finite=describe_non_finite(non_finite_variables(weights)),
         non_finite_metrics=[name for name, value in metrics.items() if not math.isfinite(value)],

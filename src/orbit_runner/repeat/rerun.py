@@ -109,9 +109,9 @@ def _find_ends(steps: Repetition) -> Iterator[tuple[int, bool]]:
 
 
 def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
-    """Returns a config without exports, traces, trackers and limits of time.
+    """Returns a config without exports, traces and trackers.
 
     They do not affect the weights, but a repeated run must not continue the tracked run of the
-    original, and with a limit of time, it would stop at another step.
+    original.
     """
-    return config.without("output", "time")
+    return config.without("output")

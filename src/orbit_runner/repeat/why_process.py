@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import tensorflow as tf
-
 from orbit_runner import train_lib
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism.numerics_record import describe_numerics
@@ -27,7 +25,7 @@ from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.tensor_comparison import Examples, digests_of, write_step
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.loop import quiet_orbit_scope
+from orbit_runner.train.loop import quiet_orbit_scope, train_in_loops
 from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run_builder import build_run
 
@@ -68,8 +66,8 @@ class Side:
             with self.run.strategy.scope():
                 self._kept.restore()
             self.run.trainer.rewind()
-        while self.run.step < step:
-            self.run.trainer.train(tf.constant(step - self.run.step, tf.int32))
+        for _ in train_in_loops(self.run, step):
+            pass
         return self.report()
 
     def report(self) -> dict[str, object]:

@@ -35,7 +35,6 @@ class Results:
     inexact: Sequence[str] | None = None  # why not reproducible; None if nothing was trained
     tflops_per_second: float | None = None  # 10^12 FLOP/s of the last record; None if unknown
     mfu: float | None = None  # fraction of the peak of the devices; None if unknown
-    stopped: str = ""  # how `trainer.max_time` ended the run before its last step
     export_problem: str = ""  # why the export at the end failed; "" if it did not
     non_finite: str = ""  # first weight with NaN or infinite values; "" if all are finite
     # The metrics of the last evaluation that are NaN or infinite.
@@ -101,8 +100,6 @@ def rows(results: Results) -> list[tuple[str, str]]:
     entries.append(("run", results.model_dir))
     if results.export_problem:
         entries.append(("not exported", results.export_problem.partition("\n")[0]))
-    if results.stopped:
-        entries.append(("not complete", results.stopped))
     return entries
 
 

@@ -1,9 +1,10 @@
-"""The learning rates to report, for optimizers of any kind, and rates that differ by layer."""
+"""Optimizers of any kind: their learning rates, rates that differ by layer, and their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
         def apply_gradients(self, grads_and_vars: GradsAndVars) -> object:
             """Applies the gradients."""
 
+
+Owner = TypeVar("Owner")
+Gradients = Sequence[tuple[Any, "tf.Variable"]]  # tensors or slices, with their variables
 
 RATE = "learning_rate"
 
@@ -116,3 +120,39 @@ class LayerRateOptimizer(OptimizerProxy):
 
 def _move(variable: tf.Variable, before: tf.Tensor, factor: float) -> tf.Operation:
     return variable.assign(before + tf.cast(factor, before.dtype) * (variable - before))
+
+
+@contextlib.contextmanager
+def replaced_methods_scope(
+    owners: Sequence[Owner], name: str, replacement: Callable[[Owner], Callable[..., object]]
+) -> Iterator[None]:
+    """Replaces a method of objects in a `with` block by what `replacement` returns for each."""
+    # Layers of single ops have a `call` of their own, others that of their class.
+    own = {id(owner): vars(owner)[name] for owner in owners if name in vars(owner)}
+    for owner in owners:
+        # Not by assignment, because Keras tracks what is assigned to a layer.
+        vars(owner)[name] = replacement(owner)
+    try:
+        yield
+    finally:
+        for owner in owners:
+            del vars(owner)[name]
+            if id(owner) in own:
+                vars(owner)[name] = own[id(owner)]
+
+
+@contextlib.contextmanager
+def seen_gradients_scope(
+    optimizer: Optimizer, see: Callable[[Gradients], object]
+) -> Iterator[None]:
+    """Passes the gradients that an optimizer gets in a `with` block to a function, too."""
+    apply = optimizer.apply_gradients
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> Any:
+        pairs = list(grads_and_vars)
+        see([pair for pair in pairs if pair[0] is not None])
+        return apply(pairs, *args, **kwargs)
+
+    with replaced_methods_scope([optimizer], "apply_gradients", lambda _: apply_gradients):
+        yield

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
 from orbit_runner.checkpoint.finite_check import (
     NonFiniteTensor,
     describe_non_finite,
@@ -21,6 +19,7 @@ from orbit_runner.checkpoint.finite_check import (
 from orbit_runner.run_directory.metric_records import Divergence
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.examine import KeptState
+from orbit_runner.train.loop import train_in_loops
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
@@ -97,9 +96,7 @@ def _train(run: Run, step: int) -> float:
     assert run.trainer is not None
     run.trainer.metrics.reset()
     losses = [0.0]
-    while run.step < step:
-        run.stops.exit_if_requested(run.step, lambda: None)  # An interrupted search saves nothing.
-        logs = run.trainer.train(tf.constant(step - run.step, tf.int32))
+    for logs in train_in_loops(run, step):
         records = [*(record for _, record in run.trainer.earlier_records), logs]
         losses += [float(record["training_loss"]) for record in records]
     return next((loss for loss in losses if not math.isfinite(loss)), losses[-1])

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
-from orbit_runner.step.layers import replaced_methods_scope, rows_of
+from orbit_runner.state.learning_rates import replaced_methods_scope, seen_gradients_scope
+from orbit_runner.step.layers import rows_of
 from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE, FirstBadValue
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.layer_names import layers_by_name
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import tf_keras
     from official.core import base_task
 
-    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
+    from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.utils.types import Tensors
 
 
@@ -123,6 +124,7 @@ class Instruments:
                     make = functools.partial(self._wrap_loss, name=name, calls=calls, after=after)
                     wrap([self._task], name, make)
             wrap([optimizer], "apply_gradients", self._wrap_apply_gradients)
+            stack.enter_context(seen_gradients_scope(optimizer, self.gradients.extend))
             add_op_callback(self._on_op)
             stack.callback(remove_op_callback, self._on_op)
             set_gradient_function(self._gradient_function)
@@ -318,13 +320,9 @@ class Instruments:
     def _wrap_apply_gradients(self, optimizer: Optimizer) -> Callable[..., object]:
         original = optimizer.apply_gradients
 
-        def apply_gradients(
-            grads_and_vars: GradsAndVars, *args: object, **kwargs: object
-        ) -> object:
-            pairs = list(grads_and_vars)
-            self.gradients += [pair for pair in pairs if pair[0] is not None]
+        def apply_gradients(*args: Any, **kwargs: Any) -> object:
             with self._place_scope("", UPDATE):
-                return original(pairs, *args, **kwargs)
+                return original(*args, **kwargs)
 
         return tf.autograph.experimental.do_not_convert(apply_gradients)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.state.learning_rates import replaced_methods_scope
 from orbit_runner.step.results import LayerRow
+from orbit_runner.tasks.layer_names import group_names
 from orbit_runner.tf_internals import (
     all_layers,
     autograph_convert,
@@ -23,14 +24,10 @@ from orbit_runner.utils.flops import op_flops
 if TYPE_CHECKING:
     import tf_keras
 
-    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.utils.types import Tensors
 
 
 MOST_ROWS = 60  # More rows than this do not fit on two screens.
-
-Owner = TypeVar("Owner")
-Gradients = Sequence[tuple[Any, "tf.Variable"]]  # tensors or slices, with their variables
 
 
 class LayerCalls:
@@ -95,139 +92,68 @@ class LayerCalls:
         self._is_done = self._is_done or layer is self._model
 
 
-@contextlib.contextmanager
-def replaced_methods_scope(
-    owners: Sequence[Owner], name: str, replacement: Callable[[Owner], Callable[..., object]]
-) -> Iterator[None]:
-    """Replaces a method of objects in a `with` block by what `replacement` returns for each."""
-    # Layers of single ops have a `call` of their own, others that of their class.
-    own = {id(owner): vars(owner)[name] for owner in owners if name in vars(owner)}
-    for owner in owners:
-        # Not by assignment, because Keras tracks what is assigned to a layer.
-        vars(owner)[name] = replacement(owner)
-    try:
-        yield
-    finally:
-        for owner in owners:
-            del vars(owner)[name]
-            if id(owner) in own:
-                vars(owner)[name] = own[id(owner)]
-
-
-@contextlib.contextmanager
-def seen_gradients_scope(
-    optimizer: Optimizer, see: Callable[[Gradients], object]
-) -> Iterator[None]:
-    """Passes the gradients that an optimizer gets in a `with` block to a function, too."""
-    apply = optimizer.apply_gradients
-
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> Any:
-        pairs = list(grads_and_vars)
-        see([pair for pair in pairs if pair[0] is not None])
-        return apply(pairs, *args, **kwargs)
-
-    with replaced_methods_scope([optimizer], "apply_gradients", lambda _: apply_gradients):
-        yield
-
-
 def layer_rows(model: tf_keras.Model, calls: LayerCalls, *, every: bool = False) -> list[LayerRow]:
     """Returns the rows of a model, whose parameters add up to those of the model.
 
-    Layers that contain others are replaced by them, as long as the rows fit on two screens. If even
-    the outermost layers do not, those without weights and matrix products are shown with the layer
-    before them. With `every`, there is a row for each layer.
+    If more rows than fit on two screens have a layer each, layers share a row; see `group_names`.
+    With `every`, there is a row for each layer.
     """
-    parts = [_Part(model, None)]
-    while True:
-        inner = [inner_part for part in parts for inner_part in part.expand()]
-        if len(inner) == len(parts):
-            break
-        if not every and len(parts) > 1 and len(_merge_rows(_rows(inner, calls))) > MOST_ROWS:
-            break
-        parts = inner
-    rows = _rows(parts, calls)
-    return rows if every or len(rows) <= MOST_ROWS else _merge_rows(rows)
+    rows = _rows(model, calls)
+    if every:
+        return rows
+    groups: dict[str, list[LayerRow]] = {}
+    for row, group in zip(rows, group_names([row.name for row in rows], MOST_ROWS), strict=True):
+        groups.setdefault(group, []).append(row)
+    return [_join_rows(name, part) for name, part in groups.items()]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Part:
-    """A layer with all inside it, or without if those have parts of their own."""
-
-    layer: tf_keras.layers.Layer
-    inside: str | None  # names of the layers that contain it; None for the outermost
-    is_shallow: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.inside}/{self.layer.name}" if self.inside else self.layer.name
-
-    def expand(self) -> list[_Part]:
-        below = [] if self.is_shallow else inner_layers(self.layer)
-        if not below:
-            return [self]
-        # The outermost model would be in all names, so it is left out.
-        inside = "" if self.inside is None else self.name
-        return [_Part(self.layer, self.inside, True), *(_Part(layer, inside) for layer in below)]
-
-    def layers(self) -> list[tf_keras.layers.Layer]:
-        return [self.layer] if self.is_shallow else _unique_layers(all_layers(self.layer))
-
-    def weights(self) -> list[tf.Variable]:
-        if not self.is_shallow:
-            return layer_weights(self.layer)
-        inner = {
-            id(weight) for below in inner_layers(self.layer) for weight in layer_weights(below)
-        }
-        return [weight for weight in layer_weights(self.layer) if id(weight) not in inner]
-
-
-def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
+def _rows(model: tf_keras.Model, calls: LayerCalls) -> list[LayerRow]:
     counted: set[int] = set()
     rows = []
-    for part in parts:
+    for name, layer in _walk(model, model.name, ""):
+        inner = inner_layers(layer)
+        counted_inside = {id(weight) for below in inner for weight in layer_weights(below)}
         sizes = {
             id(weight): weight.shape.num_elements()
-            for weight in part.weights()
-            if id(weight) not in counted
+            for weight in layer_weights(layer)
+            if id(weight) not in counted | counted_inside
         }
-        counted.update(sizes)
-        trained = {id(weight) for weight in layer_weights(part.layer, trained=True)}
-        own = [layer for layer in part.layers() if id(layer) not in counted]
-        counted.update(id(layer) for layer in own)
-        flops = [calls.flops(layer) for layer in own]
+        trained = {id(weight) for weight in layer_weights(layer, trained=True)}
         row = LayerRow(
-            name=part.name,
-            kind=type(part.layer).__name__,
-            shape=calls.shape(part.layer),
+            name=name,
+            kind=type(layer).__name__,
+            shape=calls.shape(layer),
             parameters=sum(sizes.values()),
             trainable=sum(size for key, size in sizes.items() if key in trained),
-            flops=None if None in flops else sum(count or 0 for count in flops),
+            flops=0 if id(layer) in counted else calls.flops(layer),
         )
+        counted |= {id(layer), *sizes}
         # A layer that only calls those inside it has nothing of its own to show.
-        if not part.is_shallow or row.parameters or row.flops:
+        if not inner or row.parameters or row.flops:
             rows.append(row)
     return rows
 
 
-def _merge_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
-    """Joins each layer without matrix products to the row before it."""
-    merged: list[LayerRow] = []
-    for row in rows:
-        if not merged or row.flops or not merged[-1].flops:
-            merged.append(row)
-            continue
-        last = merged[-1]
-        kinds = last.kind.split(", ")
-        merged[-1] = dataclasses.replace(
-            last,
-            kind=last.kind if row.kind in kinds else f"{last.kind}, {row.kind}",
-            shape=row.shape or last.shape,
-            parameters=last.parameters + row.parameters,
-            trainable=last.trainable + row.trainable,
-            flops=None if row.flops is None else last.flops,
-        )
-    return merged
+def _walk(
+    layer: tf_keras.layers.Layer, name: str, prefix: str
+) -> Iterator[tuple[str, tf_keras.layers.Layer]]:
+    """Yields each layer with its name, before those inside it. The outermost is no prefix."""
+    yield name, layer
+    for inner_layer in inner_layers(layer):
+        path = f"{prefix}{inner_layer.name}"
+        yield from _walk(inner_layer, path, f"{path}/")
+
+
+def _join_rows(name: str, rows: Sequence[LayerRow]) -> LayerRow:
+    flops = [row.flops for row in rows]
+    return LayerRow(
+        name=name,
+        kind=", ".join(dict.fromkeys(row.kind for row in rows)),
+        shape=next((row.shape for row in reversed(rows) if row.shape), None),
+        parameters=sum(row.parameters for row in rows),
+        trainable=sum(row.trainable for row in rows),
+        flops=None if None in flops else sum(count or 0 for count in flops),
+    )
 
 
 def _unique_layers(layers: Sequence[tf_keras.layers.Layer]) -> list[tf_keras.layers.Layer]:

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError
+from orbit_runner.state.learning_rates import Gradients, seen_gradients_scope
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
-from orbit_runner.step.layers import Gradients, LayerCalls, seen_gradients_scope
+from orbit_runner.step.layers import LayerCalls
 from orbit_runner.step.tensor_comparison import PLACES, StepTensor
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer

@@ -111,6 +111,37 @@ def variable_names(model: tf.Module) -> dict[int, str]:
     return names
 
 
+# Fewer groups than this say little about a network that has many layers.
+_FEW = 8
+
+
+def group_names(names: Sequence[str], most: int) -> list[str]:
+    """Returns the group of each name; there are at most `most` groups.
+
+    The groups are the names, if there are not more. Otherwise, names with a common prefix are one
+    group, such as `encoder/layer_3`. If that leaves only a few, consecutive names are one group,
+    which is named `first..last`.
+    """
+    paths = [name.split("/") for name in names]
+    longer: list[str] = []
+    for depth in range(max(map(len, paths), default=0), 0, -1):
+        groups = ["/".join(path[:depth]) for path in paths]
+        count = len(set(groups))
+        if count <= most:
+            if not longer or count >= _FEW:
+                return groups
+            break
+        longer = groups
+    unique = list(dict.fromkeys(longer))
+    size = max(1, -(-len(unique) // most))
+    joined = {}
+    for start in range(0, len(unique), size):
+        group = unique[start : start + size]
+        name = group[0] if len(group) == 1 else f"{group[0]}..{group[-1]}"
+        joined.update(dict.fromkeys(group, name))
+    return [joined[name] for name in longer]
+
+
 def selects(pattern: str, name: str) -> bool:
     """Returns whether a pattern matches a name, or that of a layer that contains it.
 

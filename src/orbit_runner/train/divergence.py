@@ -43,7 +43,9 @@ def check_losses(run: Run, logs: Logs) -> None:
 def _check_loss(run: Run, step: int, loss: float) -> None:
     assert run.trainer is not None
     bound = run.config.trainer.loss_upper_bound
-    is_above = loss > bound and step >= run.config.trainer.recovery_begin_steps
+    # Where other loops end depends on the time that steps take.
+    is_stop = run.plan.is_stop(step, evaluates=run.request.mode == "train_and_eval")
+    is_above = is_stop and loss > bound and step >= run.config.trainer.recovery_begin_steps
     if math.isfinite(loss) and not is_above:
         return
     first = run.plan.record_start(step) + run.trainer.missing_steps(step) + 1

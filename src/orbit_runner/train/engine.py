@@ -23,15 +23,15 @@ from orbit_runner.train.evaluator import (
     TaskEvaluation,
     evaluate_on_replica,
 )
-from orbit_runner.train.inputs.batches import Batches
+from orbit_runner.train.inputs.batches import Batches, resident_batches
 from orbit_runner.train.inputs.distribute import Partition, distribute
-from orbit_runner.train.inputs.resident_batches import resident_batches
 from orbit_runner.train.logical_replicas import Shards, sum_gradients_over_shards
 from orbit_runner.train.multitask import build_steps
 from orbit_runner.train.parameter_servers import WorkerBatches, copy_to_chief
 from orbit_runner.train.schedule import Plan
+from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.steps import TrainStep, build_task_step, run_on_replica
-from orbit_runner.train.trainer import LoopParts, Trainer
+from orbit_runner.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from orbit_runner.train.inputs.distribute import DataSection, Dataset
@@ -47,20 +47,28 @@ class EngineBuilder:
     state: TrainState
     logging_dir: str  # the run directory
 
-    def build_trainer(self, plan: Plan, loop: LoopParts | None = None) -> Trainer:
+    def build_trainer(
+        self,
+        plan: Plan,
+        *,
+        profiler: StepProfiler | None = None,
+        records_in_graph: bool = False,
+    ) -> Trainer:
         """Returns the trainer. Must be called in the strategy's scope.
 
         Raises SettingError if the settings do not allow the task to be trained.
         """
-        loop = loop or LoopParts()
         runtime = self.config.runtime
         step, batches = self._several_tasks() if self.adapter.subtasks else self._single_task()
         if is_asynchronous(self.strategy):
             # The workers share a loop, so none of them knows when a record ends.
-            loop = dataclasses.replace(loop, records_in_graph=False)
+            records_in_graph = False
         elif not runtime.logical_replicas:
             step = run_on_replica(step, self.state, runtime.seed)
-        return Trainer(self.config, self.state, plan, self.strategy, step, batches, loop)
+        return Trainer(
+            self.config, self.state, plan, self.strategy, step, batches,
+            profiler=profiler, records_in_graph=records_in_graph,
+        )  # fmt: skip
 
     def _single_task(self) -> tuple[TrainStep, Batches]:
         config = self.config
@@ -124,27 +132,27 @@ class EngineBuilder:
         SettingError if the settings do not allow the task to be evaluated.
         """
         state = self.state
-        eval_tasks = self._tasks_to_evaluate()
-        if eval_tasks:
-            self._reject_parameter_server()
-            evaluations = {
-                name: self._build_evaluation(
-                    TaskAdapter(eval_task.task),
-                    section_of(eval_task.task.task_config, "validation_data", name),
-                    dataclasses.replace(state, model=model_of(state.model, name)),
-                    eval_task.steps or self.config.trainer.validation_steps,
-                    eval_task.steps,
-                )
-                for name, eval_task in eval_tasks.items()
-            }
-            return Evaluator(evaluations, _average_scope(state))
-        weights_scope = _average_scope(state)
-        if is_asynchronous(self.strategy):
-            state, weights_scope = copy_to_chief(self.adapter, state, local_strategy(self.strategy))
-        data = section_of(self.config.for_task.task, "validation_data")
-        return Evaluator(
-            {"": self._build_evaluation(self.adapter, data, state, steps)}, weights_scope
+        weights_scope: Callable[[], contextlib.AbstractContextManager[None]] = (
+            contextlib.nullcontext if state.ema is None else state.ema.applied_scope
         )
+        evaluations = {}
+        for name, eval_task in self._tasks_to_evaluate().items():
+            self._reject_parameter_server()
+            evaluations[name] = self._build_evaluation(
+                TaskAdapter(eval_task.task),
+                section_of(eval_task.task.task_config, "validation_data", name),
+                dataclasses.replace(state, model=model_of(state.model, name)),
+                eval_task.steps or self.config.trainer.validation_steps,
+                eval_task.steps,
+            )
+        if not evaluations:
+            if is_asynchronous(self.strategy):
+                strategy = local_strategy(self.strategy)
+                state, weights_scope = copy_to_chief(self.adapter, state, strategy)
+            data = section_of(self.config.for_task.task, "validation_data")
+            evaluations[""] = self._build_evaluation(self.adapter, data, state, steps)
+        # The average of the weights is evaluated, if one is kept.
+        return Evaluator(evaluations, weights_scope)
 
     def _tasks_to_evaluate(self) -> dict[str, EvalTask]:
         if self.adapter.subtasks:
@@ -207,8 +215,3 @@ class EngineBuilder:
                 "parameter_server supports only one task; use another strategy",
                 code="not-supported",
             )
-
-
-def _average_scope(state: TrainState) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Returns a scope in which the model has the average of its weights, if one is kept."""
-    return contextlib.nullcontext if state.ema is None else state.ema.applied_scope

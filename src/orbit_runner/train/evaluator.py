@@ -16,7 +16,7 @@ from orbit_runner.tasks.base import drop_padding, split_counts
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.inputs.batches import Batches
 from orbit_runner.train.inputs.distribute import Partition, leading_size
-from orbit_runner.train.loops.chunked_loop import row_of
+from orbit_runner.train.loops.graph_loops import row_of
 from orbit_runner.utils.metrics import name_problem
 
 if TYPE_CHECKING:

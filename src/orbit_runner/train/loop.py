@@ -10,10 +10,11 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import orbit
+import tensorflow as tf
 
 from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.errors import Diverged, RunnerError
@@ -28,8 +29,6 @@ from orbit_runner.train.divergence import (
     warn_of_evaluation,
 )
 from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
-from orbit_runner.train.loops.loop_pieces import LoopLength
-from orbit_runner.train.loops.recorder import MAX_RECORDS
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
@@ -57,7 +56,7 @@ def run_mode(run: Run, controller: orbit.Controller) -> Logs:
             logs = evaluate_continuously(run, controller)
         else:
             logs = _train_in_mode(run, controller, mode)
-        if run.request.run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
+        if run.request.run_post_eval and mode != "train_and_post_eval":
             logs = evaluate(run, controller)
     return logs
 
@@ -77,10 +76,9 @@ def _train_in_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
         if profiler is not None:
             at_end.callback(profiler.stop)
         logs = train(run, controller, evaluates=mode == "train_and_eval")
-        if mode == "train_and_post_eval" and not run.stopped_by_time:
+        if mode == "train_and_post_eval":
             logs = evaluate(run, controller)
-    if not run.stopped_by_time:
-        run.callbacks.call("on_train_end", run)
+    run.callbacks.call("on_train_end", run)
     return logs
 
 
@@ -110,8 +108,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         phase("tracing the first step" if run.step == first else "training", minor=True)
         try:
             logs = _train_to_next_stop(run, controller, logs, evaluates=evaluates)
-            stops = bool(run.stops.reason or run.stops.is_time_over)
-            finished = run.step >= run.train_steps or stops
+            finished = run.step >= run.train_steps or bool(run.stops.reason)
             if finished:
                 phase("saving the last checkpoint", minor=True)
                 run.checkpoints.sync()  # Raises `Diverged` if its weights are not finite.
@@ -120,8 +117,6 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
             finished = False
     if run.best is not None and run.evaluator is not None:  # Otherwise, another process has them.
         run.best.check_files(reports=False)
-    if run.stopped_by_time:
-        note(run.stopped_by_time)
     return logs
 
 
@@ -136,8 +131,7 @@ def _train_to_next_stop(
     plan = run.plan
     stops = run.stops
     target = stops.limit(run.step, plan.next_stop(run.step, evaluates=evaluates))
-    assert run.trainer is not None
-    with contextlib.suppress(StopTraining), run.trainer.pieces.expected_stop_scope():
+    with contextlib.suppress(StopTraining):
         controller.train(target, checkpoint_at_completion=False)
     if evaluates and (stops.agree_on_stop() or plan.should_evaluate(run.step)):
         logs = evaluate(run, controller)
@@ -148,9 +142,7 @@ def _train_to_next_stop(
         if any(changes) and evaluates:
             run.records.recorded_step = run.step  # The curves have one evaluation of each step.
             logs = evaluate(run, controller)
-    # A run that is out of time does not evaluate before it saves: the best checkpoint and early
-    # stopping, and so the last step, would depend on the time.
-    if stops.reason or stops.is_time_over or plan.should_save(run.step):
+    if stops.reason or plan.should_save(run.step):
         run.checkpoints.save()
     run.exit_if_requested()
     return logs
@@ -256,12 +248,19 @@ def build_controller(run: Run) -> orbit.Controller:
         for name in ("train", "validation")
     ]
     lock = RunLock(run.model_dir)
+
+    def next_loop_length(_: object) -> int:
+        # Before a loop, not after one as an action would do it: the record of the last loop is then
+        # already written, and an evaluation that is due at its last step is not skipped.
+        assert run.trainer is not None
+        return run.stops.next_loop_length(run.trainer.loop_length(run.step), run.step, run.save)
+
     controller = request.controller_cls(
         strategy=local_strategy(run.strategy),
         trainer=run.trainer,
         evaluator=run.evaluator,
         global_step=run.state.global_step,
-        steps_per_loop=_build_loop_length(run),
+        steps_per_loop=next_loop_length,
         summary_interval=run.plan.summary_interval if run.records.are_written else None,
         summary_dir=directories[0],
         eval_summary_dir=directories[1],
@@ -307,18 +306,14 @@ def _check_directory(run: Run, lock: RunLock) -> None:
         raise RunDirectoryRemoved(run.model_dir)
 
 
-def _build_loop_length(run: Run) -> Callable[[int], int]:
+def train_in_loops(run: Run, step: int) -> Iterator[Logs]:
+    """Trains to a step, and yields the logs of each loop; nothing else happens between loops.
+
+    A signal ends the training without a checkpoint.
+    """
     trainer = run.trainer
-    length = LoopLength(
-        run.config.trainer.steps_per_loop,
-        run.plan,
-        lambda: (0, 0.0) if trainer is None else trainer.timer.last,
-        records=MAX_RECORDS if trainer is not None and trainer.records_in_graph else 1,
-    )
-
-    def next_loop_length(step: int) -> int:
-        # Before a loop, not after one as an action would do it: the record of the last loop is then
-        # already written, and an evaluation that is due at its last step is not skipped.
-        return run.stops.next_loop_length(length(step), run.step, run.save)
-
-    return next_loop_length
+    assert trainer is not None
+    while run.step < step:
+        run.stops.exit_if_requested(run.step, lambda: None)
+        steps = min(step - run.step, trainer.loop_length(run.step))
+        yield trainer.train(tf.constant(steps, tf.int32))

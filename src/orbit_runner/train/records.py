@@ -77,7 +77,9 @@ class Records:
         self.are_of_training = self.are_written and request.trains
         # The mode `eval` writes its result to a file of its own.
         writes_curves = self.are_written and (request.trains or request.follows)
-        self._lines = JsonLines(directory.metrics) if writes_curves else None
+        self._lines = directory.metrics if writes_curves else None
+        if writes_curves:
+            create_directory(directory.path)
         self.recorded_step: int | None = None
         self.data = _other_data(request, workers)
         self.warnings = tuple(warnings)
@@ -108,7 +110,7 @@ class Records:
         if self._lines is not None and self.are_of_training:
             step = int(self._global_step.numpy())
             line = {"step": step, "split": "event", "time": round(time.time(), 3)}
-            self._lines.write({**line, **values})
+            append_records(self._lines, {**line, **values})
 
     def _describe_record(self, step: int) -> dict[str, int]:
         """Returns how many steps a record averages over if a resume made it fewer than usual."""
@@ -127,32 +129,54 @@ def _other_data(request: RunRequest, workers: Workers) -> Mapping[str, object]:
     return data
 
 
-class JsonLines:
-    """Appends records to a file, one per line; readers never see half a line."""
+def append_records(path: Path, *records: Mapping[str, object]) -> None:
+    """Appends records to a file, one per line; readers never see half a line.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        create_directory(path.parent)
-
-    def write(self, *records: Mapping[str, object]) -> None:
-        """Appends records; NaN and infinities become null, because JSON does not have them."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(to_jsonable(record)) + "\n" for record in records))
+    NaN and infinities become null, because JSON does not have them.
+    """
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(to_jsonable(record)) + "\n" for record in records))
 
 
-class EventFiles:
-    """The event files of one split. If any cannot be written, training continues without them."""
+class Summaries(orbit.utils.SummaryManagerInterface):
+    """Writes what Orbit passes to it, at the steps at which a record ends.
 
-    def __init__(self, directory: Path | None, global_step: tf.Variable) -> None:
+    If an event file cannot be written, training continues without event files.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,  # of the event files; None: there are none
+        lines: Path | None,  # the file of the records, one per line; None: there is none
+        split: str,  # `train` or `validation`
+        global_step: tf.Variable,
+        *,
+        tracking: Tracking | None = None,  # the trackers that receive the records, too
+        is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
+        # Returns values to add to each record.
+        extra_values: Callable[[], Mapping[str, float]] = dict,
+        # Returns what a record says besides its values, such as which data was evaluated.
+        about: Callable[[int], Mapping[str, object]] = lambda step: {},
+    ) -> None:
         self._directory = directory
         self._created: set[str] = set()
         self._manager = orbit.utils.SummaryManager(
             str(directory) if directory else None, tf.summary.scalar, global_step=global_step
         )
-        self.are_written = directory is not None
+        self.writes_events = directory is not None
+        self._about = about
+        self._lines = lines
+        self._split = split
+        self._tracking = tracking or Tracking()
+        self._extra_values = extra_values
+        self._global_step = global_step
+        self._is_record = is_record
 
     def summary_writer(self, relative_path: str = "") -> SummaryWriter:
-        """Returns the summary writer of a subdirectory, with the method `as_default`."""
+        """Returns the summary writer of a subdirectory, with the method `as_default`.
+
+        That of the directory itself is active inside steps.
+        """
         with self.tolerant_scope():
             if self._directory is not None and relative_path not in self._created:
                 # TensorFlow would create a run directory again that was removed.
@@ -170,25 +194,68 @@ class EventFiles:
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
-            if self.are_written:
+            if self.writes_events:
                 note(
                     f"warning: event files in {self._directory} cannot be written: "
                     f"{first_line(error)}\n  training continues without them"
                 )
-            self.are_written = False
+            self.writes_events = False
             self._manager = orbit.utils.SummaryManager(None, tf.summary.scalar)
 
+    def write_summaries(self, summary_dict: Logs) -> None:
+        """Writes one record if a record ends at the global step.
+
+        Nested dicts go to event files in subdirectories.
+        """
+        step = int(self._global_step.numpy())
+        if self._is_record(step):
+            self.write([(step, summary_dict)])
+
+    def write(self, records: Sequence[tuple[int, Logs]]) -> None:
+        """Writes records, each with its step."""
+        if records and (self.writes_events or self._lines is not None):
+            extra_values = self._extra_values()
+            records = [(step, {**logs, **extra_values}) for step, logs in records]
+        if self.writes_events:
+            self._write_events(records, "")
+        if self._tracking:
+            self._tracking.log(self._split, [(step, flat_scalars(logs)) for step, logs in records])
+        if self._lines is not None and records:
+            now = {"split": self._split, "time": round(time.time(), 3)}
+            append_records(
+                self._lines,
+                *(
+                    {"step": step, **now, **self._about(step), **flat_scalars(logs)}
+                    for step, logs in records
+                ),
+            )
+
+    def _write_events(self, records: Sequence[tuple[int, Logs]], subfolder: str) -> None:
+        writer = self.summary_writer(subfolder)
+        # The writer flushes at the end of the block, so there is one block for all records.
+        with self.tolerant_scope(), writer.as_default() as active:
+            _write_scalars(records, active)
+            _write_images(records)
+        nested: dict[str, list[tuple[int, Logs]]] = {}
+        for step, logs in records:
+            for name, value in logs.items():
+                if isinstance(value, Mapping):
+                    nested.setdefault(name, []).append((step, value))
+        for name, inner in nested.items():
+            self._write_events(inner, os.path.join(subfolder, name))
+
     def flush(self) -> None:
-        """Flushes the event files."""
-        with self.tolerant_scope():
-            self._manager.flush()
+        """Flushes the event files if a record ends at the global step."""
+        if self._is_record(int(self._global_step.numpy())):
+            with self.tolerant_scope():
+                self._manager.flush()
 
 
 class _Writer:
     """A summary writer whose own errors do not end the run; errors of code that uses it do."""
 
-    def __init__(self, files: EventFiles, writer: tf.summary.SummaryWriter) -> None:
-        self._files = files
+    def __init__(self, summaries: Summaries, writer: tf.summary.SummaryWriter) -> None:
+        self._summaries = summaries
         self._writer = writer
 
     @contextlib.contextmanager
@@ -202,85 +269,8 @@ class _Writer:
             with contextlib.suppress(type(error), OSError, tf.errors.OpError):
                 scope.__exit__(type(error), error, error.__traceback__)
             raise
-        with self._files.tolerant_scope():
+        with self._summaries.tolerant_scope():
             scope.__exit__(None, None, None)
-
-
-class Summaries(orbit.utils.SummaryManagerInterface):
-    """Writes what Orbit passes to it, at the steps at which a record ends."""
-
-    def __init__(
-        self,
-        directory: Path | None,  # None: no event files
-        lines: JsonLines | None,  # None: no records
-        split: str,  # `train` or `validation`
-        global_step: tf.Variable,
-        *,
-        tracking: Tracking | None = None,  # the trackers that receive the records, too
-        is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
-        # Returns values to add to each record.
-        extra_values: Callable[[], Mapping[str, float]] = dict,
-        # Returns what a record says besides its values, such as which data was evaluated.
-        about: Callable[[int], Mapping[str, object]] = lambda step: {},
-    ) -> None:
-        self._files = EventFiles(directory, global_step)
-        self._about = about
-        self._lines = lines
-        self._split = split
-        self._tracking = tracking or Tracking()
-        self._extra_values = extra_values
-        self._global_step = global_step
-        self._is_record = is_record
-
-    def summary_writer(self, relative_path: str = "") -> SummaryWriter:
-        """Returns the summary writer that is active inside steps."""
-        return self._files.summary_writer(relative_path)
-
-    def write_summaries(self, summary_dict: Logs) -> None:
-        """Writes one record if a record ends at the global step.
-
-        Nested dicts go to event files in subdirectories.
-        """
-        step = int(self._global_step.numpy())
-        if self._is_record(step):
-            self.write([(step, summary_dict)])
-
-    def write(self, records: Sequence[tuple[int, Logs]]) -> None:
-        """Writes records, each with its step."""
-        if records and (self._files.are_written or self._lines is not None):
-            extra_values = self._extra_values()
-            records = [(step, {**logs, **extra_values}) for step, logs in records]
-        if self._files.are_written:
-            self._write(records, "")
-        if self._tracking:
-            self._tracking.log(self._split, [(step, flat_scalars(logs)) for step, logs in records])
-        if self._lines is not None and records:
-            now = {"split": self._split, "time": round(time.time(), 3)}
-            self._lines.write(
-                *(
-                    {"step": step, **now, **self._about(step), **flat_scalars(logs)}
-                    for step, logs in records
-                )
-            )
-
-    def _write(self, records: Sequence[tuple[int, Logs]], subfolder: str) -> None:
-        writer = self._files.summary_writer(subfolder)
-        # The writer flushes at the end of the block, so there is one block for all records.
-        with self._files.tolerant_scope(), writer.as_default() as active:
-            _write_scalars(records, active)
-            _write_images(records)
-        nested: dict[str, list[tuple[int, Logs]]] = {}
-        for step, logs in records:
-            for name, value in logs.items():
-                if isinstance(value, Mapping):
-                    nested.setdefault(name, []).append((step, value))
-        for name, inner in nested.items():
-            self._write(inner, os.path.join(subfolder, name))
-
-    def flush(self) -> None:
-        """Flushes the event files if a record ends at the global step."""
-        if self._is_record(int(self._global_step.numpy())):
-            self._files.flush()
 
 
 def _write_scalars(records: Sequence[tuple[int, Logs]], writer: tf.summary.SummaryWriter) -> None:

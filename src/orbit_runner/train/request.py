@@ -45,7 +45,6 @@ class RunRequest:
     summary_manager: orbit.utils.SummaryManagerInterface | None = None
     eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None
     stop_at_step: int | None = None
-    started: float | None = None  # when the run started, by `time.monotonic()`; None: now
     resume: str = "same"
 
     @property

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.manager import Checkpoints
-from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.determinism.numerics_record import describe_changes
@@ -147,18 +146,6 @@ class Run:
                 not stop the run.
         """
         self.stops.reason = self.stops.reason or reason
-
-    @property
-    def stopped_by_time(self) -> str:
-        """How `trainer.max_time` ended training before its last step; "" if it did not."""
-        time = self.config.trainer.max_time
-        is_complete = self.step >= self.train_steps or self.stops.reason
-        if time is None or is_complete or not self.stops.is_time_over:
-            return ""
-        return (
-            f"stopped after {describe_duration(time)} at step {self.step} of {self.train_steps} "
-            "(trainer.max_time)"
-        )
 
     def section(self, name: str) -> Any:
         """Returns a section of the task's config, such as `train_data`, or None if it has none."""

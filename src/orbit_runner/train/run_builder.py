@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import tensorflow as tf
+
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers, local_strategy
 from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.config import keep_interval
-from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.tasks.assets import assets_of
@@ -19,15 +20,13 @@ from orbit_runner.train.build_state import build_checkpoints, build_state
 from orbit_runner.train.callbacks.base import CallbackList, make_callbacks
 from orbit_runner.train.callbacks.own_callbacks import make_own_callbacks
 from orbit_runner.train.engine import EngineBuilder
-from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.records import Records
 from orbit_runner.train.request import RunRequest
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.step_profiler import StepProfiler
-from orbit_runner.train.stop_requests import StopRequests, make_stop_requests
-from orbit_runner.train.trainer import LoopParts
+from orbit_runner.train.stop_requests import make_stop_requests
 from orbit_runner.utils.log import note, phase
 
 
@@ -60,9 +59,12 @@ def build_run(request: RunRequest) -> Run:
     engine = EngineBuilder(config, adapter, request.strategy, state, str(request.model_dir))
     trainer = evaluator = None
     if request.trains:
-        loop = _loop_parts(request, workers, state, stops, callbacks)
         with request.strategy.scope():
-            trainer = engine.build_trainer(plan, loop)
+            trainer = engine.build_trainer(
+                plan,
+                profiler=_make_profiler(request, state.global_step) if workers.is_chief else None,
+                records_in_graph=not _ends_loops_at_records(request, workers, callbacks),
+            )
     if request.evaluates:
         steps = _validation_steps(config, adapter)
         with local_strategy(request.strategy).scope():
@@ -112,33 +114,26 @@ def _plan_run(
     return dataclasses.replace(request, config=follow_run(config, plan.train_steps)), plan
 
 
-def _loop_parts(
-    request: RunRequest,
-    workers: Workers,
-    state: TrainState,
-    stops: StopRequests,
-    callbacks: CallbackList,
-) -> LoopParts:
-    settings = request.config.trainer
+def _make_profiler(request: RunRequest, global_step: tf.Variable) -> StepProfiler | None:
+    if not request.config.trainer.profile_steps:
+        return None
+    first, last = request.config.trainer.profile_steps
+    return StepProfiler(first, last, request.model_dir / "train", global_step)
 
-    def read_step() -> int:
-        return int(state.global_step.numpy())
 
-    profiler = None
-    if settings.profile_steps and workers.is_chief:
-        first, last = settings.profile_steps
-        profiler = StepProfiler(first, last, request.model_dir / "train", read_step)
-    # Workers would have to reduce their metrics together in each record. A run that may return to a
-    # checkpoint must detect divergence at the same step each time. Orbit writes the records of a
-    # custom summary manager, one at the end of each loop.
-    ends_at_records = (
+def _ends_loops_at_records(request: RunRequest, workers: Workers, callbacks: CallbackList) -> bool:
+    """Returns whether a loop must end where a record does.
+
+    Workers would have to reduce their metrics together in each record. A run that may return to a
+    checkpoint must detect divergence at the same step each time. Orbit writes the records of a
+    custom summary manager, one at the end of each loop.
+    """
+    return (
         workers.count > 1
-        or settings.rolls_back
+        or request.config.trainer.rolls_back
         or request.summary_manager is not None
         or callbacks.needs_every_record
     )
-    pieces = LoopPieces(request.config.runtime.grace_period, stops.next_piece_length)
-    return LoopParts(pieces, profiler, records_in_graph=not ends_at_records)
 
 
 def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:

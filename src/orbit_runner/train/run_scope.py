@@ -71,8 +71,7 @@ def tracking_scope(run: Run) -> Iterator[None]:
         with contextlib.suppress(Exception):
             tracking.finish(_status(error), _results(run, first_line(error)))
         raise
-    stopped = run.stopped_by_time
-    tracking.finish("interrupted" if stopped else "finished", _results(run, stopped))
+    tracking.finish("finished", _results(run, ""))
 
 
 def _run_info(run: Run) -> RunInfo:

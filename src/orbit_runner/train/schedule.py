@@ -42,6 +42,10 @@ class Plan:
         stops = (_next_multiple(step, interval) for interval in intervals if interval)
         return min((self.train_steps, *stops))
 
+    def is_stop(self, step: int, *, evaluates: bool) -> bool:
+        """Returns whether a record ends at a step, or training pauses there."""
+        return self.is_record(step) or self.next_stop(step - 1, evaluates=evaluates) == step
+
     @property
     def epoch_steps(self) -> int:
         """The number of steps from one evaluation to the next."""

@@ -7,7 +7,7 @@ of all other steps, so the weights are the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,11 @@ _Interval = tuple[int, int]  # in picoseconds
 class StepProfiler(Stage):
     """Traces the steps from `first` to `last` once. A failure is a warning, never an error."""
 
-    def __init__(self, first: int, last: int, directory: Path, step: Callable[[], int]) -> None:
+    def __init__(self, first: int, last: int, directory: Path, global_step: tf.Variable) -> None:
         self._first = first
         self._last = last
         self._directory = directory  # TensorBoard's directory of the training
-        self._step = step  # returns the global step
+        self._global_step = global_step
         self._state = _WAITING
         self._traced = first - 1  # the last step that was traced
 
@@ -63,7 +63,7 @@ class StepProfiler(Stage):
         def run(*arguments: Any) -> None:
             with tf.profiler.experimental.Trace(_MARKER):
                 loop(*arguments)
-                self._traced = self._step()  # Waits for the steps on a GPU.
+                self._traced = int(self._global_step.numpy())  # Waits for the steps on a GPU.
             if self._traced >= self._last:
                 self.stop()
 

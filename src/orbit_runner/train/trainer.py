@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -33,9 +33,9 @@ from orbit_runner.train.gradients import (
 )
 from orbit_runner.train.inputs.batches import Batches
 from orbit_runner.train.inputs.distribute import Partition
-from orbit_runner.train.loops.chunked_loop import row_of
-from orbit_runner.train.loops.loop_pieces import Loop, LoopPieces, Stage
-from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.loops.graph_loops import row_of
+from orbit_runner.train.loops.loop_pieces import Loop, LoopLength, Stage
+from orbit_runner.train.loops.recorder import MAX_RECORDS, Recorder
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.steps import TrainStep
@@ -47,15 +47,6 @@ from orbit_runner.utils.log import phase
 if TYPE_CHECKING:
     from orbit_runner.train.loops.loop_pieces import BatchSource, Results
     from orbit_runner.utils.types import Tensors
-
-
-@dataclasses.dataclass(frozen=True)
-class LoopParts:
-    """What a run adds to the loops of its trainer."""
-
-    pieces: LoopPieces = dataclasses.field(default_factory=LoopPieces)
-    profiler: StepProfiler | None = None
-    records_in_graph: bool = False  # whether loops may contain records, if all metrics support that
 
 
 class Trainer(orbit.AbstractTrainer):
@@ -74,9 +65,10 @@ class Trainer(orbit.AbstractTrainer):
         strategy: tf.distribute.Strategy,
         step: TrainStep,
         batches: Batches,
-        loop: LoopParts | None = None,
+        *,
+        profiler: StepProfiler | None = None,
+        records_in_graph: bool = False,  # whether loops may contain records if the metrics allow it
     ) -> None:
-        loop = loop or LoopParts()
         # Both are made in the first loop.
         self._source: BatchSource | None = None  # what the loop gets its batches from
         self._loop: Loop | None = None  # runs steps in one graph
@@ -96,11 +88,13 @@ class Trainer(orbit.AbstractTrainer):
         self.task = step.owner
         interval = config.trainer.watch_interval
         weights = state.model.trainable_variables
-        self._watch = Watch(interval, weights, step.replicas, self._make_loop) if interval else None
+        self._watch = None
+        if interval:
+            optimizer = state.optimizer
+            self._watch = Watch(interval, weights, optimizer, step.replicas, self._make_loop)
         self.step_fn = self.build_step()
         self.timer = StepTimer()
-        self.pieces = loop.pieces
-        self.profiler = loop.profiler
+        self.profiler = profiler
         self._accumulation = config.trainer.gradient_accumulation_steps
         self._peak = peak_flops_of_gpus(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
@@ -108,7 +102,15 @@ class Trainer(orbit.AbstractTrainer):
         # Floating-point operations of a step on all replicas of all workers; None if unknown.
         self.flops: int | None = None
         self._graphs = graph_count(strategy)
-        self.recorder = self._build_recorder() if loop.records_in_graph else None
+        self.recorder = self._build_recorder() if records_in_graph else None
+        most_steps = config.trainer.steps_per_loop
+        self.loop_length = LoopLength(
+            plan,
+            lambda: self.timer.last,
+            most_steps=most_steps if isinstance(most_steps, int) else math.inf,
+            most_records=1 if self.recorder is None else MAX_RECORDS,
+            grace_period=config.runtime.grace_period,
+        )
         self._stages = self._build_stages()
         # The step since which the metrics are updated, unless a record ended later.
         self._first_step: int | None = None
@@ -119,11 +121,6 @@ class Trainer(orbit.AbstractTrainer):
         # Not an attribute, because `tf.Module` wraps each list that is assigned, which takes
         # milliseconds.
         return [] if self.recorder is None else self.recorder.records
-
-    @property
-    def records_in_graph(self) -> bool:
-        """Whether a loop may contain records. Otherwise, loops must end where records end."""
-        return self.recorder is not None
 
     def _build_recorder(self) -> Recorder | None:
         """Returns the recorder, or None if not all metrics can be read inside a graph."""
@@ -156,8 +153,6 @@ class Trainer(orbit.AbstractTrainer):
         """Returns a new step, to be traced with the layers that are trainable now."""
         layers = self.state.trained_layers
         optimizer = self.state.optimizer
-        if self._watch is not None:
-            optimizer = self._watch.wrap_optimizer(optimizer)
         if layers is not None and layers.factors:
             optimizer = LayerRateOptimizer(optimizer, layers.factors)
         return self._build(optimizer)
@@ -185,21 +180,14 @@ class Trainer(orbit.AbstractTrainer):
                 self._begin_loop(step)
                 source = self._start_batches(step)
                 loop = self._loop = self._loop or self._make_loop()
-                for length in self.pieces.lengths(int(num_steps), self._piece_length):
-                    piece = loop
-                    first = self._global_step()
-                    for stage in self._stages:
-                        piece = stage.wrap_loop(piece, first)
-                    steps = tf.constant(length, tf.int64)
-                    piece(source, self.state.global_step.read_value(), steps)
-                    last = self._global_step()  # Waits for the steps.
-                    for stage in self._stages:
-                        stage.end_piece(last)
+                left = int(num_steps)
+                while left:
+                    left -= self._run_piece(loop, source, left)
                 logs = self._end_loop()
         except tf.errors.OutOfRangeError as error:
             raise self._end_of_data_error() from error
         taken = self._global_step() - step
-        if taken < int(num_steps) and not self.pieces.stopped:
+        if taken < int(num_steps):
             raise self._end_of_data_error()
         self.timer.add(taken, time.perf_counter() - start)
         if not is_traced:
@@ -234,10 +222,17 @@ class Trainer(orbit.AbstractTrainer):
                 self._loop = None
         return self._source
 
-    def _piece_length(self, steps: int) -> int:
-        step = self._global_step()
+    def _run_piece(self, loop: Loop, source: BatchSource, steps: int) -> int:
+        """Runs the next piece of a loop that has so many steps left, and returns its length."""
+        first = self._global_step()
         for stage in self._stages:
-            steps = stage.piece_length(step, steps)
+            steps = stage.piece_length(first, steps)
+        for stage in self._stages:
+            loop = stage.wrap_loop(loop, first)
+        loop(source, self.state.global_step.read_value(), tf.constant(steps, tf.int64))
+        last = self._global_step()  # Waits for the steps.
+        for stage in self._stages:
+            stage.end_piece(last)
         return steps
 
     def _end_loop(self) -> Results:

@@ -6,7 +6,6 @@ is the same as without measurements.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,11 +14,12 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.metric_records import UPDATE_RATIO, WATCH
-from orbit_runner.state.learning_rates import OptimizerProxy
+from orbit_runner.state.learning_rates import Gradients, seen_gradients_scope
+from orbit_runner.tasks.layer_names import group_names
 from orbit_runner.train.loops.loop_pieces import Loop, Stage
 
 if TYPE_CHECKING:
-    from orbit_runner.state.learning_rates import AppliesGradients, GradsAndVars
+    from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.train.loops.loop_pieces import BatchSource, Results
     from orbit_runner.utils.types import Tensors
 
@@ -39,6 +39,7 @@ class Watch(Stage):
         self,
         interval: int,
         variables: Sequence[tf.Variable],
+        optimizer: Optimizer,
         replicas: int,  # whose gradients have to be summed
         make_loop: Callable[[], Loop],  # returns a loop that is traced when it is first called
     ) -> None:
@@ -46,11 +47,10 @@ class Watch(Stage):
         self._make_loop = make_loop
         # A loop, and the loop that is traced for its measured steps.
         self._loops: tuple[Loop, Loop] | None = None
+        self._optimizer = optimizer
         self._replicas = replicas
-        weights = [variable for variable in variables if variable.dtype.is_floating]
-        # In a function, because a checkpoint should find the weights only in the model.
-        self._weights = lambda: weights
-        self._layers = layers_by_variable([variable.name for variable in weights])
+        self._weights = [variable for variable in variables if variable.dtype.is_floating]
+        self._layers = layers_by_variable([variable.name for variable in self._weights])
         ratios = dict.fromkeys(f"{UPDATE_RATIO}{layer}" for layer in self._layers.values())
         self.names = (GRADIENT_NORM, WEIGHT_NORM, NON_FINITE, *ratios)
         # Each replica computes the same values and stores them without communication.
@@ -82,38 +82,35 @@ class Watch(Stage):
         measured = self._loops[1]
 
         def run(iterator: BatchSource, first: tf.Tensor, steps: tf.Tensor) -> None:
-            with self._measuring_scope():
-                measured(iterator, first, steps)
+            self.is_measuring = True
+            try:
+                with seen_gradients_scope(self._optimizer, self._see):
+                    measured(iterator, first, steps)
+            finally:
+                self.is_measuring = False
 
         return run
 
-    @contextlib.contextmanager
-    def _measuring_scope(self) -> Iterator[None]:
-        self.is_measuring = True
-        try:
-            yield
-        finally:
-            self.is_measuring = False
+    def _see(self, pairs: Gradients) -> None:
+        """Stores the gradients of a replica before the optimizer clips them.
 
-    def wrap_optimizer(self, optimizer: AppliesGradients) -> AppliesGradients:
-        """Returns an object that behaves like an optimizer, and shows its gradients."""
-        return _WatchedOptimizer(optimizer, self._tracing)
+        They are unscaled already: a task that scales its loss divides them before it applies them.
+        """
+        self._tracing.gradients += [gradient for gradient, _ in pairs]
 
     def run_measured_step(
         self, step: Callable[[Tensors], dict[str, tf.Tensor]], batch: Tensors
     ) -> dict[str, tf.Tensor]:
         """Runs a step on a replica, stores what it measures and returns the step's result.
 
-        Raises RunnerError if the step does not call `apply_gradients` of the wrapped optimizer.
+        Raises RunnerError if the step does not call `apply_gradients` of the optimizer.
         """
-        before = [tf.convert_to_tensor(weight) for weight in self._weights()]
+        before = [tf.convert_to_tensor(weight) for weight in self._weights]
         self._tracing.gradients = []
-        try:
-            result = step(batch)
-            gradients = self._tracing.gradients
-        finally:
-            self._tracing.gradients = None
-        after = [tf.convert_to_tensor(weight) for weight in self._weights()]
+        result = step(batch)
+        gradients = self._tracing.gradients
+        self._tracing.gradients = []
+        after = [tf.convert_to_tensor(weight) for weight in self._weights]
         if not gradients:
             # With one argument, so that AutoGraph can raise it again.
             raise RunnerError(
@@ -146,7 +143,7 @@ class Watch(Stage):
         """Yields the norm of the weights before the step, and for each layer how far they moved."""
         yield WEIGHT_NORM, tf.sqrt(_sum_of_squares(before))
         layers: dict[str, list[tuple[tf.Tensor, tf.Tensor]]] = {}
-        for weight, old, new in zip(self._weights(), before, after, strict=True):
+        for weight, old, new in zip(self._weights, before, after, strict=True):
             layers.setdefault(self._layers[weight.name], []).append((old, new - old))
         for layer, pairs in layers.items():
             old, moved = zip(*pairs, strict=True)
@@ -171,27 +168,7 @@ class Watch(Stage):
 class _Tracing(threading.local):
     """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
 
-    gradients: list[tf.Tensor | tf.IndexedSlices] | None = None  # None if the step is not measured
-
-
-class _WatchedOptimizer(OptimizerProxy):
-    """Behaves like an optimizer, and stores the gradients of a measured step before it clips them.
-
-    They are unscaled already: a task that scales its loss divides them before it applies them.
-    """
-
-    def __init__(self, optimizer: AppliesGradients, tracing: _Tracing) -> None:
-        super().__init__(optimizer)
-        self._tracing = tracing
-
-    def apply_gradients(
-        self, grads_and_vars: GradsAndVars, *args: object, **kwargs: object
-    ) -> object:
-        """Applies the gradients."""
-        pairs = list(grads_and_vars)
-        if self._tracing.gradients is not None:
-            self._tracing.gradients += [grad for grad, _ in pairs if grad is not None]
-        return self._optimizer.apply_gradients(pairs, *args, **kwargs)
+    gradients: list[tf.Tensor | tf.IndexedSlices]
 
 
 def _sum_of_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -199,44 +176,14 @@ def _sum_of_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 MAX_LAYERS = 32
-# Fewer groups than this say little about a network that has more than `MAX_LAYERS` layers.
-_FEW = 8
 
 
 def layers_by_variable(names: Sequence[str]) -> dict[str, str]:
     """Returns the layer of each variable, by the names of the variables.
 
     The layer is the name without its last part: `block/dense` for `block/dense/kernel:0`. If there
-    are more than `MAX_LAYERS` layers, those with a common prefix count as one. If that leaves only
-    a few, consecutive layers count as one, which is named `first..last`.
+    are more than `MAX_LAYERS` layers, some of them count as one; see `group_names`.
     """
-    paths = {name: _path(name) for name in names}
-    deepest = max((len(path) for path in paths.values()), default=1)
-    prefixes = [
-        {name: "/".join(path[:depth]) for name, path in paths.items()}
-        for depth in range(1, deepest + 1)
-    ]
-    # A longer prefix never gives fewer groups.
-    fitting = [layers for layers in prefixes if len(set(layers.values())) <= MAX_LAYERS]
-    if len(fitting) == len(prefixes):
-        return prefixes[-1]
-    if fitting and len(set(fitting[-1].values())) >= _FEW:
-        return fitting[-1]
-    return _join_consecutive_layers(prefixes[len(fitting)])
-
-
-def _path(name: str) -> list[str]:
-    parts = name.partition(":")[0].split("/")
-    return parts[:-1] or parts
-
-
-def _join_consecutive_layers(layers: dict[str, str]) -> dict[str, str]:
-    """Returns the layers with consecutive ones joined, so that at most `MAX_LAYERS` are left."""
-    unique = list(dict.fromkeys(layers.values()))
-    size = -(-len(unique) // MAX_LAYERS)
-    names = {}
-    for start in range(0, len(unique), size):
-        group = unique[start : start + size]
-        name = group[0] if len(group) == 1 else f"{group[0]}..{group[-1]}"
-        names.update(dict.fromkeys(group, name))
-    return {variable: names[layer] for variable, layer in layers.items()}
+    variables = [name.partition(":")[0] for name in names]
+    layers = [name.rpartition("/")[0] or name for name in variables]
+    return dict(zip(names, group_names(layers, MAX_LAYERS), strict=True))

@@ -56,7 +56,6 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
             "model": {"build": f"{__name__}:of_units", "arguments": {"units": integer(3)}},
             "overrides": {
                 "trainer.checkpoint_interval": integer(2),
-                "trainer.max_time": None,
                 "trainer.export_subdir": Path("exported"),
             },
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import time
 from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser, emit
@@ -52,7 +51,6 @@ the first excluded example."""
 
 def main(flags: argparse.Namespace) -> int:
     """Creates a branch and trains it. Returns the exit code."""
-    started = time.monotonic()
     run = Path(flags.run)
     directory = Path(flags.model_dir)
     steps, resolved = _resolve_configs(flags, run)
@@ -63,7 +61,7 @@ def main(flags: argparse.Namespace) -> int:
             flags.mode = flags.mode or RunReader(directory).mode
             if flags.prepare:
                 return _print_branch(flags, known)
-            return _train_branch(flags, resolved, started)
+            return _train_branch(flags, resolved)
         if flags.at is None:
             flags.at, first = find_branch_step(steps, resolved)
             seen = f"first in step {first}" if first else "in no step so far"
@@ -73,7 +71,7 @@ def main(flags: argparse.Namespace) -> int:
         flags.mode = flags.mode or plan.steps.history.mode
         if flags.prepare:
             return _print_branch(flags, _prepare_and_describe(flags, plan))
-        return _prepare_and_train(flags, plan, started)
+        return _prepare_and_train(flags, plan)
 
 
 def _reject_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None:
@@ -89,7 +87,7 @@ def _reject_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None
     )
 
 
-def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: float) -> int:
+def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan) -> int:
     if plan.repeats_steps:
         # In a separate process: the steps of the parent may need other devices and threads.
         code, _ = run_child(["branch", *flags.arguments, f"--at={plan.steps.stop}", "--prepare"])
@@ -98,7 +96,7 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: flo
     else:
         _prepare_and_describe(flags, plan)
     try:
-        return _train_branch(flags, plan.resolved, started)
+        return _train_branch(flags, plan.resolved)
     except CheckpointMismatch as error:
         # It has only copies so far.
         shutil.rmtree(plan.directory, ignore_errors=True)
@@ -183,10 +181,10 @@ def _read_existing_branch(directory: Path, run: Path, at: int | None) -> Branch 
     return branch
 
 
-def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
+def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig) -> int:
     flags.resume = "same"
     flags.enable_async_checkpointing = "true"
-    return start_run(flags, resolved, started)
+    return start_run(flags, resolved)
 
 
 def _print_branch(flags: argparse.Namespace, branch: Branch) -> int:

@@ -6,15 +6,13 @@ import argparse
 import contextlib
 import dataclasses
 import os
-import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.continuation import change_flags, continuation, continuing_command
+from orbit_runner.cli.continuation import change_flags, continuation
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
@@ -63,7 +61,6 @@ _ANY_MODEL_DIR = dataclasses.replace(MODEL_DIR, remote=True)
 
 def main(flags: argparse.Namespace) -> int:
     """Runs an experiment. Returns the exit code."""
-    started = time.monotonic()
     if flags.stop_at_step is not None and flags.mode not in TRAINING:
         raise RunnerError(
             f"has no effect with --mode={flags.mode}\nremove it",
@@ -78,7 +75,7 @@ def main(flags: argparse.Namespace) -> int:
             path="--pretrain_steps",
             code="no-effect",
         )
-    return start_run(flags, resolve(build_request(flags)), started)
+    return start_run(flags, resolve(build_request(flags)))
 
 
 def _fine_tune(flags: argparse.Namespace) -> int:
@@ -103,18 +100,15 @@ def _fine_tune(flags: argparse.Namespace) -> int:
     )
 
 
-def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
-    """Starts or resumes a run with parsed flags of `runner run`. Returns the exit code.
-
-    `started` is when the command began, by `time.monotonic()`.
-    """
+def start_run(flags: argparse.Namespace, resolved: ResolvedConfig) -> int:
+    """Starts or resumes a run with parsed flags of `runner run`. Returns the exit code."""
     # Other commands that train have no such flag.
     stop_at_step = getattr(flags, "stop_at_step", None)
     if stop_at_step is not None and resolved.config.trainer.train_steps:
         # Otherwise, the last step follows from `train_epochs`, and is known when the run is built.
         check_stop_step(stop_at_step, resolved.config.trainer.train_steps)
     with messages_scope(flags), _run_directory_scope(flags, resolved) as model_dir:
-        job = dataclasses.replace(_make_job(flags, resolved, model_dir), started=started)
+        job = _make_job(flags, resolved, model_dir)
         if job.writes_results and resolved.notes:
             note(note_text(resolved.notes))
         if job.is_server:
@@ -238,9 +232,6 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
                 raise
     # All members of a cluster have the same results.
     code = exit_codes.DIVERGED if results.non_finite_metrics else 0
-    if results.stopped:
-        command = shlex.join(continuing_command(job, place))
-        results = dataclasses.replace(results, stopped=f"{results.stopped}; to continue: {command}")
     if job.writes_results:
         if is_remote(flags.model_dir or ""):
             results = dataclasses.replace(results, model_dir=flags.model_dir)

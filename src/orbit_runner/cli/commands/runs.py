@@ -18,7 +18,7 @@ from orbit_runner.utils.text_table import TABLE_KINDS, markup_lines, table_lines
 
 _DESCRIPTION = """\
 List the runs in a directory: status, progress, results, age, and the settings that override the
-experiment file. The status is running, finished, stopped (trainer.max_time), diverged,
+experiment file. The status is running, finished, stopped (--stop_at_step), diverged,
 preempted (SIGTERM), interrupted (Ctrl-C), failed, or lost: the process ended without recording why,
 for example after SIGKILL.
 

@@ -7,7 +7,6 @@ import operator
 import re
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.config.parsing.conversion import Mismatch, format_value
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, OneOf
 from orbit_runner.errors import shorten, unknown_name_message
@@ -46,18 +45,9 @@ def check_value(value: Any, field: dataclasses.Field[object], default: object) -
         raise Mismatch(f"{near}\nallowed: {listed}", "not-allowed")
     if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
         raise Mismatch(f"got {shorten(repr(value))}, {problem}", "bad-path")
-    if meta.get("duration") and isinstance(value, str):
-        _check_duration(value)
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_range(number, meta)
-
-
-def _check_duration(value: str) -> None:
-    try:
-        duration_seconds(value)
-    except DurationError as error:
-        raise Mismatch(str(error)) from None
 
 
 def subdirectory_problem(path: str) -> str:

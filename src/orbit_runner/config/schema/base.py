@@ -62,7 +62,6 @@ def field(
     exclusive_with: str = "",
     subdirectory: bool = False,
     holds_at_zero: bool = False,
-    duration: bool = False,
     word: str = "",
     weights: Weights | None = None,
     role: str = "",
@@ -92,7 +91,6 @@ def field(
             unset.
         subdirectory: Whether the value names a directory inside another one. It must then be a
             relative path without `..`.
-        duration: Whether the value is a duration: a number of seconds, or a string such as `3h`.
         word: A word that is allowed instead of a number or a boolean. It is the only string that
             is allowed.
         weights: When the setting can change the weights: `NEVER`, or `when(condition)`; see
@@ -121,7 +119,6 @@ def field(
         "exclusive_with": exclusive_with,
         "subdirectory": subdirectory,
         "holds_at_zero": holds_at_zero,
-        "duration": duration,
         "word": word,
         "weights": weights,
         "role": role,

@@ -142,8 +142,8 @@ class DataConfig(Config):
     on_device: bool | None = field(
         None,
         weights=in_training(uses_xla),
-        help="keep the dataset in memory and make batches inside the step; null: if possible and "
-        "at most 1 GiB",
+        help="keep the dataset in memory and make batches inside the step, on CPUs only; null: if "
+        "possible and at most 1 GiB",
     )
     # Speed, with the same order of batches. `deterministic: false` may change the order.
     ram_budget: int | None = field(

@@ -285,8 +285,8 @@ class RuntimeConfig(Config):
         30.0,
         gt=0.0,
         weights=NEVER,
-        help="seconds from SIGTERM to SIGKILL; training stops within a second, or a sixth "
-        "of it if that is shorter; the rest is for saving",
+        help="seconds from SIGTERM to SIGKILL; a loop of training takes at most about a second, "
+        "or a sixth of it if that is shorter; the rest is for saving",
     )
     # With XLA, steps that create their batches are compiled as a whole; the batches are the same.
     tf_data_service: str | None = field(

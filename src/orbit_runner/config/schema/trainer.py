@@ -6,7 +6,6 @@ import math
 import os.path
 from collections.abc import Iterator
 
-from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.errors import Problem, conflict, not_allowed, not_divisible, not_set
 from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.optimizers import Optimization
@@ -16,7 +15,6 @@ from orbit_runner.registry import EXPORT_FORMATS
 from orbit_runner.run_directory.paths import own_part
 
 MAX_EPOCHS = 1e6
-_LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
 FORMAT_NAMES = tuple(entry.name for entry in EXPORT_FORMATS.registered())
 
@@ -159,23 +157,14 @@ class TrainerConfig(Config):
         weights=NEVER,
         help="number of training epochs, instead of train_steps",
     )
-    max_time: float | str | None = field(
-        None,
-        gt=0.0,
-        le=_LONGEST_SECONDS,
-        duration=True,
-        weights=NEVER,
-        role="time",
-        help="time after which training saves a checkpoint and ends, such as 3h or 1h30m; started "
-        "again, it continues; null: no limit",
-    )
-    # If a run rolls back, the length of loops determines when divergence is detected.
+    # A run that rolls back may save where a loop of this many steps ends (checkpoint_interval: -1).
     steps_per_loop: int | str = field(
         "auto",
         ge=1,
         word="auto",
         weights=when(rolls_back),
-        help="number of training steps per loop; auto: as many as take about one second",
+        help="maximum number of training steps per loop; auto: no maximum; a loop takes about one "
+        "second",
     )
     gradient_accumulation_steps: int = field(
         1, ge=1, le=65536, help="number of micro-batches per replica and step, to save memory"

@@ -106,7 +106,7 @@ class Callback:
     def on_train_end(self, run: RunView) -> None:
         """Called once at the end of training, after the last checkpoint was saved.
 
-        Not called if an error, a signal or `trainer.max_time` ends the run.
+        Not called if an error or a signal ends the run.
 
         Args:
             run: The run.

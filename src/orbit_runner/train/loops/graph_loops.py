@@ -1,6 +1,10 @@
-"""Loops that create several batches at once inside the graph, without an iterator or a pipeline.
+"""Loops that run many steps in one graph: on the batches of an iterator, or without one.
 
-A loop of 14 steps, with chunks of 4 and a record every 6 steps:
+They call `tf.while_loop` directly. AutoGraph would convert each function from here to the task
+before it found that there is nothing to convert.
+
+A loop without an iterator creates several batches at once inside the graph. Here, it has 14 steps,
+with chunks of 4 and a record every 6 steps:
 
     step      1   2   3   4   5   6   7   8   9  10  11  12  13  14
     chunk    [ batches 1–4 ] [ 5–6 ] [ batches 7–10 ] [11–12] [13–14]
@@ -21,15 +25,73 @@ from orbit_runner.train.loops.loop_pieces import Loop
 from orbit_runner.train.loops.recorder import Recorder
 
 if TYPE_CHECKING:
+    from orbit_runner.train.loops.loop_pieces import BatchIterator, BatchSource
     from orbit_runner.utils.types import Tensors
 
 
+def step_loop(step_fn: Callable[[BatchSource], object], recorder: Recorder | None = None) -> Loop:
+    """Returns a graph function that runs steps and takes the records that end within them."""
+
+    def run_steps(iterator: BatchSource, count: tf.Tensor) -> None:
+        def take(done: tf.Tensor) -> list[tf.Tensor]:
+            # Ops keep the names that they have outside a loop.
+            with tf.name_scope(""):
+                step_fn(iterator)
+            return [done + 1]
+
+        steps = tf.cast(count, tf.int32)
+        tf.while_loop(lambda done: done < steps, take, [tf.constant(0)])
+
+    @tf.function(autograph=False)
+    def loop(iterator: BatchSource, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+        if recorder is None:
+            run_steps(iterator, num_steps)
+            return
+
+        def take_record(done: tf.Tensor) -> list[tf.Tensor]:
+            count = tf.minimum(num_steps - done, recorder.steps_left(first + done))
+            run_steps(iterator, count)
+            recorder.record(first + done + count)
+            return [done + count]
+
+        recorder.start(first)
+        tf.while_loop(lambda done: done < num_steps, take_record, [tf.zeros([], tf.int64)])
+
+    return loop
+
+
+def exhausting_loop(step_fn: Callable[[Tensors], object]) -> Loop:
+    """Returns a graph function that runs steps until the iterator is exhausted, or fewer."""
+
+    @tf.function(autograph=False)
+    def loop(iterator: BatchIterator, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+        def take(done: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
+            next_batch = iterator.get_next_as_optional()
+
+            def evaluate() -> tf.Tensor:
+                step_fn(next_batch.get_value())
+                return done + 1
+
+            more = next_batch.has_value()
+            return [tf.cond(more, evaluate, lambda: done), more]
+
+        tf.while_loop(
+            lambda done, more: more & (done < num_steps),
+            take,
+            [tf.zeros([], tf.int64), tf.constant(True)],
+        )
+
+    return loop
+
+
 Take = Callable[[Any, tf.Tensor], None]
-# Makes the batches of a chunk ahead, from its first step and the number of steps that are left.
-# Nothing if they are made when they are used.
-MakeAhead = Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]
-# Runs the steps of a chunk: what was made ahead, its first step and its number of steps.
-RunChunk = Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None]
+# Two functions. The first makes the batches of a chunk ahead, from its first step and the number of
+# steps that are left, or nothing if they are made when they are used. The second runs the steps of
+# the chunk; its arguments are what was made ahead, the first step and the number of steps.
+Chunk = tuple[
+    Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]],
+    Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None],
+]
 
 
 def chunked_loop(
@@ -43,15 +105,10 @@ def chunked_loop(
     """Returns a graph function that runs steps, with the arguments of a `Loop`; it has no iterator.
 
     `take` runs a step on all replicas; its arguments are the batches of several steps and the row
-    to use. With `jit_compile`, XLA compiles as many steps as batches are created at once. If a GPU
-    stores the dataset, it also compiles what creates the batches.
+    to use. With `jit_compile`, XLA compiles as many steps as batches are created at once.
     """
-    make_ahead: MakeAhead
-    run_chunk: RunChunk
-    if chunks.on_gpu:
-        make_ahead, run_chunk = _make_nothing, _compiled_chunk(chunks, take)
-    elif strategy.num_replicas_in_sync > 1:
-        make_ahead, run_chunk = _make_nothing, _distributed_chunk(chunks, strategy, take)
+    if strategy.num_replicas_in_sync > 1:
+        make_ahead, run_chunk = _distributed_chunk(chunks, strategy, take)
     else:
         make_ahead, run_chunk = _overlapping_chunk(chunks, take, jit_compile=jit_compile)
 
@@ -87,28 +144,8 @@ def chunked_loop(
     return loop
 
 
-def _make_nothing(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
-    return []
-
-
-def _compiled_chunk(chunks: Chunks, take: Take) -> RunChunk:
-    """Returns one program of XLA, which also creates the batches of a chunk.
-
-    On a GPU, creating batches and running steps would not overlap.
-    """
-
-    @tf.function(autograph=False, jit_compile=True)
-    def piece(first: tf.Tensor, count: tf.Tensor) -> None:
-        # XLA needs static shapes. Batches that a short piece does not use are ignored.
-        with tf.name_scope("make_batches"):  # for readers of a trace
-            batches = chunks(first, chunks.length, 0)
-        _take_rows(take, batches, count)
-
-    return lambda _, first, count: piece(first, count)
-
-
-def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: Take) -> RunChunk:
-    """Returns a function that creates the batches of a chunk on each replica."""
+def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: Take) -> Chunk:
+    """Returns functions that create the batches of a chunk on each replica, just before it runs."""
 
     def make_batches(first: tf.Tensor, count: tf.Tensor) -> Tensors:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -117,12 +154,10 @@ def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: T
     def run_chunk(_: list[tf.Tensor], first: tf.Tensor, count: tf.Tensor) -> None:
         _take_rows(take, strategy.run(make_batches, args=(first, count)), count)
 
-    return run_chunk
+    return lambda first, left: [], run_chunk
 
 
-def _overlapping_chunk(
-    chunks: Chunks, take: Take, *, jit_compile: bool
-) -> tuple[MakeAhead, RunChunk]:
+def _overlapping_chunk(chunks: Chunks, take: Take, *, jit_compile: bool) -> Chunk:
     """Returns functions that create the next batches while the steps of the previous ones run."""
     structure: list[Tensors] = []
 
