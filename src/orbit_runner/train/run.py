@@ -25,12 +25,9 @@ from orbit_runner.run_directory.evaluations import changed_data_settings
 from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.state.trained_layers import LayerGroup, format_table, has_table, layer_groups
-from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.tasks.assets import Assets, assets_of
-from orbit_runner.tasks.initial_weights import LoadedWeights
+from orbit_runner.tasks.assets import assets_of
 from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
@@ -178,8 +175,6 @@ class Run:
         restored = self.checkpoints.restore_or_initialize(self.task)
         if restored:
             self._continue_run()
-        elif self.is_chief:
-            self._report_other_assets()
         if self.trainer is not None and self.is_chief:
             self._prepare_directory()
         if self.trainer is not None and self.evaluator is not None:
@@ -188,8 +183,8 @@ class Run:
             self._write_data_record()
         if restored:
             note(f"restored step {self.step} from {restored}")
-        if self.is_chief and (groups := self.layer_groups):
-            note("\n".join(["fine-tuning:", *format_table(groups)]))
+        if self.is_chief and self.trainer is not None and self.state.trained_layers is not None:
+            note(self.state.trained_layers.describe(self.checkpoints.loaded))
         self.callbacks.call("on_run_begin", self)
 
     def _continue_run(self) -> None:
@@ -284,21 +279,6 @@ class Run:
         if self.is_chief:
             self.checkpoints.conditions.code.report()
 
-    @property
-    def layer_groups(self) -> list[LayerGroup]:
-        """The table of layers; empty if the run does not train, or its config does not fine-tune.
-
-        Must be read after `restore_or_initialize`.
-        """
-        if self.trainer is None or not has_table(self.config):
-            return []
-        loaded = self.checkpoints.loaded
-        restored = self.checkpoints.started_from
-        if restored:
-            variables = self.model.variables
-            loaded = LoadedWeights(restored, frozenset(map(id, variables)))
-        return layer_groups(self.model, self.state.trained_layers, loaded)
-
     def inexact_reasons(self) -> list[str]:
         """Returns why the same config may not give the same weights again; [] if it does."""
         return [*_inexact_reasons(self)]
@@ -317,21 +297,6 @@ class Run:
         """Saves a checkpoint and waits until it is on the disk."""
         self.checkpoints.save()
         self.checkpoints.sync()
-
-    def _report_other_assets(self) -> None:
-        """Reports that initial weights belong to other classes or vocabularies, if they do."""
-        loaded = self.checkpoints.loaded
-        assets = assets_of(self.task)
-        if loaded is None or assets is None or is_remote(loaded.source):
-            return
-        run = Path(loaded.source).parent.parent  # if the checkpoint is in the directory of a run
-        parts = assets.differences(Assets(run)) if RunDirectory(run).assets.is_dir() else []
-        if parts:
-            note(
-                f"note: task.init_checkpoint: {run} learned other things from its data, which the "
-                f"loaded weights belong to:\n{format_list(parts)}\n"
-                "task.init_ignore leaves out the layers that read or return them"
-            )
 
 
 def _inexact_reasons(run: Run) -> Iterator[str]:
