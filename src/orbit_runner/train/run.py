@@ -191,7 +191,8 @@ class Run:
         """Checks that the restored checkpoint may be continued, and takes over what it records."""
         record = self.checkpoints.restored
         conditions = self.checkpoints.conditions
-        if self.trainer is not None and record is not None and conditions.is_required:
+        assert record is not None
+        if self.trainer is not None and conditions.is_required:
             check_same_config(self.model_dir, record.config, self.written_config)
         conditions.inexact[:] = _resume_reasons(self)
         self.compare_code()
@@ -325,17 +326,15 @@ def _inexact_reasons(run: Run) -> Iterator[str]:
 def _resume_reasons(run: Run) -> Iterator[str]:
     """Yields why the config alone does not reproduce a resumed run."""
     record = run.checkpoints.restored
+    assert record is not None
     now = run.checkpoints.conditions
-    if record is None:
-        changed = ["from a checkpoint without a record, such as one of Model Garden"]
-    else:
-        yield from record.inexact
-        same = is_made_with(run.model_dir, record.config, run.written_config)
-        changed = [] if same else ["with another config"]
-        # With logical replicas, the weights do not depend on the strategy.
-        if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
-            changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
-        if describe_changes(record.numerics, now.numerics):
-            changed.append("on another machine or installation")
+    yield from record.inexact
+    same = is_made_with(run.model_dir, record.config, run.written_config)
+    changed = [] if same else ["with another config"]
+    # With logical replicas, the weights do not depend on the strategy.
+    if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
+        changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
+    if describe_changes(record.numerics, now.numerics):
+        changed.append("on another machine or installation")
     if changed and run.step > 0:
         yield f"it was resumed at step {run.step} {', '.join(changed)}"
