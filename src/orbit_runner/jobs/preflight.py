@@ -57,7 +57,7 @@ def check_before_start(
         message = unknown_name_message("mode", mode, [*MODES, FINE_TUNING])
         problems.append(Problem("--mode", message, code="not-allowed"))
     faults = [*_directory_faults(model_dir)]
-    if mode == "eval" and not config.task.init_checkpoint:
+    if mode == "eval" and not faults and not config.task.init_checkpoint:
         faults += _checkpoint_faults(model_dir)
     problems += [Problem("--model_dir", message, code=code) for message, code in faults]
     replicas = config.runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
