@@ -326,7 +326,7 @@ class SavedRun(RunBase):
             from orbit_runner.serving.loader import load_scope, make_task
         with (
             source_cache_scope(),
-            passed_functions_scope(record.code if record is not None else None),
+            passed_functions_scope(record.code),
             setting_error_scope(resolved),
             restored_process_scope(),
             restored_gin_scope(resolved),

@@ -86,6 +86,7 @@ _PARTS = {
     # The files of the profiler, checkpoints and event files.
     "tensorflow.tsl.profiler.protobuf.xplane_pb2": "XSpace",
     "tensorflow.core.protobuf.trackable_object_graph_pb2": "TrackableObjectGraph",
+    "tensorflow.python.checkpoint.graph_view": "ObjectGraphView",
     "tensorflow.core.framework.summary_pb2": "DATA_CLASS_SCALAR",
     # Keras: the mask of a tensor (None if it has none), as Keras' own losses get it.
     "tf_keras.src.utils.losses_utils": "keras_mask=get_mask",
@@ -257,6 +258,12 @@ def take_async_save_error(checkpoint: tf.train.Checkpoint) -> Exception | None:
     error = _get(helper, "_async_error")
     helper._async_error = None
     return error
+
+
+def object_graph(checkpoint: tf.train.Checkpoint) -> Any:
+    """Returns the graph of objects that TensorFlow would save, a `TrackableObjectGraph`."""
+    view = _find(NAMES["ObjectGraphView"])(checkpoint)
+    return _get(view, "serialize_object_graph")()[1]
 
 
 def track(owner: object, part: object, name: str) -> None:
@@ -509,13 +516,6 @@ def is_legacy_optimizer(optimizer: object) -> bool:
     import tf_keras
 
     return isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)
-
-
-def optimizer_name(optimizer: object) -> Any:
-    """Returns the name of an optimizer, None if it is no optimizer or wraps another."""
-    if is_legacy_optimizer(optimizer) and not hasattr(optimizer, "inner_optimizer"):
-        return _get(optimizer, "_name")
-    return getattr(optimizer, "name", None)
 
 
 def set_constraint(variable: tf.Variable, constraint: Callable[[tf.Tensor], tf.Tensor]) -> None:

@@ -104,6 +104,13 @@ def test_damaged_file_is_reported_and_checkpoint_set_aside(
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-6")
 
 
+def test_checkpoint_without_record_is_damaged(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _commit(folder, 7)
+    (tmp_path / "ckpt-7.json").unlink()
+    assert str(folder.problem(7)) == "is damaged: ckpt-7.json is missing"
+
+
 def test_two_damaged_checkpoints_of_one_step_are_both_kept(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 1, 7)
@@ -123,19 +130,6 @@ def test_corrupt_record_makes_the_checkpoint_damaged(text: str, tmp_path: Path) 
         ValueError, match=r"not a checkpoint record|Expecting|expected a JSON object"
     ):
         read_record(tmp_path / "ckpt-7.json")
-
-
-@pytest.mark.parametrize("missing", [None, "index", DATA])
-def test_checkpoint_without_record_is_intact_if_its_files_exist(
-    missing: str | None, tmp_path: Path
-) -> None:
-    folder = CheckpointFolder(tmp_path)
-    _commit(folder, 7)
-    (tmp_path / "ckpt-7.json").unlink()
-    if missing:
-        (tmp_path / f"ckpt-7.{missing}").unlink()
-    assert folder.record(7) is None
-    assert (folder.problem(7) is None) == (missing is None)
 
 
 def test_unrelated_files_in_the_checkpoint_directory_are_ignored(tmp_path: Path) -> None:

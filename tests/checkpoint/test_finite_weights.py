@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
 from orbit_runner.errors import Diverged
 from tests.support.configs import keep_best
-from tests.support.problems import output_of, raises
+from tests.support.problems import raises
 from tests.support.run_directories import saved_steps
 from tests.support.toy import Notes, make_strategy, records, run, toy_config, trained
 
@@ -107,36 +107,6 @@ def test_infinite_constant_of_the_model_is_allowed(tmp_path: Path) -> None:
     assert notes.started_at == [0, 10]
     record = json.loads((tmp_path / "checkpoints" / "ckpt-20.json").read_text())
     assert record["non_finite"] == ["mask"]
-
-
-def _write_unchecked(folder: Path) -> None:
-    """Leaves a run whose newest checkpoint has no record, as in Model Garden, and is not finite."""
-    config = toy_config(trainer__train_steps=15)
-    session = trained(config, folder, make_strategy("one_device"))
-    session.state.model.set_weights([np.full([3, 1], np.nan, np.float32)])
-    session.state.global_step.assign(20)
-    session.checkpoints._writer._checkpoint.write(str(folder / "checkpoints" / "ckpt-20"))
-
-
-@pytest.mark.slow
-def test_non_finite_checkpoint_without_a_record_is_skipped(tmp_path: Path) -> None:
-    whole, _ = run(toy_config(), tmp_path / "whole")
-    _write_unchecked(tmp_path / "a")
-    notes = Notes()
-    model, _ = run(toy_config(), tmp_path / "a", notes=notes)
-    assert notes.started_at == [15]
-    (warning,) = (note for note in notes.notes if note.startswith("warning"))
-    assert (
-        "the checkpoint of step 20 has NaN or infinite values: w/kernel: 3 of 3 values" in warning
-    )
-    assert weights_fingerprint(model) == weights_fingerprint(whole)
-
-
-def test_verify_reports_non_finite_checkpoints(tmp_path: Path) -> None:
-    _write_unchecked(tmp_path)
-    out = output_of(["verify", str(tmp_path)], exit_code=4)
-    assert "not finite: w/kernel: 3 of 3 values are not finite" in out
-    assert f"{tmp_path}: 1 of 4 not finite" in out
 
 
 @pytest.mark.slow

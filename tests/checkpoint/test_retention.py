@@ -89,7 +89,7 @@ def test_best_checkpoint_is_found_by_its_rank(best: CheckpointFolder, tmp_path: 
     assert best.steps() == [100, 200, 300]
     assert steps_by_rank(best) == [300, 100, 200]
     notes: list[str] = []
-    for asked, step in ((None, 200), ("best", 200), ("best/best-300", 300), (str(best.path), 200)):
+    for asked, step in ((None, 200), ("best", 200), ("best-300", 300)):
         choice = choose_checkpoint(tmp_path, asked, "best", notes.append)
         assert (choice.step, choice.is_best) == (step, True)
     assert notes == []

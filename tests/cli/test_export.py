@@ -137,7 +137,7 @@ def test_missing_extra_is_named(made: Path) -> None:
         ((".",), "not-a-run", "RUN"),
         (("bare",), "no-checkpoint", "RUN"),
         (("run", "--checkpoint=11"), "unknown-step", "--checkpoint"),
-        (("run", "--checkpoint=x/ckpt-1"), "no-checkpoint", "--checkpoint"),
+        (("run", "--checkpoint=best-10"), "unknown-step", "--checkpoint"),
         (("run", "--checkpoint=best"), "no-checkpoint", "--checkpoint"),
         (("run", "--weights=mean"), "wrong-usage", ""),
         (("run", "--to=full"), "already-exists", "--to"),

@@ -73,28 +73,6 @@ def test_intact_run_is_reported_as_intact(made: Path) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("target", "names"),
-    [
-        ("checkpoints", ["ckpt-10", "ckpt-20", "ckpt-30"]),
-        ("checkpoints/ckpt-20", ["ckpt-20"]),
-        ("checkpoints/ckpt-20.index", ["ckpt-20"]),
-        ("best", ["best-30"]),
-        ("best/best-30", ["best-30"]),
-    ],
-)
-def test_verify_checks_only_the_given_part_of_a_run(
-    target: str, names: list[str], run: Path
-) -> None:
-    out = verified(run / target)
-    assert [line.split()[0] for line in out.splitlines()[1:-1]] == names
-    # Its config is found nevertheless.
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace("seed: 17", "seed: 18"))
-    out = verified(run / target, exit_code=4)
-    assert "made with a different config" in _line_of(out, names[0])
-
-
 def _write(name: str, text: str) -> Damage:
     return lambda run: (run / f"checkpoints/{name}").write_text(text)
 
@@ -118,6 +96,11 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "step": (_edit(step=21), NAMES[1], "ckpt-20.json is the record of step 21"),
     "syntax": (_write("ckpt-10.json", "{"), NAMES[0], "ckpt-10.json cannot be read"),
     "type": (_write("ckpt-10.json", "[]"), NAMES[0], "expected a JSON object"),
+    "record": (
+        lambda run: (run / "checkpoints/ckpt-10.json").unlink(),
+        NAMES[0],
+        "ckpt-10.json is missing",
+    ),
 }
 
 
@@ -146,43 +129,6 @@ def test_swapped_checkpoint_files_with_matching_file_records_are_detected(run: P
     assert re.search(r"weights \w{12} on disk, \w{12} in its rec", _line_of(out, NAMES[1]))
 
 
-def test_checkpoints_made_with_a_different_config_are_reported(run: Path) -> None:
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace("seed: 17", "seed: 18"))
-    out = verified(run, exit_code=4)
-    assert out.count("intact, but made with a different config") == 4
-    assert out.splitlines()[-1] == f"{run}: 4 of 4 made with a different config than config.yaml"
-
-
-def test_invalid_config_file_is_reported(run: Path) -> None:
-    (run / "config.yaml").write_text("task: [1\n")
-    out = verified(run, exit_code=4)
-    assert "invalid YAML" in out
-    assert out.splitlines()[-1] == f"{run}: config.yaml does not load"
-
-
-def test_checkpoint_without_record_is_reported_without_fingerprint(run: Path) -> None:
-    (run / "checkpoints/ckpt-20.json").unlink()
-    out = verified(run)
-    assert _line_of(out, NAMES[1]).endswith("  no fingerprint")
-    assert out.splitlines()[-1].endswith("1 of them without a fingerprint to compare with")
-    # TensorFlow's own checksums are still verified.
-    _flip(_data(run, 20), 700)
-    out = verified(run, exit_code=4)
-    assert "cannot be read: " in _line_of(out, NAMES[1])
-
-
-def test_checkpoints_written_by_plain_tensorflow_are_verified(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "model.ckpt-7"))
-    out = verified(tmp_path)
-    assert _line_of(out, "model.ckpt-7").endswith("  no fingerprint")
-    _flip(tmp_path / "model.ckpt-7.data-00000-of-00001", 0)
-    out = verified(tmp_path / "model.ckpt-7", exit_code=4)
-    assert "cannot be read: " in _line_of(out, "model.ckpt-7")
-
-
 @pytest.mark.slow
 def test_damaged_files_are_detected_without_importing_tensorflow(
     run: Path, without_tensorflow: dict[str, str]
@@ -195,6 +141,12 @@ def test_damaged_files_are_detected_without_importing_tensorflow(
     assert done.stdout.count("has changed since it was written") == 4
     assert done.stdout.splitlines()[-1] == f"{run}: 4 of 4 damaged"
     assert "reading the files of 4 checkpoints" in done.stderr
+
+
+def test_checkpoint_that_a_killed_run_has_not_completed_is_ignored(run: Path) -> None:
+    for suffix in ("json", DATA):
+        shutil.copyfile(run / f"{NAMES[2]}.{suffix}", run / f"checkpoints/ckpt-40.{suffix}")
+    assert verified(run).splitlines()[-1] == f"{run}: intact, 4 checkpoints read"
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import orbit
-import tensorflow as tf
 import tf_keras
 from official.core import config_definitions, train_lib
 from official.modeling import optimization
@@ -69,7 +68,6 @@ class GardenRun:
                 strategy, task, "train", params, str(model_dir), save_summary=False,
                 train_actions=[self._note],
             )  # fmt: skip
-            self.started_at = int(runner.trainer.global_step.numpy())
             runner.run()
         self.trainer = runner.trainer
 
@@ -78,16 +76,6 @@ class GardenRun:
 
     def weights(self) -> list[np.ndarray]:
         return [variable.numpy() for variable in self.trainer.model.variables]
-
-
-def tensors(prefix: Path | str) -> dict[str, np.ndarray]:
-    """Returns the tensors of a checkpoint, without those that only one of the runners keeps."""
-    found = {}
-    own = ("recoveries", "save_counter", "_CHECKPOINTABLE")
-    for name, _ in tf.train.list_variables(str(prefix)):
-        if not name.startswith(own):
-            found[name] = tf.train.load_variable(str(prefix), name)
-    return found
 
 
 logging.getLogger("absl").setLevel(logging.ERROR)

@@ -56,7 +56,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     },
     "optimizer and fine-tuning": {
         **_ADAMW,
-        "trainer__fine_tuning": "{freeze: [dense], unfreeze: [{layers: [dense], step: 9}]}",
+        "trainer__fine_tuning": "{freeze: [dense]}",
     },
     "optimizer and average": {
         **_ADAMW, "trainer__optimizer_config__ema": "{average_decay: 0.9}",

@@ -67,14 +67,6 @@ def test_resume_on_another_installation_is_recorded(made: Path, tmp_path: Path) 
     assert _reasons(folder, 10) == expected
 
 
-def test_resume_from_a_checkpoint_without_a_record_is_recorded(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    for suffix in ("index", "data-00000-of-00001"):
-        shutil.copyfile(made / "checkpoints" / f"ckpt-5.{suffix}", tmp_path / f"a/ckpt-5.{suffix}")
-    (reason,) = _reasons(tmp_path / "a", 10)
-    assert reason.startswith("it was resumed at step 5 from a checkpoint without a record")
-
-
 _MODULE = """
 from orbit_runner import Callback
 

@@ -14,9 +14,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from orbit_runner.checkpoint.record import (
     CheckpointProblem,
@@ -24,14 +24,8 @@ from orbit_runner.checkpoint.record import (
     mark_files,
     read_record,
 )
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError
 from orbit_runner.utils.files import create_directory, read_file, unused_path, write_atomically
-
-if TYPE_CHECKING:
-    from official.core import config_definitions as cfg
-
-    from orbit_runner.config.schema.trainer import TrainerConfig
-
 
 # Returns which of the steps of a directory to keep; the `checkpoint` file names the last one first.
 RetentionRule: TypeAlias = Callable[[Sequence[int]], list[int]]
@@ -55,14 +49,6 @@ class Retention:
         return [step for step in steps if step in kept]
 
 
-def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
-    """Returns the retention that a trainer section sets; it may be of Model Garden's class."""
-    return Retention(
-        max_to_keep=trainer.max_to_keep,
-        step_interval=getattr(trainer, "keep_checkpoint_interval", 0),
-    )
-
-
 CHECKPOINT_FILE = re.compile(r"(?P<name>.+)-(?P<step>\d+)\.(index|json|data-\d+-of-\d+)")
 _LISTED_NAME = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(.*)"$', re.MULTILINE)
 _TEMPORARY = ".writing-"
@@ -82,8 +68,7 @@ class CheckpointFolder:
     """A directory of checkpoints, one per step. It need not exist yet.
 
     `keep` is the number of checkpoints to keep (None: all), or the rule that decides it. If `run`
-    is given, its `checkpoint` file names the newest checkpoint, because Model Garden's runner looks
-    for it there.
+    is given, its `checkpoint` file names the newest checkpoint, for `tf.train.latest_checkpoint`.
     """
 
     def __init__(
@@ -127,25 +112,20 @@ class CheckpointFolder:
         """Returns the existing files of a checkpoint."""
         return sorted(path for other, path in self._files_by_step() if other == step)
 
-    def record(self, step: int) -> CheckpointRecord | None:
-        """Returns the record of a checkpoint, or None if it has none, like Model Garden's.
+    def record(self, step: int) -> CheckpointRecord:
+        """Returns the record of a checkpoint.
 
         Raises `ValueError` or `OSError` if the record cannot be read.
         """
-        path = self._file(step, "json")
-        return read_record(path) if path.exists() else None
+        return read_record(self._file(step, "json"))
 
     def records(self) -> Iterator[tuple[int, CheckpointRecord]]:
         """Yields the steps with a record that can be read, and the record, the newest first."""
         for step in reversed(self.steps()):
-            try:
-                record = self.record(step)
-            except (OSError, ValueError):
-                continue
-            if record is not None:
-                yield step, record
+            with contextlib.suppress(OSError, ValueError):
+                yield step, self.record(step)
 
-    def require_record(self, step: int) -> CheckpointRecord | None:
+    def require_record(self, step: int) -> CheckpointRecord:
         """Returns the record of a checkpoint. Raises `RunnerError` if it cannot be read."""
         try:
             return self.record(step)
@@ -155,48 +135,25 @@ class CheckpointFolder:
                 code="damaged-checkpoint",
             ) from error
 
-    def problem(
-        self, step: int, *, deep: bool = False, known: Collection[str] = ()
-    ) -> CheckpointProblem | None:
-        """Returns why a checkpoint cannot be used, or None if it is intact.
-
-        Compares its files with the record; without a record, only checks that they exist. With
-        `deep`, also reads the tensors of a checkpoint without a record: those of others were
-        checked when they were written. `known` are the variables that may be non-finite.
-        """
+    def problem(self, step: int) -> CheckpointProblem | None:
+        """Returns why a checkpoint cannot be used, or None if its files are those in its record."""
         damage = self._damage(step)
         if damage:
             time.sleep(_PAUSE_SECONDS)  # The run may be moving it into place or removing it.
             if step not in self.steps():
                 return CheckpointProblem("it no longer exists", is_gone=True)
             damage = self._damage(step)
-        if damage:
-            return CheckpointProblem(damage)
-        return self.content_problem(step, known) if deep else None
-
-    def content_problem(self, step: int, known: Collection[str] = ()) -> CheckpointProblem | None:
-        """Returns what `problem` says about the tensors of a checkpoint with intact files."""
-        try:
-            has_record = self.record(step) is not None
-        except (OSError, ValueError) as error:
-            return CheckpointProblem(f"it cannot be read: {first_line(error)}")
-        if has_record:
-            return None
-        from orbit_runner.checkpoint.fingerprint import content_problem
-
-        return content_problem(self.prefix(step), step, known)
+        return CheckpointProblem(damage) if damage else None
 
     def _damage(self, step: int) -> str:
         """Returns what is wrong with the files of a checkpoint, or "" if they are intact."""
         name = self.prefix(step).name
         try:
             record = self.record(step)
+        except FileNotFoundError:
+            return f"{name}.json is missing"
         except (OSError, ValueError) as error:
             return f"{name}.json cannot be read: {error}"
-        if record is None:
-            suffixes = {path.suffix.partition("-")[0] for path in self.files(step)}
-            missing = sorted({".index", ".data"} - suffixes)
-            return f"{name}{missing[0]} is missing" if missing else ""
         if record.step != step:
             return (
                 f"{name}.json is the record of step {record.step}: its files were renamed or copied"
@@ -223,8 +180,7 @@ class CheckpointFolder:
     def newest_step_of_run(self) -> int | None:
         """Returns the step of the checkpoint that the run directory names as its latest.
 
-        The `checkpoint` file there is written after each save, for Model Garden's runner. None if
-        the file does not exist or names no checkpoint of this directory.
+        None if the file `checkpoint` there does not exist or names no checkpoint of this directory.
         """
         latest = "".join(listed_names(self.path.parent)[:1])
         match = re.fullmatch(rf"{re.escape(self.path.name)}/{re.escape(self._name)}-(\d+)", latest)
@@ -294,18 +250,14 @@ class CheckpointFolder:
         lines = [f"model_checkpoint_path: {name}" for name in names[-1:]]
         lines += [f"all_model_checkpoint_paths: {name}" for name in names]
         write_atomically(self.path / "checkpoint", "\n".join(lines) + "\n")
-        if self._run is not None:
-            self._write_run_state(self._run, steps)
-
-    def _write_run_state(self, run: Path, steps: list[int]) -> None:
-        theirs = CheckpointFolder(run, name=self._name).committed_steps()
-        newest = max([*steps, *theirs], default=None)
-        if newest is None:
-            (run / "checkpoint").unlink(missing_ok=True)
+        if self._run is None:
             return
-        name = f"{self._name}-{newest}"
-        place = f"{self.path.name}/{name}" if newest in steps else name
-        write_atomically(run / "checkpoint", f'model_checkpoint_path: "{place}"\n')
+        newest = self._run / "checkpoint"
+        if steps:
+            place = f"{self.path.name}/{self._name}-{steps[-1]}"
+            write_atomically(newest, f'model_checkpoint_path: "{place}"\n')
+        else:
+            newest.unlink(missing_ok=True)
 
     def set_aside(self, step: int) -> Path:
         """Moves a damaged checkpoint to a directory below `damaged`; returns that directory."""

@@ -8,9 +8,8 @@ differ can be compared tensor by tensor.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,8 @@ import tensorflow as tf
 from orbit_runner.checkpoint.finite_check import (
     NonFiniteTensor,
     count_non_finite,
-    describe_non_finite,
     is_trained,
 )
-from orbit_runner.checkpoint.record import CheckpointProblem
-from orbit_runner.errors import first_line
 from orbit_runner.storage.paths import readable_path
 from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
 from orbit_runner.utils.variables import tracked_variables, variable_name
@@ -71,7 +67,6 @@ class CheckpointContent:
 
     def __init__(self, prefix: str | Path) -> None:
         self._reader = tf.train.load_checkpoint(readable_path(prefix))
-        self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         self.graph = TrackableObjectGraph()
         self.graph.ParseFromString(self._reader.get_tensor(OBJECT_GRAPH))
 
@@ -79,42 +74,31 @@ class CheckpointContent:
         """Returns the tensor of a checkpoint key."""
         return self._reader.get_tensor(key)
 
-    def global_step(self) -> int | None:
-        """Returns the global step, or None if the checkpoint contains none."""
-        key = f"global_step{_VALUE}"
-        return int(self.tensor(key)) if self.shapes.get(key) == [] else None
-
     def state_keys(self) -> list[str]:
         """Returns the keys of all tensors except TensorFlow's save counter, sorted."""
-        keys = (key for key in self.shapes if key != OBJECT_GRAPH)
+        keys = (key for key in self._reader.get_variable_to_shape_map() if key != OBJECT_GRAPH)
         return sorted(key for key in keys if not key.startswith(_SAVE_COUNTER))
 
     def weights(self) -> dict[str, str]:
         """Returns the variable names of the model's weights by checkpoint key."""
-        model = self.children(0).get("model")
-        return {} if model is None else dict(self._descendant_variables(model))
-
-    def children(self, node_id: int | None) -> dict[str, int]:
-        """Returns the nodes of the children of a saved object, by their names in it."""
-        if node_id is None:
-            return {}
-        return {child.local_name: child.node_id for child in self.graph.nodes[node_id].children}
-
-    def _descendant_variables(self, node_id: int) -> Iterator[tuple[str, str]]:
-        queue = [node_id]
-        seen = {node_id}
+        nodes = self.graph.nodes
+        queue = [child.node_id for child in nodes[0].children if child.local_name == "model"]
+        seen = set(queue)
+        names = {}
         while queue:
-            node = self.graph.nodes[queue.pop()]
+            node = nodes[queue.pop()]
             for attribute in node.attributes:
                 if attribute.checkpoint_key.endswith(_VALUE):  # Lookup tables have other keys.
-                    yield attribute.checkpoint_key, attribute.full_name
+                    names[attribute.checkpoint_key] = attribute.full_name
             new = [child.node_id for child in node.children if child.node_id not in seen]
             seen.update(new)
             queue += new
+        return names
 
     def summary(self) -> ContentSummary:
         """Reads each tensor once; returns the fingerprints and the non-finite tensors."""
         weights = self.weights()
+        names = names_by_key(self.graph)
         digests = dict[str, str]()
         non_finite = []
         # Weights come before the slots that depend on them, because the first tensor is reported.
@@ -122,44 +106,22 @@ class CheckpointContent:
             value = self.tensor(key)
             digests[key] = _digest(value)
             if is_trained(key) and (count := count_non_finite(np.asarray(value))):
-                non_finite.append(NonFiniteTensor(self.variable_name(key), count, np.size(value)))
+                non_finite.append(NonFiniteTensor(names.get(key, key), count, np.size(value)))
         return ContentSummary(
             fingerprint(f"{name} {digests[key]}" for key, name in weights.items()),
             fingerprint(f"{key} {digest}" for key, digest in digests.items()),
             tuple(non_finite),
         )
 
-    def variable_name(self, key: str) -> str:
-        """Returns the name of the variable that was saved under a checkpoint key."""
-        return self._names.get(key) or key.removesuffix(_VALUE)
 
-    @functools.cached_property
-    def _names(self) -> dict[str, str]:
-        attributes = (attribute for node in self.graph.nodes for attribute in node.attributes)
-        return {attribute.checkpoint_key: attribute.full_name for attribute in attributes}
+def names_by_key(graph: TrackableObjectGraph) -> dict[str, str]:
+    """Returns the names of the variables in a graph of saved objects, by checkpoint keys."""
+    attributes = (attribute for node in graph.nodes for attribute in node.attributes)
+    return {
+        attribute.checkpoint_key: attribute.full_name or attribute.checkpoint_key
+        for attribute in attributes
+    }
 
 
 # What TensorFlow raises for files that it cannot read or parse.
 READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
-
-
-def content_problem(prefix: Path, step: int, known: Collection[str]) -> CheckpointProblem | None:
-    """Returns why the tensors of a checkpoint cannot be used, or None if they can.
-
-    `step` is the one in its name, and `known` are the variables that may be non-finite.
-    """
-    try:
-        if not tf.train.load_checkpoint(readable_path(prefix)).has_tensor(OBJECT_GRAPH):
-            return None  # A checkpoint of TensorFlow 1: restoring it raises an error that says so.
-        content = CheckpointContent(prefix)
-        saved_at = content.global_step()
-        if saved_at not in (None, step):
-            reason = f"it contains step {saved_at}: its files were renamed or copied"
-            return CheckpointProblem(reason)
-        non_finite = content.summary().non_finite
-    except READ_ERRORS as error:
-        return CheckpointProblem(f"it cannot be read: {first_line(error)}")
-    left = [tensor for tensor in non_finite if tensor.name not in known]
-    return (
-        CheckpointProblem(describe_non_finite(left), "has NaN or infinite values") if left else None
-    )

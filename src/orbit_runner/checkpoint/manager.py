@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule, save_listeners
-from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation, list_checkpoints
 from orbit_runner.checkpoint.record import CheckpointProblem, CheckpointRecord
 from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.checkpoint.writer import CheckpointWriter
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 class RunConditions:
     """The conditions of a run, which the record of each checkpoint includes."""
 
-    config: str = ""  # SHA-256 of the resolved config; "" if it is not this runner's.
+    config: str = ""  # SHA-256 of the resolved config.
     strategy: str = ""  # Includes the number of replicas.
     # What else determines the bits of the weights.
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -91,7 +90,7 @@ class Checkpoints:
         self._saved: int | None = None
         # Whether a checkpoint was unusable or missing in the last restore.
         self.fell_back = False
-        # The record of the checkpoint that was restored last; None for Model Garden's.
+        # The record of the checkpoint that was restored last, or None.
         self.restored: CheckpointRecord | None = None
         # The path of the checkpoint that the run started from, or None if there was none.
         self.started_from: str | None = None
@@ -114,17 +113,15 @@ class Checkpoints:
 
         All workers must call it at the same point.
         """
-        places = list_checkpoints(self.folder) if self._workers.is_chief else []
-        return self._agree_on_checkpoint(places[-1] if places else None)
+        steps = self.folder.committed_steps() if self._workers.is_chief else []
+        return self._agree_on_checkpoint(max(steps, default=None))
 
-    def _agree_on_checkpoint(self, place: CheckpointLocation | None) -> str | None:
+    def _agree_on_checkpoint(self, step: int | None) -> str | None:
         """Returns the path of the checkpoint that the chief found, on every worker."""
-        own = place is not None and place.folder is self.folder
-        encoded = self._workers.broadcast_from_chief(-1 if place is None else 2 * place.step + own)
-        if encoded < 0:
+        agreed = self._workers.broadcast_from_chief(-1 if step is None else step)
+        if agreed < 0:
             return None
-        directory = self.folder if encoded % 2 else CheckpointFolder(self.folder.path.parent)
-        path = directory.prefix(encoded // 2)
+        path = self.folder.prefix(agreed)
         if not self._workers.all(path.with_suffix(".index").exists()):
             self._workers.acknowledge()
             raise RunnerError(
@@ -156,27 +153,28 @@ class Checkpoints:
         return None
 
     def restore_latest(self) -> str | None:
-        """Restores the latest checkpoint that is intact and finite; returns its path, or None.
+        """Restores the latest intact checkpoint; returns its path, or None.
 
-        Moves this runner's unusable checkpoints to another directory if `writes` is set. Raises
-        `RunnerError` if the checkpoint does not fit the model.
+        Moves damaged checkpoints to another directory if `writes` is set. Raises `RunnerError` if
+        the checkpoint does not fit the model.
         """
         path = self._agree_on_checkpoint(self._find_usable() if self._workers.is_chief else None)
         if path is not None:
             self.restore(path)
         return path
 
-    def _find_usable(self) -> CheckpointLocation | None:
+    def _find_usable(self) -> int | None:
+        """Returns the step of the latest intact checkpoint, or None."""
+        folder = self.folder
         if self._writes:
             self._report_missing()
-        known = self._state.non_finite
         # If another process writes to the directory, it may still be writing one without an index.
-        for place in reversed(list_checkpoints(self.folder, unfinished=self._writes)):
-            problem = place.folder.problem(place.step, deep=True, known=known)
+        for step in reversed(folder.steps() if self._writes else folder.committed_steps()):
+            problem = folder.problem(step)
             if problem is None:
-                return place
+                return step
             if not problem.is_gone:
-                self._report_unusable(place, problem)
+                self._report_unusable(step, problem)
         if self.fell_back and self._writes:
             note("warning: no intact checkpoint is left; starting from the beginning")
         return None
@@ -193,25 +191,17 @@ class Checkpoints:
             f"{what} is missing"
         )
 
-    def _report_unusable(self, place: CheckpointLocation, problem: CheckpointProblem) -> None:
+    def _report_unusable(self, step: int, problem: CheckpointProblem) -> None:
         self.fell_back = True
-        where = place.prefix
-        moves = self._writes and place.folder is self.folder
-        if moves:
-            try:
-                where = self.folder.set_aside(place.step)
-            except OSError:
-                moves = False
-        note(
-            f"warning: the checkpoint of step {place.step} {problem}\n"
-            f"  {'moved to' if moves else 'ignored:'} {where}"
-        )
+        what = f"ignored: {self.folder.prefix(step)}"
+        if self._writes:
+            with contextlib.suppress(OSError):
+                what = f"moved to {self.folder.set_aside(step)}"
+        note(f"warning: the checkpoint of step {step} {problem}\n  {what}")
 
     def check(self, path: str) -> None:
-        """Raises `RunnerError` if a checkpoint is damaged or its weights are not finite."""
-        directory = CheckpointFolder(Path(path).parent)
-        step = int(path.rpartition("-")[2])
-        problem = directory.problem(step, deep=True, known=self._state.non_finite)
+        """Raises `RunnerError` if a checkpoint is damaged."""
+        problem = self.folder.problem(_step_of(path))
         if problem is not None:
             raise RunnerError(f"the checkpoint {path} {problem}", code="damaged-checkpoint")
 
@@ -221,17 +211,11 @@ class Checkpoints:
         Raises `RunnerError` if it does not fit the model or cannot be read.
         """
         phase(f"restoring {path}", minor=True)
-        self.restored = record = self._record(path)
+        self.restored = record = self.folder.require_record(_step_of(path))
         self._restorer.restore(path, record)
-        if record is not None and self._writes:
+        if self._writes:
             self._compare_numerics(record)
         self._saved = int(self._state.global_step.numpy())
-
-    def _record(self, path: str) -> CheckpointRecord | None:
-        place = Path(path)
-        if place.parent != self.folder.path:
-            return None
-        return self.folder.require_record(int(place.name.rpartition("-")[2]))
 
     def _compare_numerics(self, record: CheckpointRecord) -> None:
         changed = describe_changes(record.numerics, self.conditions.numerics)
@@ -277,6 +261,10 @@ class Checkpoints:
     def raise_failure(self) -> None:
         """Raises the error of an asynchronous save if it has failed. Does not wait for the save."""
         self._writer.raise_failure()
+
+
+def _step_of(path: str) -> int:
+    return int(path.rpartition("-")[2])
 
 
 def record_of(state: TrainState, conditions: RunConditions) -> CheckpointRecord:

@@ -19,11 +19,10 @@ class CheckpointProblem:
     """Why a checkpoint cannot be used; its text is the end of a sentence about the checkpoint."""
 
     reason: str
-    what: str = "is damaged"
     is_gone: bool = False  # Whether the checkpoint was removed.
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.reason}"
+        return f"is damaged: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,7 @@ class CheckpointRecord:
     step: int
     weights: str  # Fingerprint of the model's weights; see `fingerprint.py`.
     state: str  # Fingerprint of everything in the checkpoint.
-    config: str = ""  # SHA-256 of the resolved config; "" if it was not this runner's.
+    config: str = ""  # SHA-256 of the resolved config.
     optimizer: str = ""  # Its kind. Slots of one kind are meaningless to another.
     strategy: str = ""  # With the number of replicas: `MirroredStrategy × 2`.
     # What else determines the bits of the weights: threads, instruction sets, versions.

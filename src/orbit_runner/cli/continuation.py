@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.errors import Diverged
 from orbit_runner.jobs.train_job import CONTINUED_CODES, Job
@@ -20,7 +20,7 @@ def continuation(job: Job, place: str, error: BaseException) -> str:
     code = getattr(error, "exit_code", 130 if isinstance(error, KeyboardInterrupt) else 1)
     if job.cluster is not None or job.mode not in TRAINING or code not in CONTINUED_CODES:
         return ""
-    if not list_checkpoints(checkpoints_of(job.model_dir)):
+    if not checkpoints_of(job.model_dir).committed_steps():
         return ""
     lines = format_continuation(place, _continuing_command(job, place, error))
     hint = "  # add what you change, such as the learning rate"

@@ -17,7 +17,7 @@ from orbit_runner.checkpoint.latest_checkpoint import (
 )
 from orbit_runner.cli.command import Parser
 from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, add_import_flag
-from orbit_runner.cli.flags.values import CHECKPOINT, OverrideAction
+from orbit_runner.cli.flags.values import OverrideAction
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
@@ -52,7 +52,7 @@ def add_model_flags(parser: Parser) -> None:
     )
     group.add_argument(
         "--checkpoint",
-        type=CHECKPOINT,
+        metavar="STEP|newest|best|best-STEP",
         help="checkpoint to use; by default the best one if the run keeps it, otherwise the newest",
     )
     group.add_argument(
@@ -90,7 +90,7 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
         print_message(f"note: this is the best checkpoint, {choice.name}; see --checkpoint=newest")
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
-    if record is not None and not is_made_with(run, record.config, written.config):
+    if not is_made_with(run, record.config, written.config):
         print_message(f"note: {choice.name} was made with a different config than {config}")
     resolved = change_config(run, flags) if flags.overrides else written
     return SelectedModel(run=run, resolved=resolved, choice=choice, weights=weights)

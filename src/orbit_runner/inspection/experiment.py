@@ -32,9 +32,6 @@ from orbit_runner.inspection.measure import (
 from orbit_runner.inspection.scale import Scale, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.serving.loader import make_task, single_process_runtime
-from orbit_runner.state.initial_weights import initialize
-from orbit_runner.state.train_state import TrainState
-from orbit_runner.state.trained_layers import LayerGroup, has_table, layer_groups
 from orbit_runner.step.batches import batch_summary, pictures, sentences
 from orbit_runner.step.layers import LayerCalls, layer_rows
 from orbit_runner.step.results import LayerRow, TensorSummary
@@ -94,7 +91,6 @@ class Inspection:
         every_layer: Whether each layer has a row of its own.
         table: A summary of the table; None if the data is not a table.
         data: What the files of each section contain, as rows of a name and a text.
-        fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
         loss_by_class: The weight of each class in the loss; empty if all are 1.
         warnings: Why results of the run may not be what they seem.
         scale: What a cluster would compute, read and send; None if it was not asked for.
@@ -111,7 +107,6 @@ class Inspection:
     every_layer: bool = False
     table: TableSummary | None = None
     data: Mapping[str, Sequence[tuple[str, str]]] = dataclasses.field(default_factory=dict)
-    fine_tuning: Sequence[LayerGroup] = ()
     loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
     scale: Scale | None = None
@@ -159,7 +154,6 @@ def inspect_experiment(
     task = replica.task
     state = replica.state
     plan = replica.plan
-    groups = _fine_tuning(alone, task, state)
     schedule: Schedule | str = (
         plan
         if isinstance(plan, str)
@@ -196,7 +190,6 @@ def inspect_experiment(
         table=table,
         # The summary of a table says more.
         data={} if table else data.contents(),
-        fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
         scale=figures,
@@ -258,14 +251,6 @@ class _Replica:
             pieces = self.config.trainer.gradient_accumulation_steps
             shards = self.config.runtime.logical_replicas or 1
             return trainer, trace_step(trainer, self.task, self.state.model, batch, pieces, shards)
-
-
-def _fine_tuning(config: ExperimentConfig, task: AnyTask, state: TrainState) -> list[LayerGroup]:
-    """Loads the initial weights and returns the table of layers, if the config fine-tunes."""
-    if not has_table(config):
-        return []
-    loaded = initialize(task, state.model, may_be_empty=config.is_official)
-    return layer_groups(state.model, state.trained_layers, loaded)
 
 
 def _loss_by_class(task: object) -> dict[str, float]:

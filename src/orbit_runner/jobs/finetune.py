@@ -106,7 +106,7 @@ def checkpoints_iterator(
 def newest_checkpoint(directory: Path) -> Path | None:
     """Returns the newest complete checkpoint, without suffix, or None.
 
-    `directory` is a run directory of this runner or of Model Garden, or a directory of checkpoints.
+    `directory` is a run directory, or a directory of checkpoints, such as a run of Model Garden.
     """
     for place in (directory, RunDirectory(directory).checkpoints):
         for name in listed_names(place)[:1]:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, foreign_checkpoints_reason
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.fingerprint import (
@@ -57,7 +57,7 @@ def check_before_start(
         message = unknown_name_message("mode", mode, [*MODES, FINE_TUNING])
         problems.append(Problem("--mode", message, code="not-allowed"))
     faults = [*_directory_faults(model_dir)]
-    if mode == "eval" and not config.task.init_checkpoint:
+    if mode == "eval" and not faults and not config.task.init_checkpoint:
         faults += _checkpoint_faults(model_dir)
     problems += [Problem("--model_dir", message, code=code) for message, code in faults]
     replicas = config.runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
@@ -132,14 +132,16 @@ def _directory_faults(model_dir: Path) -> Iterator[tuple[str, str]]:
             pass
     except OSError as error:
         yield f"cannot write to {existing}: {error.strerror}", "not-writable"
+        return
+    if os.path.isdir(model_dir) and (reason := foreign_checkpoints_reason(model_dir)):
+        yield reason, "not-a-run"
 
 
 def _checkpoint_faults(model_dir: Path) -> Iterator[tuple[str, str]]:
-    # Model Garden saves checkpoints in the run directory itself.
-    places = (RunDirectory(model_dir).checkpoints, model_dir)
-    if not any((place / "checkpoint").exists() for place in places):
+    checkpoints = RunDirectory(model_dir).checkpoints
+    if not (checkpoints / "checkpoint").exists():
         yield (
-            f"no checkpoint found in {model_dir / 'checkpoints'} or {model_dir}\n"
+            f"no checkpoint found in {checkpoints}\n"
             "train first (--mode=train), or specify an existing run directory",
             "no-checkpoint",
         )
@@ -152,10 +154,9 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
     """
     saved_config = RunDirectory(model_dir).config
     checkpoints = checkpoints_of(model_dir)
-    # If a run failed before its first checkpoint, another config can do no harm. The checkpoints
-    # include those in the run directory itself, where Model Garden and trainers named by gin save.
+    # If a run failed before its first checkpoint, another config can do no harm.
     # Without config.yaml, the config is compared with that of the checkpoint when it is restored.
-    if not list_checkpoints(checkpoints) or not saved_config.is_file():
+    if not checkpoints.committed_steps() or not saved_config.is_file():
         return
     before = resolve(Request(experiment=str(saved_config))).config
     if before.trainer.train_steps:

@@ -321,7 +321,7 @@ class ConfigWriter(Callback):
 
 
 class _RunBegin(Callback):
-    """Keeps the run, and records what is known once it begins: its last step, its layers."""
+    """Keeps the run, and records what is known once it begins: its last step, its warnings."""
 
     run: Any = None
 
@@ -329,13 +329,12 @@ class _RunBegin(Callback):
         self._record = record  # None: records nothing
 
     def on_run_begin(self, run: Any) -> None:
-        """Adds the step, which may follow from `trainer.train_epochs`, and the table of layers."""
+        """Adds the step, which may follow from `trainer.train_epochs`, and the warnings."""
         self.run = run
         if self._record is None:
             return
-        layers = [dataclasses.asdict(group) for group in run.layer_groups]
-        optional = {"layers": layers, "warnings": list(run.records.warnings)}
-        known = {name: value for name, value in optional.items() if value}
+        warnings = list(run.records.warnings)
+        known = {"warnings": warnings} if warnings else {}
         self._record.update(train_steps=run.train_steps, **known)
 
 

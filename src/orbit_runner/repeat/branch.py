@@ -253,7 +253,6 @@ def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Prog
     checkpoints = CheckpointFolder(RunDirectory(directory).checkpoints, keep=None, run=directory)
     checkpoints.remove_others([steps.stop])
     record = checkpoints.record(steps.stop)
-    assert record is not None, "the checkpoint was copied or saved with a record"
     return _write_records(plan, mode, directory, record)
 
 

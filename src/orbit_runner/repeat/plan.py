@@ -160,7 +160,7 @@ def require_record(run: Path, record: CheckpointRecord | None) -> CheckpointReco
     """Returns the record of the newest intact checkpoint; raises `RunnerError` if it is None."""
     if record is None:
         raise RunnerError(
-            f"no intact checkpoint with a record in {checkpoints_of(run).path}\n"
+            f"no intact checkpoint in {checkpoints_of(run).path}\n"
             f"run `runner verify {run}` to see what is wrong with each checkpoint",
             path="RUN",
             code="no-checkpoint",
@@ -190,7 +190,7 @@ def copy_checkpoint(checkpoints: CheckpointFolder, step: int, directory: Path) -
     with contextlib.suppress(FileNotFoundError):
         for path in checkpoints.files(step):
             shutil.copyfile(path, copied.path / path.name)
-    if copied.record(step) is None or copied.problem(step):
+    if copied.problem(step):
         raise RunnerError(
             f"RUN: the checkpoint of step {step} was removed while it was being copied, because "
             "the run is still training\nrun the command again",

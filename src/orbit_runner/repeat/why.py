@@ -247,8 +247,7 @@ def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | N
     for step in sorted((step for step in parting.compared if step <= last), reverse=True):
         if left.fingerprints[step] == right.fingerprints[step]:
             for checkpoints in (left.checkpoints, right.checkpoints):
-                is_intact = step in checkpoints.steps() and checkpoints.problem(step) is None
-                if is_intact and checkpoints.record(step) is not None:
+                if step in checkpoints.steps() and checkpoints.problem(step) is None:
                     return step, checkpoints
     return 0, None
 

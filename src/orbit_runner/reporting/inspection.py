@@ -48,7 +48,6 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
     """Yields the sections of an inspection."""
     yield Section("layers", [layer_table(inspection.layers)])
     yield Section("model", [total_table(inspection.layers, inspection.step_flops)])
-    yield Section("fine-tuning", [_fine_tuning(inspection)])
     weights = [(name, f"{weight:.4g}") for name, weight in inspection.loss_by_class.items()]
     yield Section("class weights in the loss", [Table(weights, right=[1])])
     if inspection.table is not None:
@@ -181,12 +180,6 @@ def tensor_table(tensors: Sequence[TensorSummary]) -> Table:
 
 def _was_traced(layers: Sequence[LayerRow]) -> bool:
     return any(row.shape is not None for row in layers)
-
-
-def _fine_tuning(inspection: Inspection) -> Table:
-    from orbit_runner.state.trained_layers import HEADER, table_rows
-
-    return Table(table_rows(inspection.fine_tuning), head=HEADER, right=[1])
 
 
 def _table_sections(summary: TableSummary) -> Iterator[Section]:

@@ -142,13 +142,6 @@ def restore_choice(
     state: TrainState, choice: CheckpointLocation, strategy: tf.distribute.Strategy
 ) -> None:
     """Restores a checkpoint. Raises `RunnerError` if it does not fit or is damaged."""
-    problem = choice.folder.content_problem(choice.step, state.non_finite)
-    if problem is not None:
-        raise RunnerError(
-            f"the checkpoint {choice.prefix} {problem}\n"
-            "use --checkpoint=STEP to select another one",
-            code="checkpoint-mismatch",
-        )
     restorer = Restorer(state, state.checkpoint(), strategy)
     record = choice.record()
     try:
@@ -161,10 +154,9 @@ def restore_choice(
             "the run's config.yaml",
             code="checkpoint-mismatch",
         ) from error
-    if record is not None:
-        code = CodeComparison()
-        code.begin(record.step, record.code)
-        code.report()
+    code = CodeComparison()
+    code.begin(record.step, record.code)
+    code.report()
 
 
 def load_export(path: Path, task: tf.Module) -> Mapping[str, Callable[..., dict[str, tf.Tensor]]]:

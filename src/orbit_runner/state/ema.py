@@ -1,30 +1,24 @@
 """A moving average of the weights, kept separately from the optimizer.
 
 It therefore works with every optimizer and with loss scaling. An evaluation with the average
-restores exactly the same weights afterwards. `AveragingOptimizer` saves the average in Model
-Garden's format.
+restores exactly the same weights afterwards.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.distribute.process_group import is_asynchronous
-from orbit_runner.tf_internals import Trackable, track
 from orbit_runner.utils.variables import variable_name
-
-if TYPE_CHECKING:
-    from orbit_runner.state.learning_rates import Optimizer
 
 
 class WeightAverage(tf.Module):
-    """Moving averages of a model's weights; `AveragingOptimizer` adds them to a checkpoint.
+    """Moving averages of a model's weights.
 
     They are initialized to the weights. Must be created in the scope of the strategy in which the
     model was built.
@@ -51,12 +45,10 @@ class WeightAverage(tf.Module):
         """Yields each weight with its average."""
         yield from zip(self._weights(), self.averages, strict=True)
 
-    def reset(self, kept: Collection[tf.Variable] = ()) -> None:
-        """Sets the averages, except those in `kept`, to the current weights."""
-        kept_ids = {id(average) for average in kept}
+    def reset(self) -> None:
+        """Sets the averages to the current weights."""
         for weight, average in self.pairs():
-            if id(average) not in kept_ids:
-                average.assign(weight.read_value())
+            average.assign(weight.read_value())
 
     def update(self, step: tf.Tensor) -> None:
         """Moves the averages towards the weights.
@@ -128,42 +120,3 @@ def _is_per_replica(variable: tf.Variable) -> bool:
 def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     """Returns the variable of each replica, so that each is restored to exactly the same bits."""
     return tuple(getattr(variable, "values", (variable,)))
-
-
-INNER_OPTIMIZER = "ema_base_optimizer"
-_SLOT = "average"
-# The item that Model Garden's runner does not save.
-RECOVERIES = "recoveries"
-
-
-class AveragingOptimizer(Trackable):
-    """Replaces Model Garden's averaging optimizer in a checkpoint; it does not train.
-
-    The averages are its slots, which TensorFlow requests by name. In a run without an average,
-    `average` is None; the optimizer can then be restored from the checkpoint of a run with one.
-    """
-
-    def __init__(self, optimizer: Optimizer, average: WeightAverage | None) -> None:
-        track(self, optimizer, INNER_OPTIMIZER)
-        pairs = average.pairs() if average is not None else ()
-        self._averages = {id(weight): averaged for weight, averaged in pairs}
-
-    def get_slot_names(self) -> list[str]:
-        """Returns the names of the slots."""
-        return [_SLOT]
-
-    def get_slot(self, variable: tf.Variable, name: str) -> tf.Variable | None:
-        """Returns the average of a weight, or None if it has no average."""
-        return self._averages.get(id(variable)) if name == _SLOT else None
-
-    def _create_or_restore_slot_variable(
-        self,
-        slot_variable_position: object,
-        slot_name: str,
-        variable: tf.Variable,
-        **kwargs: object,
-    ) -> tf.Variable | None:
-        # TensorFlow calls this to restore a slot. Some releases restore the slot through the given
-        # position, others restore the returned variable.
-        del slot_variable_position, kwargs
-        return self.get_slot(variable, slot_name)

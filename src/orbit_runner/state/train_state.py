@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.state.ema import RECOVERIES, AveragingOptimizer, WeightAverage
+from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tf_internals import optimizer_settings
 
 if TYPE_CHECKING:
     from orbit_runner.state.learning_rates import Optimizer
-    from orbit_runner.tf_internals import Trackable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,32 +34,18 @@ class TrainState:
     # Digest of the task's assets, which do not change; "" if it has none.
     assets: str = ""
 
-    def items(self, *, ema_in_optimizer: bool | None = None) -> dict[str, Trackable]:
-        """Returns the items of a checkpoint, under Model Garden's names if it saves them too.
-
-        If `ema_in_optimizer` is True, the average is part of an optimizer that wraps the optimizer;
-        if False, it is a separate item. None selects the form in which this run saves it.
-        """
-        is_apart = self.ema is not None and not self.ema.is_in_optimizer
-        if ema_in_optimizer is None:
-            ema_in_optimizer = is_apart
-        optimizer = (
-            AveragingOptimizer(self.optimizer, self.ema) if ema_in_optimizer else self.optimizer
-        )
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """Returns the checkpoint of the state."""
         items = {
             "global_step": self.global_step,
             "model": self.model,
-            "optimizer": optimizer,
-            RECOVERIES: self.recoveries,
+            "optimizer": self.optimizer,
+            "recoveries": self.recoveries,
             **getattr(self.model, "checkpoint_items", {}),
         }
-        if is_apart and not ema_in_optimizer:
+        if self.ema is not None and not self.ema.is_in_optimizer:
             items["ema"] = self.ema
-        return items
-
-    def checkpoint(self) -> tf.train.Checkpoint:
-        """Returns the checkpoint of the state."""
-        return tf.train.Checkpoint(**self.items())
+        return tf.train.Checkpoint(**items)
 
     def hyperparameters(self) -> list[tf.Variable]:
         """Returns the optimizer settings that are variables, such as a constant learning rate."""

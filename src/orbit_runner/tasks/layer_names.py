@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,11 +41,6 @@ class NamedLayer:
         own = {id(weight) for weight in self.weights}
         weights = own_weights(self.layer, trainable=True)
         return [weight for weight in weights if id(weight) in own]
-
-    @property
-    def parameters(self) -> int:
-        """The number of parameters in the weights."""
-        return sum(math.prod(weight.shape.as_list()) for weight in self.weights)
 
 
 def named_layers(model: tf.Module) -> list[NamedLayer]:

@@ -12,7 +12,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.checkpoint.directory import retention_of
+from orbit_runner.checkpoint.directory import Retention
 from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.checkpoint.manager import Checkpoints, RunConditions
 from orbit_runner.config.fingerprint import config_fingerprint
@@ -201,7 +201,10 @@ def build_checkpoints(
             callbacks=callbacks.get_state if request.trains else dict,
             stopped=lambda: stops.reason,
         ),
-        max_to_keep=retention_of(config.trainer),
+        max_to_keep=Retention(
+            max_to_keep=config.trainer.max_to_keep,
+            step_interval=config.trainer.keep_checkpoint_interval,
+        ),
         # To save asynchronously, TensorFlow copies values to other variables, which all workers
         # would have to create together.
         asynchronous=request.asynchronous and workers.count == 1,

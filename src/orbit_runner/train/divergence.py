@@ -11,7 +11,6 @@ import math
 import shlex
 from typing import TYPE_CHECKING
 
-from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
 from orbit_runner.config.schema.data import same_order_reason
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.metric_records import (
@@ -95,7 +94,7 @@ def handle_divergence(run: Run, error: Diverged) -> None:
 
 
 def _advice(run: Run, error: Diverged) -> str:
-    steps = [place.step for place in list_checkpoints(run.checkpoints.folder)]
+    steps = run.checkpoints.folder.committed_steps()
     saved = max((step for step in steps if step < error.step), default=0)
     lines = []
     if error.first_above is None:

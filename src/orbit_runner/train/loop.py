@@ -164,8 +164,7 @@ def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
     checkpoint = run.checkpoints.started_from
     if checkpoint is None and not run.config.task.init_checkpoint:
         raise RunnerError(
-            f"no intact checkpoint in {run.model_dir / 'checkpoints'}, and no Model "
-            f"Garden checkpoint in {run.model_dir}\n"
+            f"no intact checkpoint in {run.checkpoints.directory}\n"
             "train first (--mode=train), or specify another run directory",
             path="--model_dir",
             code="no-checkpoint",

@@ -24,12 +24,9 @@ from orbit_runner.run_directory.evaluations import changed_data_settings
 from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.state.trained_layers import LayerGroup, format_table, has_table, layer_groups
-from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.tasks.assets import Assets, assets_of
-from orbit_runner.tasks.initial_weights import LoadedWeights
+from orbit_runner.tasks.assets import assets_of
 from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
@@ -165,8 +162,6 @@ class Run:
         restored = self.checkpoints.restore_or_initialize(self.task)
         if restored:
             self._continue_run()
-        elif self.is_chief:
-            self._report_other_assets()
         if self.trainer is not None and self.is_chief:
             self._prepare_directory()
         if self.trainer is not None and self.evaluator is not None:
@@ -175,15 +170,16 @@ class Run:
             self._write_data_record()
         if restored:
             note(f"restored step {self.step} from {restored}")
-        if self.is_chief and (groups := self.layer_groups):
-            note("\n".join(["fine-tuning:", *format_table(groups)]))
+        if self.is_chief and self.trainer is not None and self.state.trained_layers is not None:
+            note(self.state.trained_layers.describe(self.checkpoints.loaded))
         self.callbacks.call("on_run_begin", self)
 
     def _continue_run(self) -> None:
         """Checks that the restored checkpoint may be continued, and takes over what it records."""
         record = self.checkpoints.restored
         conditions = self.checkpoints.conditions
-        if self.trainer is not None and record is not None and conditions.is_required:
+        assert record is not None
+        if self.trainer is not None and conditions.is_required:
             check_same_config(self.model_dir, record.config, self.written_config)
         conditions.inexact[:] = _resume_reasons(self)
         self.compare_code()
@@ -271,21 +267,6 @@ class Run:
         if self.is_chief:
             self.checkpoints.conditions.code.report()
 
-    @property
-    def layer_groups(self) -> list[LayerGroup]:
-        """The table of layers; empty if the run does not train, or its config does not fine-tune.
-
-        Must be read after `restore_or_initialize`.
-        """
-        if self.trainer is None or not has_table(self.config):
-            return []
-        loaded = self.checkpoints.loaded
-        restored = self.checkpoints.started_from
-        if restored:
-            variables = self.model.variables
-            loaded = LoadedWeights(restored, frozenset(map(id, variables)))
-        return layer_groups(self.model, self.state.trained_layers, loaded)
-
     def inexact_reasons(self) -> list[str]:
         """Returns why the same config may not give the same weights again; [] if it does."""
         return [*_inexact_reasons(self)]
@@ -304,21 +285,6 @@ class Run:
         """Saves a checkpoint and waits until it is on the disk."""
         self.checkpoints.save()
         self.checkpoints.sync()
-
-    def _report_other_assets(self) -> None:
-        """Reports that initial weights belong to other classes or vocabularies, if they do."""
-        loaded = self.checkpoints.loaded
-        assets = assets_of(self.task)
-        if loaded is None or assets is None or is_remote(loaded.source):
-            return
-        run = Path(loaded.source).parent.parent  # if the checkpoint is in the directory of a run
-        parts = assets.differences(Assets(run)) if RunDirectory(run).assets.is_dir() else []
-        if parts:
-            note(
-                f"note: task.init_checkpoint: {run} learned other things from its data, which the "
-                f"loaded weights belong to:\n{format_list(parts)}\n"
-                "task.init_ignore leaves out the layers that read or return them"
-            )
 
 
 def _inexact_reasons(run: Run) -> Iterator[str]:
@@ -347,17 +313,15 @@ def _inexact_reasons(run: Run) -> Iterator[str]:
 def _resume_reasons(run: Run) -> Iterator[str]:
     """Yields why the config alone does not reproduce a resumed run."""
     record = run.checkpoints.restored
+    assert record is not None
     now = run.checkpoints.conditions
-    if record is None:
-        changed = ["from a checkpoint without a record, such as one of Model Garden"]
-    else:
-        yield from record.inexact
-        same = is_made_with(run.model_dir, record.config, run.written_config)
-        changed = [] if same else ["with another config"]
-        # With logical replicas, the weights do not depend on the strategy.
-        if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
-            changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
-        if describe_changes(record.numerics, now.numerics):
-            changed.append("on another machine or installation")
+    yield from record.inexact
+    same = is_made_with(run.model_dir, record.config, run.written_config)
+    changed = [] if same else ["with another config"]
+    # With logical replicas, the weights do not depend on the strategy.
+    if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
+        changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
+    if describe_changes(record.numerics, now.numerics):
+        changed.append("on another machine or installation")
     if changed and run.step > 0:
         yield f"it was resumed at step {run.step} {', '.join(changed)}"

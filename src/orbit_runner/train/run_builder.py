@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, foreign_checkpoints_reason
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers, local_strategy
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.config import keep_interval
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
@@ -37,6 +37,8 @@ def build_run(request: RunRequest) -> Run:
     """
     # The request: its schedule gets a number of steps.
     workers = Workers(request.strategy)
+    if reason := foreign_checkpoints_reason(request.model_dir):
+        raise RunnerError(reason, path="--model_dir", code="not-a-run")
     if request.trains:
         _discard_old_assets(request)
     adapter = adapt(request.task, request.config.for_task.task)
@@ -90,7 +92,7 @@ def build_run(request: RunRequest) -> Run:
 def _discard_old_assets(request: RunRequest) -> None:
     """Lets a new run compute its assets, if it has any, whatever an interrupted start has left."""
     assets = assets_of(request.task)
-    if assets is not None and not list_checkpoints(checkpoints_of(request.model_dir)):
+    if assets is not None and not checkpoints_of(request.model_dir).committed_steps():
         assets.discard()
 
 

@@ -103,7 +103,5 @@ def _results(run: Run, reason: str) -> dict[str, str]:
     results["step"] = str(step)
     # Not computed from the model: reading its variables may require the other workers.
     with contextlib.suppress(OSError, ValueError):
-        record = checkpoints_of(run.model_dir).record(step)
-        if record is not None:
-            results["weights_sha256"] = record.weights
+        results["weights_sha256"] = checkpoints_of(run.model_dir).record(step).weights
     return results

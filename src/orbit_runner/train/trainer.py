@@ -24,7 +24,6 @@ from orbit_runner.state.learning_rates import (
     learning_rates,
 )
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.train.gradients import (
     StepFn,
     compiles_whole_steps,
@@ -137,20 +136,14 @@ class Trainer(orbit.AbstractTrainer):
     def _build_stages(self) -> tuple[Stage, ...]:
         """Returns what runs around each piece of a loop, in order.
 
-        A piece ends where other layers are trained, and at the last record in it, if any. A
-        measured step is a piece of its own. Profiled steps and others are in different pieces.
+        A piece ends at the last record in it, if any. A measured step is a piece of its own.
+        Profiled steps and others are in different pieces.
         """
-        layers = self.state.trained_layers
-        stages = (
-            None if layers is None else _LayerChanges(layers, self._make_loop_of_new_step),
-            self.recorder,
-            self._watch,
-            self.profiler,
-        )
+        stages = (self.recorder, self._watch, self.profiler)
         return tuple(stage for stage in stages if stage is not None)
 
     def build_step(self) -> StepFn:
-        """Returns a new step, to be traced with the layers that are trainable now."""
+        """Returns a new step."""
         layers = self.state.trained_layers
         optimizer = self.state.optimizer
         if layers is not None and layers.factors:
@@ -159,10 +152,6 @@ class Trainer(orbit.AbstractTrainer):
 
     def _make_loop(self) -> Loop:
         return self._batches.training_loop(self)
-
-    def _make_loop_of_new_step(self) -> Loop:
-        self.step_fn = self.build_step()
-        return self._make_loop()
 
     def train(self, num_steps: tf.Tensor) -> Results:
         """Runs `num_steps` steps (int32 scalar).
@@ -345,28 +334,6 @@ class Trainer(orbit.AbstractTrainer):
                 self.flops = flops * self._graphs * self._repeats
             if self._uses_xla:
                 phase("compiling the first step with XLA", minor=True)
-
-
-class _LayerChanges(Stage):
-    """Makes a loop that is traced again whenever other layers are trained."""
-
-    def __init__(self, layers: TrainedLayers, make_loop: Callable[[], Loop]) -> None:
-        self._layers = layers
-        self._make_loop = make_loop
-        # The loop that was traced first, how often the layers had changed, and the loop for these.
-        self._made: tuple[Loop, int, Loop] | None = None
-
-    def piece_length(self, step: int, steps: int) -> int:
-        """Returns how many of the next `steps` steps train the same layers."""
-        return self._layers.steps_left(step, steps)
-
-    def wrap_loop(self, loop: Loop, step: int) -> Loop:
-        """Returns the loop for the layers that are trained now."""
-        changes = self._layers.stage(step)
-        if self._made is None or self._made[:2] != (loop, changes):
-            self._layers.set_trainable_layers(step)
-            self._made = loop, changes, self._make_loop()
-        return self._made[2]
 
 
 class StepTimer:

@@ -46,7 +46,7 @@ _MODELS: dict[str, dict[str, Any]] = {
     },
     "fine_tuning": {
         "task__model": f"{_HERE}:classifier",
-        "trainer__fine_tuning": "{freeze: [dense], unfreeze: [{layers: [dense], step: 9}]}",
+        "trainer__fine_tuning": "{freeze: [dense]}",
     },
     "average": {
         "task__model": f"{_HERE}:classifier",

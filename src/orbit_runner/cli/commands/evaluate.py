@@ -116,8 +116,7 @@ def _split_setting(config: ExperimentConfig) -> str:
 
 def _convert(selected: SelectedModel) -> ResolvedConfig:
     """Returns the config for this process, which evaluates alone with the same result."""
-    record = selected.choice.record()
-    return convert_to_single_process(selected.resolved, record.strategy if record else "")
+    return convert_to_single_process(selected.resolved, selected.choice.record().strategy)
 
 
 def _describe(selected: SelectedModel, data: JsonObject) -> JsonObject:

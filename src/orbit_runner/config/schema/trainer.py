@@ -59,35 +59,20 @@ class LayerRate(Config):
 
 
 @config_class
-class Unfreeze(Config):
-    """The step after which some frozen layers are trained."""
-
-    step: int = field(1, ge=1, help="last step in which the layers are frozen")
-    layers: list[str] = field((), help=_LAYER_PATTERNS)
-
-
-@config_class
 class FineTuning(Config):
-    """Which layers are trained, after which step, and with which learning rate."""
+    """Which layers are trained, and with which learning rate."""
 
     freeze: list[str] = field((), help=f"layers that are not trained: {_LAYER_PATTERNS}")
-    unfreeze: list[Unfreeze] = field(
-        (), help="frozen layers, and the step after which they are trained"
-    )
     learning_rates: list[LayerRate] = field(
         (), help="factors of the learning rate; the first entry that matches a layer counts"
     )
 
     def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) for entries without patterns and layers that never froze."""
-        for name in ("unfreeze", "learning_rates"):
-            for index, item in enumerate(getattr(self, name)):
-                if not item.layers:
-                    yield not_set(
-                        f"{name}[{index}].layers", f"is not set; it needs {_LAYER_PATTERNS}"
-                    )
-        if self.unfreeze and not self.freeze:
-            yield not_set("unfreeze", "no layer is frozen, because freeze is not set")
+        """Yields (field, message) for entries without patterns."""
+        for index, item in enumerate(self.learning_rates):
+            if not item.layers:
+                path = f"learning_rates[{index}].layers"
+                yield not_set(path, f"is not set; it needs {_LAYER_PATTERNS}")
 
 
 _RULES = (

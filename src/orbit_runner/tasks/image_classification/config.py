@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem, not_set, not_supported
-from orbit_runner.config.schema.base import Config, Rule, config_class, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import IMAGE_MODELS
@@ -50,11 +50,6 @@ class ClassificationLosses(Config):
 class ImageClassificationConfig(NetworkTaskConfig):
     """Image classification with one label per image."""
 
-    _rules = (
-        Rule("init_checkpoint", lambda t: t.init_checkpoint and getattr(t.model, "weights", None),
-             "is set, and so is model.weights\nremove one of them; init_checkpoint is for "
-             "the weights of a run, model.weights for published ones", "conflict"),
-    )  # fmt: skip
     model: ImageModelConfig = field(
         factory=ImageModelConfig, help="the model", variants=IMAGE_MODELS
     )

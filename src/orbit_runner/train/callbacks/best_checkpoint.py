@@ -130,8 +130,7 @@ class BestCheckpoint(Callback):
         checkpoints = checkpoints_of(run.model_dir)
         with contextlib.suppress(OSError, ValueError, IndexError):
             record = checkpoints.record(checkpoints.committed_steps()[-1])
-            state = None if record is None else record.callbacks.get(_STATE)
-            return frozenset(entry.step for entry in self._parse(state))
+            return frozenset(entry.step for entry in self._parse(record.callbacks.get(_STATE)))
         return frozenset()
 
     def get_state(self) -> dict[str, object] | None:
@@ -161,10 +160,8 @@ class BestCheckpoint(Callback):
             return
         step = self._ranking[0].step
         with contextlib.suppress(OSError, ValueError):
-            record = self._folder.record(step)
-            if record is not None:
-                best = {**record.result, "best_ckpt_global_step": step}
-                write_if_changed(self._info, json.dumps(best, indent=2) + "\n")
+            best = {**self._folder.record(step).result, "best_ckpt_global_step": step}
+            write_if_changed(self._info, json.dumps(best, indent=2) + "\n")
 
     def check_files(self, *, reports: bool) -> None:
         """Removes what is not ranked, reports what is missing if asked, and updates `info.json`.
