@@ -120,8 +120,7 @@ def test_the_values_of_the_last_column_are_numbers_or_classes(
         ("customer", lambda number: number, True),
         ("shop_id", lambda number: number * 1000, True),
         ("UserId", lambda number: f"u {number}", True),
-        ("where", lambda number: f"K{number:04}", True),
-        ("device", lambda number: f"D{number % 20}", True),
+        ("device", lambda number: f"D{number}", True),
         ("device", lambda number: "abcdefghij"[number % 10], False),
         ("floors", lambda number: number, False),
         ("zip", lambda number: f"0{number:04}", False),
@@ -302,16 +301,6 @@ def test_comments_on_images_are_settings_that_can_be_used() -> None:
     )
 
 
-def test_damaged_pixels_of_an_image_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    _write_images("photos", 20, [(64, 64)])
-    damaged = Path("photos/dog/7.png")
-    damaged.write_bytes(damaged.read_bytes()[:-30])
-
-    assert main(["init", "new", "--from=photos"]) == 0
-
-    assert f"{damaged}: the image cannot be decoded" in capsys.readouterr().err
-
-
 def test_json_has_the_same() -> None:
     _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
 
@@ -379,13 +368,9 @@ def test_wrong_flags_are_an_error(arguments: list[str], code: str, path: str) ->
     fails(["init", "new", *arguments], code, path)
 
 
-def test_only_an_experiment_that_was_not_changed_is_written_again() -> None:
+def test_an_experiment_is_not_overwritten() -> None:
     _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
-    first, _ = _experiment("a.csv")
-    assert _experiment("a.csv")[0] == first
-    assert _experiment("a.csv", "--label=x")[1].task.targets[0].column == "x"
+    _experiment("a.csv")
 
-    with Path("new/experiment.yaml").open("a") as file:
-        file.write("# Mine.\n")
     for directory in ("new", "."):
         fails(["init", directory, "--from=a.csv"], "already-exists", "DIR")

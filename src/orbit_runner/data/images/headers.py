@@ -46,13 +46,10 @@ class ImageHeader:
     channels: int
 
 
-def read_header(
-    source: bytes | str, formats: tuple[str, ...] = _FORMATS, *, decodes: bool = False
-) -> ImageHeader:
+def read_header(source: bytes | str, formats: tuple[str, ...] = _FORMATS) -> ImageHeader:
     """Returns the header of an image, whose file has these contents or this path.
 
-    Raises ValueError if the format is another one, or if the header is damaged; with `decodes`,
-    also if the pixels are.
+    Raises ValueError if the format is another one, or if the header is damaged.
     """
     from PIL import Image
 
@@ -63,9 +60,6 @@ def read_header(
             # TensorFlow decodes GIF, BMP, palettes and CMYK to color.
             is_gray = image.mode.startswith(_GRAY) and image.format in ("PNG", "JPEG")
             has_alpha = image.format == "PNG" and image.mode == "RGBA"
-            if decodes:
-                image.draft("RGB", (64, 64))  # A small JPEG, which is much faster.
-                image.load()
     except (*_DAMAGED, Image.DecompressionBombError) as error:
         start = "" if isinstance(source, str) else f": bytes that start with 0x{source[:4].hex()}"
         raise ValueError(f"no image, or a damaged or too large one{start}") from error

@@ -32,7 +32,6 @@ _GROUP = re.compile(
     r"|session|device|machine)([_\s-]?(no|nr|number|key|code))?",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"([A-Za-z]*[_-]?)\d+")
 _FEW_GROUPS = 10
 # A column is one of long texts if its texts have at least as many words or characters on average.
 _WORDS = 3
@@ -115,7 +114,7 @@ def _use_of(column: Column) -> ColumnUse:
         return use("", "has the same value in all rows")
     missing = f"; {summary.missing:,} missing" if summary.missing else ""
     distinct = f"{summary.distinct:,} different"
-    if _FEW_GROUPS <= summary.distinct <= rows // 2 and _names_groups(column):
+    if _FEW_GROUPS <= summary.distinct <= rows // 2 and _names_groups(column, summary.distinct):
         about = f"an ID that repeats: {distinct} in {rows:,} rows{missing}"
         return use("", about, is_group=True)
     if column.kind == NUMBER:
@@ -146,20 +145,17 @@ def _is_id(column: Column, summary: ColumnSummary) -> bool:
     return counts_rows or _ID_NAME.fullmatch(column.name.strip()) is not None
 
 
-def _names_groups(column: Column) -> bool:
-    """Returns whether the values of a column are IDs, by its name and their form."""
-    name = column.name.strip()
+def _names_groups(column: Column, distinct: int) -> bool:
+    """Returns whether the values of a column are IDs, by its name."""
     if column.kind == NUMBER:
         values = column.values[~column.is_missing()]
-        is_whole = bool((values == np.rint(values)).all())
-        return is_whole and bool(_GROUP_ID.fullmatch(name) or _GROUP.fullmatch(name))
-    if column.kind == DATE or _GROUP_ID.fullmatch(name):
-        return column.kind != DATE
-    codes = [_CODE.fullmatch(text) for text in column.vocabulary]
-    # Such as C0017 and C0230; numbers alone may be zip codes.
-    are_codes = len({code[1] if code else "" for code in codes} - {""}) == 1 and all(codes)
-    is_long = len(codes) > _FEW_TEXTS
-    return (are_codes and is_long) or (bool(_GROUP.fullmatch(name)) and (are_codes or is_long))
+        if not (values == np.rint(values)).all():
+            return False
+    name = column.name.strip()
+    # The texts of a column such as `device` may be categories.
+    is_named = column.kind == NUMBER or distinct > _FEW_TEXTS
+    is_id = _GROUP_ID.fullmatch(name) or (is_named and _GROUP.fullmatch(name))
+    return column.kind != DATE and bool(is_id)
 
 
 def _are_long(counts: Mapping[str, int]) -> bool:

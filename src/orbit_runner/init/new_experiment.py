@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -16,12 +15,12 @@ from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.files import load as load_images
-from orbit_runner.data.images.headers import add_survey, read_header
+from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError, RunnerError, format_list
-from orbit_runner.jobs.new_project import check_empty, make_identifier, write_files
-from orbit_runner.jobs.table_survey import (
+from orbit_runner.init.new_project import check_empty, make_identifier, write_files
+from orbit_runner.init.table_survey import (
     ColumnUse,
     TableSurvey,
     choose_label,
@@ -33,7 +32,6 @@ from orbit_runner.registry import TABLE_SOURCES
 
 EXPERIMENT = "experiment.yaml"
 _MOST_HEADERS = 1_000
-_MOST_DECODED = 100
 _LARGEST_IMAGE = 96  # Larger images are resized.
 _RESIZED = 64
 _FEW_IMAGES = 1_000  # Fewer images get smaller batches.
@@ -64,7 +62,6 @@ _NUMBERS = "It is a number; without `type: regression`, each of its values is a 
 _CLASSES = "Its values are classes; for numbers: [{column: …, type: regression}]."
 _AUC = "{class_name: AUC, config: {multi_label: true}}"
 _F1 = "{class_name: F1Score, config: {average: macro}}"
-_DIGEST = "# `runner init --from` writes this file again unless it was changed: "
 # Of tasks that have no defaults of it.
 _TRAINER = Template("""
 trainer:
@@ -144,12 +141,11 @@ $split
 
 @dataclasses.dataclass(frozen=True)
 class _Draft:
-    """What is to be written, and what was found; `trainer` is "" for the defaults of the task."""
+    """What is to be written; `trainer` is "" for the defaults of the task."""
 
     about: str
     task: str
     trainer: str = ""
-    problem: str = ""
 
 
 def write_experiment(
@@ -167,11 +163,9 @@ def write_experiment(
         The file, and what its first run would report of the data; "" if nothing.
 
     Raises:
-        RunnerError: The directory contains other files or an experiment that was changed, or the
-            data cannot be read or used.
+        RunnerError: The directory contains files, or the data cannot be read or used.
     """
-    if not _is_unchanged(directory / EXPERIMENT):
-        check_empty(directory)
+    check_empty(directory)
     try:
         draft = _draft(Path(data), label)
     except DataError as error:
@@ -183,21 +177,9 @@ def write_experiment(
         task=draft.task,
         trainer=draft.trainer,
     )
-    write_files(directory, {EXPERIMENT: f"{text}{_digest_line(text)}"})
+    write_files(directory, {EXPERIMENT: text})
     experiment = directory / EXPERIMENT
-    return experiment, draft.problem or _find_problems(experiment)
-
-
-def _digest_line(text: str) -> str:
-    return f"{_DIGEST}{hashlib.sha256(text.encode()).hexdigest()[:16]}\n"
-
-
-def _is_unchanged(path: Path) -> bool:
-    """Returns whether a file is what `write_experiment` wrote."""
-    if not path.is_file():
-        return False
-    text, found, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(_DIGEST)
-    return bool(found) and _digest_line(text) == f"{found}{digest}"
+    return experiment, _find_problems(experiment)
 
 
 def _find_problems(experiment: Path) -> str:
@@ -367,18 +349,7 @@ def _draft_of_images(path: Path) -> _Draft:
     )
     about = f"the class of the images in {path.name}"
     trainer = _TRAINER.substitute(least=15, rate="0.001")
-    return _Draft(about, task, trainer, _find_damaged_image(train))
-
-
-def _find_damaged_image(source: FileSource) -> str:
-    """Decodes some images. Returns what is wrong with the first that is damaged, or ""."""
-    for path in source.paths[:: max(1, source.size // _MOST_DECODED)]:
-        try:
-            read_header(str(path), decodes=True)
-        except ValueError:
-            advice = "remove it, or set max_bad_images in both sections"
-            return f"{path}: the image cannot be decoded\n{advice}"
-    return ""
+    return _Draft(about, task, trainer)
 
 
 def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
