@@ -266,8 +266,6 @@ def _copy_history(run: RunReader, step: int, directory: Path) -> None:
         if old.is_file():
             shutil.copyfile(old, new)
             cut_records(new, after=step, keeps_events=False)
-    if there.settings.is_dir():
-        shutil.copytree(there.settings, here.settings)
     best = run.settings.get("trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
         _copy_best(run.path / best, directory / best, step)
