@@ -43,7 +43,7 @@ from orbit_runner.jobs.train_job import (
 from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_lock import RunLock, refused_start_scope
+from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.saved_run import History, RunBase, directory_of
 from orbit_runner.tasks.keras.passed_objects import (
     inexact_objects,
@@ -384,7 +384,6 @@ def _run(
         progress, title=f"{resolved.config.name} · {mode}", place=str(directory)
     )
     with (
-        refused_start_scope(directory),
         RunLock(directory),
         _warnings_only_scope(),
         display.shown_scope(),

@@ -12,15 +12,13 @@ import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.cli.main import main
-from orbit_runner.run_directory.run_lock import refusal, refused_start_scope
 from orbit_runner.serving.export import new_directory_scope
 from orbit_runner.serving.formats.saved_model import load_signatures
 from orbit_runner.tasks.initial_weights import load_weights
 from orbit_runner.utils.files import temporary_path
-from tests.support.problems import fails, raises
+from tests.support.problems import fails
 from tests.support.toy import run, toy_config
 
-FREEZE = "trainer.fine_tuning.freeze"
 NAMES = (
     *("version[2]", "copy [1]", "[", "a]b[c", "[!x]", "[a-z]", "up\\down", "\\", "\\n", "x\\[y"),
     *("any*", "?", "{0}", "{a,b}", "100%s", "$HOME", "~", "quote'\"", " spaces ", "dots...", "#"),
@@ -104,15 +102,9 @@ def test_export_removes_what_killed_exports_have_left(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [tmp_path / "8"]
 
 
-def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = tmp_path / "new" / "run"
+def test_lost_checkpoints_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "run"
     command = ["--experiment=digits_mlp", f"--model_dir={place}", "--trainer.train_steps=2"]
-
-    fails([*command, "--trainer.fine_tuning={freeze: [nolayer]}"], "unknown-name", FREEZE)
-
-    assert not [*tmp_path.rglob("*")]
     with contextlib.suppress(SystemExit):
         main(command)
     for name in ("checkpoints", "best"):
@@ -121,11 +113,3 @@ def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(
     capsys.readouterr()
     main(command)
     assert f"{place} was started before, but has no checkpoint" in capsys.readouterr().err
-
-
-def test_refused_start_leaves_the_directory_of_another_process(tmp_path: Path) -> None:
-    with raises("run-locked", "--model_dir"), refused_start_scope(tmp_path / "run"):
-        (tmp_path / "run").mkdir()  # As the process that has the lock does.
-        raise refusal("run", {})
-
-    assert (tmp_path / "run").is_dir()

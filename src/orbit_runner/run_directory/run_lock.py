@@ -9,12 +9,11 @@ import fcntl
 import json
 import os
 import shlex
-import shutil
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from orbit_runner import exit_codes
@@ -179,31 +178,6 @@ class RunLock:
                     "make sure that no other process trains in it"
                 )
                 return
-
-
-# What a start writes before the run begins, which is when it writes its config.
-_BEFORE_CONFIG = {".lock", "run.json", "report.html", "code.patch", "assets"}
-
-
-@contextlib.contextmanager
-def refused_start_scope(model_dir: Path) -> Iterator[None]:
-    """Removes a new run directory if the run in a `with` block is refused before it begins.
-
-    Its files would look like a run. A directory that has other files stays.
-    """
-    created = [path for path in (model_dir, *model_dir.parents) if not os.path.exists(path)]
-    try:
-        yield
-    except RunnerError as error:
-        with contextlib.suppress(OSError):
-            # Another process may have created it at the same time, and have its lock.
-            is_refused = error.exit_code == exit_codes.WRONG_USAGE and error.code != "run-locked"
-            if created and is_refused:
-                if {*os.listdir(model_dir)} <= _BEFORE_CONFIG:
-                    shutil.rmtree(model_dir)
-                for parent in created[1:]:
-                    parent.rmdir()
-        raise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,7 @@ from orbit_runner.jobs.train_job import (
 )
 from orbit_runner.reporting.results import result_lines
 from orbit_runner.run_directory.remote_runs import check_remote_run, training_scope
-from orbit_runner.run_directory.run_lock import RunLock, refused_start_scope
+from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
@@ -121,13 +121,12 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: floa
             return serve(job)
         if not (job.mode in TRAINING and job.writes_results):
             return _run_job(job, flags)
-        with refused_start_scope(job.model_dir):
-            with disk_error_scope(job.model_dir):
-                # Never released: threads that save checkpoints may write until the process exits.
-                RunLock(job.model_dir).acquire()
-            if flags.resume == "same":
-                check_same_config(resolved, job.model_dir)
-            return _run_job(dataclasses.replace(job, data=compare_data(job)), flags)
+        with disk_error_scope(job.model_dir):
+            # Never released: threads that save checkpoints may write until the process exits.
+            RunLock(job.model_dir).acquire()
+        if flags.resume == "same":
+            check_same_config(resolved, job.model_dir)
+        return _run_job(dataclasses.replace(job, data=compare_data(job)), flags)
 
 
 @contextlib.contextmanager
