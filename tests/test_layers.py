@@ -35,6 +35,7 @@ LIGHT = sorted(
         *ROOT.glob("tasks/*/data.py"),
         *ROOT.glob("cli/**/*.py"),
         *ROOT.glob("jobs/*.py"),
+        *ROOT.glob("init/*.py"),
         # This one is the main module of a process that trains.
         *{*ROOT.glob("repeat/*.py")} - {ROOT / "repeat" / "why_process.py"},
         *(ROOT / "checkpoint" / f"{name}.py" for name in ("directory", "latest_checkpoint")),

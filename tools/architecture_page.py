@@ -48,6 +48,7 @@ LAYERS = (
     "reporting",
     "sweep",
     "jobs",
+    "init",
     "repeat",
     "saved_run",
     "run_model",

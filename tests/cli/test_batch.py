@@ -50,17 +50,6 @@ def test_text_shows_the_first_rows_and_the_number_of_others() -> None:
     assert "more" not in every
 
 
-def test_worker_and_replica_of_each_row() -> None:
-    flags = ("--distribution_strategy=multi_worker_mirrored", "--runtime.num_workers=2")
-
-    step = values("batch", "digits", "--step=1", *flags)
-
-    assert (step["replicas"], step["workers"]) == (2, 2)
-    assert [(row["row"], row["worker"], row["replica"]) for row in step["rows"]] == [
-        (row, row // 32, row // 32) for row in range(64)
-    ]
-
-
 def test_images_are_those_of_the_pipeline(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
 

@@ -151,7 +151,6 @@ def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branche
         "runtime.seed": ("17", "3"),
         "trainer.train_steps": ("60", "50"),
     }
-    assert [one["step"] for one in found.attempts] == [STEPS]
     assert found.weights == read_history(branch).fingerprints[45].weights
     info = json.loads((branch / "best/info.json").read_text())
     assert (branch / f"best/best-{info['best_ckpt_global_step']}.index").exists()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from orbit_runner.cli.main import main
-from orbit_runner.jobs import new_project
+from orbit_runner.init import new_project
 from tests.support import warm_runner
 from tests.support.problems import fails, output_of
 

@@ -68,10 +68,13 @@ def test_run_directory_takes_precedence_over_an_experiment(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "digits").mkdir()
-    for arguments in (["show", "--experiment=digits"], ["reproduce", "digits", "--last=3"]):
+    for arguments in (
+        ["show", "--experiment=digits"],
+        ["reproduce", "digits", "--runtime.intra_op_threads=2"],
+    ):
         assert main(arguments) == (0 if arguments[0] == "show" else 2)
         error = capsys.readouterr().err
-    assert "--last: cannot be combined with the published experiment" in error
+    assert "--runtime.intra_op_threads: cannot be combined with the published experiment" in error
 
     (here / "digits" / "config.yaml").write_text(output_of(["show", "--experiment=digits_mlp"]))
     for arguments in (["show", "--experiment=digits"], ["reproduce", "digits"]):

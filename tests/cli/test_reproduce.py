@@ -101,20 +101,6 @@ def test_unchanged_run_is_reproduced_exactly(
 
 
 @pytest.mark.slow
-def test_last_flag_reproduces_only_the_final_steps(
-    made: Path, reproduced: Reproduced, temporary: Path
-) -> None:
-    code, out, err = reproduced(made, "--last=3", "--json")
-    found = json.loads(out)
-    assert (code, found["equal"], found["start"], found["again"]) == (0, True, 20, "")
-    assert found["parting"]["compared"] == [30]
-    assert found["parting"]["left"] == found["parting"]["right"]
-    assert found["parting"]["left"]["weights"] == _record(made, 30)["weights"]
-    assert "training from step 20 to 30" in err
-    assert [*temporary.glob("reproduce-*")] == []
-
-
-@pytest.mark.slow
 def test_different_seed_is_reported_as_a_difference(run: Path, tmp_path: Path) -> None:
     """As a process: checks the exit code and the directory that remains."""
     _change(run, "seed: 17", "seed: 18")
@@ -153,7 +139,7 @@ def test_reasons_for_inexact_reproduction_are_listed(run: Path, reproduced: Repr
     attempts = json.loads((run / "run.json").read_text())
     attempts["attempts"][0]["argv"].append("--resume=override")
     (run / "run.json").write_text(json.dumps(attempts))
-    code, out, err = reproduced(run, "--last=10")
+    code, out, err = reproduced(run)
     # Without determinism, the weights may be equal or not.
     assert out.startswith({0: "equal: ", 4: "differs: "}[code])
     for text in (
@@ -171,9 +157,7 @@ def test_intra_op_threads_setting_is_applied_to_the_rerun(run: Path, tmp_path: P
     for step in (20, 30):
         _set_threads(run, step, "1")
 
-    done = _process(
-        tmp_path, "reproduce", "a", "--runtime.intra_op_threads=1", "--last=10", "--model_dir=b"
-    )
+    done = _process(tmp_path, "reproduce", "a", "--runtime.intra_op_threads=1", "--model_dir=b")
 
     # The original run used all cores, which may change the last bits of the weights.
     assert done.returncode in (0, 4), done.stderr
@@ -216,9 +200,6 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
         (["nowhere"], "not-a-run", "RUN"),
         (["empty"], "not-a-run", "RUN"),
         (["damaged"], "no-checkpoint", "RUN"),
-        (["a", "--last=25"], "no-checkpoint", "--last"),
-        (["a", "--last=0"], "out-of-range", "--last"),
-        (["a", "--last=x"], "wrong-usage", ""),
         (["a", "--model_dir=a/b"], "bad-path", "--model_dir"),
         (["a", "--model_dir=full"], "already-exists", "--model_dir"),
         (["broken"], "bad-syntax", ""),

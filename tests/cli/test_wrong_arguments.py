@@ -101,7 +101,6 @@ CASES = [
     ("inspect transformer_multi30k --config_file=configs/data/synthetic.yaml --workers=16", "not-divisible", "task.train_data.batch_rows_multiple"),
     ("reproduce mnist", "not-a-run", "RUN"),
     ("reproduce digit", "not-a-run", "RUN"),
-    ("reproduce digits --last=3", "conflict", "--last"),
     ("reproduce digits --runtime.intra_op_threads=2", "conflict", "--runtime.intra_op_threads"),
     # Names.
     ("show --experiment=", "not-set", "--experiment"),

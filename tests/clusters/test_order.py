@@ -61,17 +61,22 @@ def test_workers_get_the_batches_of_one_process(
     run_workers(tmp_path, *_FLAGS, count=workers)
 
     assert _batches(tmp_path, workers) == expected
+    computed = _computed(tmp_path / "run", workers)
     for worker in range(workers):
         lines = (tmp_path / "run" / f"ids-{worker}.txt").read_text().splitlines()
-        assert _computed(tmp_path / "run", worker) == [line.split() for line in lines[:_STEPS]]
+        assert computed[worker] == [line.split() for line in lines[:_STEPS]]
 
 
-def _computed(run: Path, worker: int) -> list[list[str]]:
-    """Returns the images of a worker's batches as `runner batch` computes them."""
+def _computed(run: Path, workers: int) -> list[list[list[str]]]:
+    """Returns the images of the batches of each worker: its part of those of `runner batch`."""
     command = ("batch", str(run), f"--step=1:{_STEPS}", "--json")
-    done = warm_runner.run(*command, check=True)
+    steps = json.loads(warm_runner.run(*command, check=True).stdout)
     images = load_digits(split="train").arrays["image"]
+    size = steps[0]["batch_size"] // workers
     return [
-        [image_id(images[row["example"]]) for row in step["rows"] if row["worker"] == worker]
-        for step in json.loads(done.stdout)
+        [
+            [image_id(images[row["example"]]) for row in step["rows"][first : first + size]]
+            for step in steps
+        ]
+        for first in range(0, workers * size, size)
     ]

@@ -67,7 +67,7 @@ def test_safe_directory_name_is_accepted(
 @pytest.mark.parametrize(
     "value",
     ["checkpoints", "./checkpoints/", "checkpoints//.", "checkpoints/a", "assets", ".lock",
-     "run.json", "run.eval.json", "train/x", "validation", "report_data", "code-2.patch"],
+     "run.json", "run.eval.json", "train/x", "validation", "report_data", "code.patch"],
 )  # fmt: skip
 def test_name_of_a_file_of_the_run_is_rejected_as_export_subdirectory(
     refused: Callable[..., list[Problem]], field: str, value: str

@@ -11,10 +11,9 @@ from orbit_runner.config.example_ids import UNREADABLE, ids_digest, read_ids
 from orbit_runner.config.fingerprint import (
     config_fingerprint,
     excludes_same_examples,
-    has_same_settings,
-    identity_settings,
 )
 from orbit_runner.errors import DataError
+from orbit_runner.run_directory.config import is_made_with
 from tests.support.digits import digits_config
 from tests.support.problems import raises
 from tests.support.toy import toy_config
@@ -88,13 +87,13 @@ def test_empty_list_keeps_the_fingerprint() -> None:
 
 def test_run_can_be_read_without_its_file(tmp_path: Path) -> None:
     config = excluding(write_ids(tmp_path / "ids.txt", "17\n"))
-    before = identity_settings(config)
-    assert has_same_settings(before, config)
+    fingerprint = config_fingerprint(config)
+    assert is_made_with(tmp_path, fingerprint, config)
+    assert not is_made_with(tmp_path, config_fingerprint(digits_config()), config)
 
     (tmp_path / "ids.txt").unlink()
 
-    assert has_same_settings(before, config)
-    assert not has_same_settings(identity_settings(digits_config()), config)
+    assert is_made_with(tmp_path, fingerprint, config)
     assert not excludes_same_examples(config, excluding(str(tmp_path / "gone.txt")))
 
 

@@ -16,7 +16,7 @@ from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import replica_slices
-from orbit_runner.data.order.steps import RowOrder, StepOrder, row_owners
+from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.pipeline import train_pairs
@@ -30,10 +30,8 @@ SEED, STEPS = 11, 1000
 _RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
 
 
-def _global_columns(
-    make: Any, replicas: int, workers: int, steps: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the examples of each step, and the worker that gets each of them.
+def _global_columns(make: Any, replicas: int, workers: int, steps: int) -> Iterator[np.ndarray]:
+    """Yields the examples of each step: those of the first worker before those of the next.
 
     `make` returns the dataset of an input context, whose elements are the examples of a replica.
     """
@@ -44,18 +42,16 @@ def _global_columns(
     local = replicas // workers
     for step in range(steps):
         pieces = [row for part in rows for row in part[step * local : (step + 1) * local]]
-        worker = [np.full(len(piece), n // local) for n, piece in enumerate(pieces)]
-        yield np.concatenate(pieces), np.concatenate(worker)
+        yield np.concatenate(pieces)
 
 
 def _assert_equal_steps(
     order: StepOrder, make: Any, shards: tuple[int, int], first: int, steps: int = STEPS
 ) -> None:
     count = 0
-    for step, (examples, workers) in enumerate(_global_columns(make, *shards, steps), first):
+    for step, examples in enumerate(_global_columns(make, *shards, steps), first):
         rows = order.rows(step)
         np.testing.assert_array_equal(rows.examples, examples)
-        np.testing.assert_array_equal(row_owners(len(examples), *shards)[0], workers)
         count += 1
     assert count == steps
 

@@ -108,14 +108,3 @@ def test_committed_files_of_the_run_directory_are_not_in_the_patch(repository: P
 
     assert read_code_version(Path("runs/a")).changed == {}
     assert [*(read_code_version(Path("runs/b")).changed or ())] == ["runs/a/config.yaml"]
-
-
-def test_there_is_no_patch_of_more_than_one_mebibyte(repository: Path) -> None:
-    for number in range(6):
-        (repository / f"{number}.py").write_text("x" * 200_000)
-    git("add", "--all", cwd=repository)
-
-    code = read_code_version()
-
-    assert code.notes == ("no patch: the changes are larger than 1 MiB",)
-    assert (len(code.changed or ()), code.patch) == (6, b"")

@@ -78,16 +78,16 @@ def test_index_of_the_repository_is_not_written(repository: Path) -> None:
     assert (repository / ".git/index").stat().st_mtime_ns == before
 
 
-def test_starts_with_other_changes_have_their_own_patches(repository: Path) -> None:
+def test_patch_is_that_of_the_last_start_with_changes(repository: Path) -> None:
     run = repository / "runs/a"
     entries = []
-    for depth in (2, 3, 2, 1, 3):
+    for depth in (2, 3, 1):
         (repository / "pkg/model.py").write_text(f"depth = {depth}\n")
         entries.append(keep_patch(read_code_version(run), run))
 
-    names = [entry["patch"] for entry in entries]
-    assert names == ["code.patch", "code-2.patch", "code.patch", None, "code-2.patch"]
-    assert sorted(path.name for path in run.iterdir()) == ["code-2.patch", "code.patch"]
+    assert [entry["patch"] for entry in entries] == ["code.patch", "code.patch", None]
+    assert [path.name for path in run.iterdir()] == ["code.patch"]
+    assert b"+depth = 3\n" in (run / "code.patch").read_bytes()
 
 
 def test_patch_that_cannot_be_written_is_a_note(repository: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.config import read_setting, read_settings
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.metric_records import (
     MetricLog,
 )
@@ -33,7 +33,7 @@ LOSSES = [
 ]
 BRANCH: dict[str, Any] = {
     "format": 1, "parent": "../a", "step": 5, "weights": "", "state": "", "configs": [],
-    "changes": [{"path": "a", "from": "1", "to": "2"}], "attempts": [],
+    "changes": [{"path": "a", "from": "1", "to": "2"}],
 }  # fmt: skip
 
 
@@ -65,7 +65,6 @@ def test_losses_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
         ({"changes": [{"path": "a", "from": "1", "to": "[["}]}, False),
         ({"changes": [{"path": "a", "from": "1", "to": "!!python/name:os.system"}]}, False),
         ({"changes": [{"path": "a", "from": "1", "to": "-"}]}, True),
-        ({"attempts": [5]}, True),
     ],
 )
 def test_branch_with_values_that_cannot_be_read_is_none(
@@ -83,4 +82,3 @@ def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
 ) -> None:
     (tmp_path / "config.yaml").write_text(f"name: {value}\n")
     assert read_settings(tmp_path) == {}
-    assert read_setting(tmp_path, "name") is None

@@ -8,7 +8,7 @@ import pytest
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.jobs.train_job import ConfigWriter, Job
-from orbit_runner.run_directory.config import read_setting
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.train.schedule import Plan, make_plan
 from tests.support.problems import raises
 from tests.support.toy import records, run, toy_config
@@ -130,4 +130,4 @@ def test_a_longer_resume_keeps_the_interval_of_the_records(tmp_path: Path) -> No
         job = Job(resolved=resolved, config=config, mode="train", model_dir=tmp_path)
         run(config, tmp_path, callbacks=[ConfigWriter(job)])
     assert [record["step"] for record in records(tmp_path, "train")] == [*range(3, 901, 3)]
-    assert read_setting(tmp_path, "trainer.summary_interval") == 3
+    assert read_settings(tmp_path)["trainer.summary_interval"] == 3

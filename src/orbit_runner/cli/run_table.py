@@ -16,7 +16,6 @@ from orbit_runner.config.parsing.yaml_files import parse_value
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.reporting.numbers import format_age, number_or_dash
-from orbit_runner.run_directory.config import read_setting, read_settings
 from orbit_runner.run_directory.metric_records import METRIC_COMP, better_values
 from orbit_runner.run_directory.run_reader import RunReader
 
@@ -86,7 +85,7 @@ class RunColumns:
     def _settings(self) -> set[str]:
         """The dotted paths of the settings, from one run of each experiment."""
         examples = {run.experiment or run.path: run for run in self._runs}
-        return {path for run in examples.values() for path in read_settings(run.path)}
+        return {path for run in examples.values() for path in run.settings}
 
     @functools.cached_property
     def _split_results(self) -> Mapping[Path, Mapping[str, float]]:
@@ -140,7 +139,7 @@ class RunColumns:
             return self._split_results[run.path].get(name)
         if name in run.changes:
             return run.changes[name]
-        return read_setting(run.path, name)
+        return run.settings.get(name)
 
     def better_values(self, name: str) -> str:
         """Returns whether `higher` or `lower` values of a metric are better; "" if not known."""
@@ -154,9 +153,7 @@ class RunColumns:
         keepers = {
             run.experiment or run.path: run for run in self._runs if run.best_metric == metric
         }
-        return better_values(
-            metric, [read_setting(run.path, METRIC_COMP) for run in keepers.values()]
-        )
+        return better_values(metric, [run.settings.get(METRIC_COMP) for run in keepers.values()])
 
     def text(self, run: RunReader, name: str) -> str:
         """Returns a value as it is shown in the table."""

@@ -23,30 +23,19 @@ _NOT_COMPARED = (*NON_METRICS, "learning_rate")
 
 @dataclasses.dataclass(frozen=True)
 class SeedGroup:
-    """Runs that differ only in their seed.
+    """Runs that differ only in their seed."""
 
-    Attributes:
-        name: A short name to show.
-        runs: The runs by `runtime.seed`.
-    """
-
-    name: str
-    runs: Mapping[int, RunReader]
+    name: str  # a short one to show
+    runs: Mapping[int, RunReader]  # by `runtime.seed`
 
 
 @dataclasses.dataclass(frozen=True)
 class PairedMetric:
-    """A metric of two groups.
+    """A metric of two groups."""
 
-    Attributes:
-        name: The metric of the last evaluation, or `best.` and the metric of the best evaluation.
-        first: The value of each common seed in the first group, in the order of seeds.
-        second: The same in the second group.
-    """
-
-    name: str
-    first: Sequence[float]
-    second: Sequence[float]
+    name: str  # the metric of the last evaluation, or `best.` and that of the best evaluation
+    first: Sequence[float]  # the value of each common seed in the first group, in order of seeds
+    second: Sequence[float]  # the same in the second group
 
     @property
     def estimates(self) -> tuple[Estimate, Estimate]:
@@ -61,19 +50,12 @@ class PairedMetric:
 
 @dataclasses.dataclass(frozen=True)
 class PairedComparison:
-    """Two groups of runs with common seeds.
-
-    Attributes:
-        first: The first group.
-        second: The group that is compared with it.
-        seeds: The seeds that both have, in ascending order.
-        metrics: The metrics that all runs of these seeds have.
-    """
+    """Two groups of runs with common seeds."""
 
     first: SeedGroup
-    second: SeedGroup
-    seeds: Sequence[int]
-    metrics: Sequence[PairedMetric]
+    second: SeedGroup  # compared with the first
+    seeds: Sequence[int]  # those that both have, in ascending order
+    metrics: Sequence[PairedMetric]  # those that all runs of these seeds have
 
     def settings(self) -> dict[str, list[object]]:
         """Returns the settings that differ: dotted path to the value in each group."""

@@ -19,17 +19,11 @@ SIGNIFICANCE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A mean and its spread.
+    """A mean and its spread."""
 
-    Attributes:
-        count: The number of values.
-        mean: Their mean.
-        deviation: Their sample standard deviation, with n - 1; None for one value.
-    """
-
-    count: int
+    count: int  # the number of values
     mean: float
-    deviation: float | None
+    deviation: float | None  # sample standard deviation, with n - 1; None for one value
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -45,21 +39,13 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class PairedTest:
-    """Two samples with the same seeds, compared seed by seed.
+    """Two samples with the same seeds, compared seed by seed."""
 
-    Attributes:
-        difference: The mean of second value - first value, and its spread.
-        t: Student's t of the differences; infinite if all differences are equal and not zero.
-        p: The two-sided p-value of the paired t-test, which assumes that differences are
-            distributed normally.
-        effect_size: The mean difference in standard deviations of the differences; None if all
-            differences are equal.
-    """
-
-    difference: Estimate
-    t: float
+    difference: Estimate  # of second value - first value
+    t: float  # Student's t; infinite if all differences are equal and not zero
+    # The two-sided p-value of the paired t-test, which assumes normally distributed differences.
     p: float
-    effect_size: float | None
+    effect_size: float | None  # mean / deviation; None if all differences are equal
 
     @property
     def is_significant(self) -> bool:

@@ -7,11 +7,9 @@ import dataclasses
 import functools
 from typing import TypeAlias
 
-from orbit_runner.config.schema import base
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import ALWAYS, NEVER, Weights
-from orbit_runner.config.serialize import plain_value
 from orbit_runner.errors import RunnerError
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TASKS
@@ -86,14 +84,3 @@ def _declarations(tasks: tuple[Entry, ...]) -> dict[str, _Declared]:
         with contextlib.suppress(RunnerError):
             add(entry.load_config()(name=entry.name), "task.", ALWAYS)
     return by_path
-
-
-def default_of(config: ExperimentConfig, path: str) -> object:
-    """Returns the default of a setting in the form of `flat_settings`, or `...` if it has none."""
-    section: Config = config
-    *parents, name = path.split(".")
-    for parent in parents:
-        section = getattr(section, parent)
-    field = section.__dataclass_fields__[name]
-    has_none = dataclasses.MISSING is field.default is field.default_factory
-    return ... if has_none else plain_value(base.default_of(field))

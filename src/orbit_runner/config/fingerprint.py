@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from orbit_runner.config.declarations import default_of, known_weights, weights_of
+from orbit_runner.config.declarations import known_weights, weights_of
 from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE, ids_digest
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION
@@ -59,27 +59,9 @@ def config_fingerprint(config: ExperimentConfig) -> str:
     """Returns the SHA-256 of the settings that can affect the weights, as 64 hexadecimal digits.
 
     It does not change if a run is resumed with more steps, more frequent checkpoints or more
-    prefetching. It is the same in any process, and for the `config.yaml` of the run. A new setting
-    changes it; `has_same_settings` accepts runs from before.
+    prefetching. It is the same in any process, and for the `config.yaml` of the run.
     """
     return settings_fingerprint(identity_settings(config))
-
-
-def has_same_settings(before: Mapping[str, object], config: ExperimentConfig) -> bool:
-    """Returns whether the settings that can affect the weights are the same as before.
-
-    `before` is a result of `identity_settings`. A setting that was added since then, for example to
-    the user's task, must have its default now.
-    """
-    now = identity_settings(config)
-    if before.keys() - now.keys():
-        return False
-    for path, value in now.items():
-        was = before[path] if path in before else default_of(config, path)
-        # A file that is gone is needed to train, but not to read what was trained.
-        if value != was and not (was and value == UNREADABLE):
-            return False
-    return True
 
 
 def excludes_same_examples(before: ExperimentConfig, now: ExperimentConfig) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of
 from orbit_runner.errors import RunnerError, first_line, format_count
-from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_reader import RunReader
 
@@ -91,8 +90,11 @@ def _folders(plan: Plan) -> Iterator[tuple[CheckpointFolder, list[int], str]]:
     run = plan.run.path
     newest = CheckpointFolder(checkpoints_of(run).path, run=run)
     if plan.keep_last is not None and _is_directory(newest):
-        yield newest, _newest_steps(newest, plan.keep_last), "checkpoint"
-    subdirectory = str(read_setting(run, "trainer.best_checkpoint_export_subdir") or "best")
+        complete = newest.committed_steps()[-plan.keep_last :]
+        # The incomplete ones after them stay, too.
+        kept = [step for step in newest.steps() if not complete or step >= complete[0]]
+        yield newest, kept, "checkpoint"
+    subdirectory = str(plan.run.settings.get("trainer.best_checkpoint_export_subdir") or "best")
     best = CheckpointFolder(run / subdirectory, name=BEST)
     if plan.keep_best is not None and _is_directory(best):
         yield best, steps_by_rank(best)[-plan.keep_best :], "best checkpoint"
@@ -100,14 +102,6 @@ def _folders(plan: Plan) -> Iterator[tuple[CheckpointFolder, list[int], str]]:
 
 def _is_directory(checkpoints: CheckpointFolder) -> bool:
     return checkpoints.path.is_dir() and not checkpoints.path.is_symlink()
-
-
-def _newest_steps(checkpoints: CheckpointFolder, count: int) -> list[int]:
-    """Returns the newest complete checkpoints, and the incomplete ones after them."""
-    complete = checkpoints.committed_steps()
-    if not complete:
-        return checkpoints.steps()
-    return [step for step in checkpoints.steps() if step >= complete[-count:][0]]
 
 
 def delete_items(plan: Plan) -> str:

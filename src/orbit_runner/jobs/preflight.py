@@ -10,25 +10,16 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, foreign_checkpoints_reason
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.example_ids import EXCLUDE
-from orbit_runner.config.fingerprint import (
-    can_affect_weights,
-    excludes_same_examples,
-    is_data_location,
-)
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schedule_length import follow_run, follow_same_run
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.data import service_addresses
 from orbit_runner.config.schema.modes import EVALUATING, FINE_TUNING, MODES, TRAINING
 from orbit_runner.config.schema.partitioning import batch_problems, run_problems
-from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
-from orbit_runner.config.serialize import differences
 from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.distribute.cluster.addresses import Liveness, port_problem, probe
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
-from orbit_runner.run_directory.data_record import find_record
+from orbit_runner.errors import SettingError, unknown_name_message
+from orbit_runner.run_directory.config import check_same_settings
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
 from orbit_runner.storage.staging import localize
 
@@ -152,44 +143,11 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
 
     Raises `ConfigError` if the number of logical replicas differs.
     """
-    saved_config = RunDirectory(model_dir).config
-    checkpoints = checkpoints_of(model_dir)
     # If a run failed before its first checkpoint, another config can do no harm.
     # Without config.yaml, the config is compared with that of the checkpoint when it is restored.
-    if not checkpoints.committed_steps() or not saved_config.is_file():
-        return
-    before = resolve(Request(experiment=str(saved_config))).config
-    if before.trainer.train_steps:
-        before = follow_run(before, before.trainer.train_steps)
-    now = follow_same_run(resolved.config, before)
-    was = before.runtime.logical_replicas
-    logical = now.runtime.logical_replicas
-    if was != logical:
-        message = (
-            f"got {logical}, but {model_dir} contains a run with {was}\n"
-            f"allowed: {was}; or use another --model_dir"
-        )
-        origin = resolved.origin(LOGICAL_REPLICAS)
-        raise ConfigError([Problem(LOGICAL_REPLICAS, message, origin, code="other-config")])
-    # Without a data record, it is unknown whether another directory contains the same data.
-    records_data = find_record(model_dir) is not None
-    changed = [
-        change
-        for change in differences(before, now)
-        if can_affect_weights(change.path, before)
-        or can_affect_weights(change.path, now)
-        or (is_data_location(change.path, now) and not records_data)
-    ]
-    if excludes_same_examples(before, now):
-        changed = [change for change in changed if change.path != EXCLUDE]
-    if not changed:
-        return
-    lines = [
-        f"{model_dir} contains a run with a different config:",
-        *(f"  {change.path}: {change.left} → {change.right}" for change in changed[:12]),
-        "use another --model_dir, or --resume=override to resume with the new config",
-    ]
-    raise RunnerError("\n".join(lines), code="other-config")
+    if checkpoints_of(model_dir).committed_steps() and RunDirectory(model_dir).config.is_file():
+        with setting_error_scope(resolved):
+            check_same_settings(model_dir, resolved.config)
 
 
 @contextlib.contextmanager

@@ -308,12 +308,11 @@ class ConfigWriter(Callback):
             return
         config = self._job.resolved.config
         model_dir = self._job.model_dir
-        from orbit_runner.run_directory.config import keep_config, keep_interval
+        from orbit_runner.run_directory.config import keep_interval
 
         if run is not None and follows_run(config):
             # The data of the run, which has been read now, decides how many steps that are.
             config = follow_run(keep_interval(config, model_dir), run.train_steps)
-        keep_config(model_dir, config)
         command = line_text(shlex.join(self._job.argv))
         text = f"# Made by: {command}\n{to_yaml(config)}"
         write_atomically(RunDirectory(model_dir).config, text)

@@ -98,7 +98,12 @@ def plan_branch(
     problems = [*_find_problems(plan)]
     if problems:
         raise ConfigError(problems)
-    _check_data(plan)
+    changed = plan.data.difference.changes
+    if changed and not any(change.path.startswith("task.") for change in plan.changes):
+        raise DataChanged(
+            f"{steps.run}: the data changed since the run last started:\n{format_list(changed)}\n"
+            "restore these files, or change the settings of the data"
+        )
     return plan
 
 
@@ -134,15 +139,6 @@ def _find_problems(plan: BranchPlan) -> Iterator[Problem]:
         message = f"got {trainer.train_steps}, but the branch begins at step {plan.steps.stop}"
         path = "trainer.train_steps"
         yield Problem(path, message, plan.resolved.origin(path), "out-of-range")
-
-
-def _check_data(plan: BranchPlan) -> None:
-    changes = plan.data.difference.changes
-    if changes and not any(change.path.startswith("task.") for change in plan.changes):
-        raise DataChanged(
-            f"{plan.steps.run}: the data changed since the run last started:\n"
-            f"{format_list(changes)}\nrestore these files, or change the settings of the data"
-        )
 
 
 def describe_branch(plan: BranchPlan) -> str:
@@ -199,7 +195,8 @@ def prepare_branch(plan: BranchPlan, mode: str, progress: Progress) -> Branch:
     Repeats the steps from the nearest checkpoint in this process. Raises `RunnerError` if they turn
     out to differ from those of the parent, or another process creates the same directory.
     """
-    staging = staging_directory(plan.directory)
+    whole = plan.directory.absolute()
+    staging = whole.with_name(f".{whole.name}.branch")  # hidden
     # A process that creates a branch locks its directory before it writes there.
     if staging.exists() and not (staging / ".lock").exists() and any(staging.iterdir()):
         message = f"the branch would be created in {staging}, which has other files\nmove them"
@@ -223,12 +220,6 @@ def prepare_branch(plan: BranchPlan, mode: str, progress: Progress) -> Branch:
             code="not-writable",
         ) from error
     return branch
-
-
-def staging_directory(directory: Path) -> Path:
-    """Returns the hidden directory in which a run directory is created."""
-    whole = directory.absolute()
-    return whole.with_name(f".{whole.name}.branch")
 
 
 def _clear_directory(directory: Path) -> bool:
@@ -265,8 +256,6 @@ def _copy_history(run: RunReader, step: int, directory: Path) -> None:
         if old.is_file():
             shutil.copyfile(old, new)
             cut_records(new, after=step, keeps_events=False)
-    if there.settings.is_dir():
-        shutil.copytree(there.settings, here.settings)
     best = run.settings.get("trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
         _copy_best(run.path / best, directory / best, step)
@@ -293,23 +282,23 @@ def _repeat_steps(steps: Repetition, directory: Path, progress: Progress) -> Non
     steps = steps.prepared(directory)
     with progress.shown_scope():
         progress.note(f"repeating {steps.run} from {steps.beginning} to step {steps.stop}")
-        result = rerun(steps, directory, progress)
-    if result.error is not None:
-        raise result.error
+        error = rerun(steps, directory, progress)
+    if error is not None:
+        raise error
     history = read_history(directory)
     parting = compare_runs(steps.history, history, step=steps.stop, after=steps.after)
     if parting.first is None:
         return
     known = f"\nknown reasons:\n{format_list(steps.reasons)}" if steps.reasons else ""
     saved = ", ".join(map(str, steps.history.checkpoints.committed_steps()))
-    error = RunnerError(
+    different = RunnerError(
         f"the steps of {steps.run} cannot be repeated here: the weights or the state differ "
         f"at step {parting.first}{known}\nuse --at with a step that has a checkpoint: {saved}",
         path="RUN",
         code="not-repeatable",
     )
-    error.exit_code = exit_codes.DIFFERENT
-    raise error
+    different.exit_code = exit_codes.DIFFERENT
+    raise different
 
 
 def _write_records(
@@ -326,7 +315,6 @@ def _write_records(
         state=record.state,
         configs=tuple(dict.fromkeys(filter(None, configs))),
         changes=tuple(plan.changes),
-        attempts=plan.steps.history.attempts,
     )
     job = Job(resolved=plan.resolved, config=config, mode=mode, model_dir=directory)
     ConfigWriter(job).on_run_begin(None)

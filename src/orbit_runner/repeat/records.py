@@ -8,23 +8,27 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orbit_runner.compare.histories import RunDiff, common_steps, compare_runs
-from orbit_runner.compare.runs import differing_values, format_value
 from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.run_reader import RunReader
+from orbit_runner.step.tensor_comparison import TensorDifference
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.user_code import changed_modules
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 # The kinds of paths that only locate data, whose contents are compared instead.
 _LOCATIONS = ("dir", "patterns")
-_DESCRIPTIVE_SETTINGS = ("name", "description")
 # Numerics that a setting determines, so that the difference is reported once.
 _SETTING_OF = {
     "intra-op threads": "runtime.intra_op_threads",
@@ -48,17 +52,91 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordedDifferences:
-    """The differences between the records of two runs."""
+class Reruns:
+    """The result of running both runs again."""
 
-    findings: Sequence[Finding]  # what differs, settings first
+    start: int  # the step from which both were run again; 0 for the beginning
+    end: int  # the step at which they were compared first
+    # The first step after which they differ; 0 if the initial weights do, None if nothing does.
+    first_step: int | None
+    tensor: TensorDifference | None = None  # the first one that differs, if it is known
+    # Whether each gives the weights that its run recorded at `end`; None if it recorded none.
+    repeats: Sequence[bool | None] = (None, None)
+    notes: Sequence[str] = ()  # differences of this machine, and what could not be determined
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The differences between two runs, and what explains them."""
+
+    left: str  # the first run, A
+    right: str  # the second run, B
+    causes: Sequence[Finding]  # what differs between their records, settings first
     unknown: Sequence[str]  # what cannot be compared
-    parting: RunDiff  # where the checkpoints and losses first differ
+    recorded: RunDiff  # where the checkpoints and losses first differ
+    reruns: Reruns | None = None  # None if they were not run again
+    problem: str = ""  # why they could not be run again
 
     @property
     def equal(self) -> bool:
-        """Whether all checkpoints of the same step are equal, and there are any."""
-        return bool(self.parting.compared) and self.parting.first is None
+        """Whether the checkpoints of the same step are equal, or the reruns if there are none."""
+        if self.recorded.compared:
+            return self.recorded.first is None
+        return self.reruns is not None and self.reruns.first_step is None
+
+    @property
+    def exact_reruns(self) -> Reruns | None:
+        """The reruns; None if one gives other weights than its run, so that only records count."""
+        return None if self.reruns is None or False in self.reruns.repeats else self.reruns
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the cause, and where the runs first differ."""
+        if not self.equal:
+            return f"{self._cause}; {self._place}"
+        if self.recorded.compared:
+            checkpoints = format_count(len(self.recorded.compared), "checkpoint")
+            return f"equal: {checkpoints} up to step {self.recorded.step}"
+        assert self.reruns is not None
+        return f"equal: both were run again, and have the same weights at step {self.reruns.end}"
+
+    @property
+    def _cause(self) -> str:
+        if not self.causes:
+            return "no recorded difference explains it"
+        cause = self.causes[0]
+        is_plural = cause.kind != "settings" and cause.name.endswith("s")
+        verb = "differ" if is_plural else "differs"
+        return f"{cause.name} {verb} ({cause.values})" if cause.values else cause.name
+
+    @property
+    def _place(self) -> str:
+        exact = self.exact_reruns
+        if exact is not None and exact.tensor is not None:
+            return f"first differing tensor: {str(exact.tensor).removeprefix('the ')}"
+        if exact is not None and exact.first_step is not None:
+            return f"the weights first differ after step {exact.first_step}"
+        return self.recorded_place
+
+    @property
+    def recorded_place(self) -> str:
+        """Where the checkpoints first differ."""
+        recorded = self.recorded
+        if not recorded.compared:
+            return "no checkpoint of the same step"
+        if recorded.first_weights is None:
+            return f"only the state besides the weights differs, at step {recorded.first}"
+        since = recorded.last_equal
+        equal = "" if since is None else f", and are equal at step {since}"
+        return f"the weights differ at step {recorded.first_weights}{equal}"
+
+    def as_dict(self) -> JsonObject:
+        """Returns the result for `--json`, with null for NaN and infinities."""
+        exact = self.exact_reruns
+        tensor = str(exact.tensor) if exact and exact.tensor else None
+        results = {"equal": self.equal, "verdict": self.verdict, "first_tensor": tensor}
+        values: JsonObject = to_jsonable({**results, **dataclasses.asdict(self)})
+        return values
 
 
 class RecordedRun(RunReader):
@@ -95,18 +173,22 @@ class RecordedRun(RunReader):
 Pair = tuple[RecordedRun, RecordedRun]
 
 
-def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
+def compare_recorded(left: RecordedRun, right: RecordedRun) -> Explanation:
     """Returns the differences between the records of two runs."""
     runs = left, right
-    findings = [*_settings(runs), *_data(runs), *_code(runs), *_replicas(runs)]
-    findings += _numerics(runs, {finding.name for finding in findings})
+    causes = [*_settings(runs), *_data(runs), *_code(runs), *_replicas(runs)]
+    causes += _numerics(runs, {cause.name for cause in causes})
     versions = _differing("versions", *(run.section("software") for run in runs))
-    findings += [finding for finding in versions if finding.name != "PyYAML"]
-    findings += _resumes(runs)
+    causes += [cause for cause in versions if cause.name != "PyYAML"]
+    causes += _resumes(runs)
     named = zip("AB", runs, strict=True)
-    unknown = [f"{name}: {run.problem}" for name, run in named if run.problem]
-    parting = _compare_checkpoints(runs)
-    return RecordedDifferences(findings=findings, unknown=unknown, parting=parting)
+    return Explanation(
+        left=str(left.path),
+        right=str(right.path),
+        causes=causes,
+        unknown=[f"{name}: {run.problem}" for name, run in named if run.problem],
+        recorded=_compare_checkpoints(runs),
+    )
 
 
 def _differing(
@@ -120,14 +202,7 @@ def _differing(
 
 def _settings(runs: Pair) -> Iterator[Finding]:
     configs = [run.resolved.config for run in runs if run.resolved is not None]
-    if len(configs) < len(runs):
-        # As they are written, if they are.
-        written = [run.settings for run in runs]
-        pairs = differing_values(written, _DESCRIPTIVE_SETTINGS) if all(written) else {}
-        for path, values in pairs.items():
-            yield Finding("settings", path, *map(format_value, values))
-        return
-    for difference in differences(*configs):
+    for difference in differences(*configs) if len(configs) == len(runs) else ():
         path = difference.path
         matters = any(can_affect_weights(path, config) for config in configs)
         if matters and not _is_location(path, runs):
@@ -153,14 +228,10 @@ def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tupl
     if all(digests[0]) and digests[0] == digests[1]:
         return  # Only the names of the files can differ.
     rows = [{row.name: row for row in rows} for rows in (left, right)]
-    differing = False
     for name in {**rows[0], **rows[1]}:
         a, b = (side.get(name) for side in rows)
         if a is None or b is None or not _is_same(a, b):
-            differing = True
             yield name, [_describe(row, a, b) for row in (a, b)]
-    if not differing and [*rows[0]] != [*rows[1]]:
-        yield "order of the files", [", ".join([*side][:3]) for side in rows]
 
 
 def _is_same(left: DataFile, right: DataFile) -> bool:
@@ -217,16 +288,8 @@ def _replicas(runs: Pair) -> Iterator[Finding]:
 def _numerics(runs: Pair, known: set[str]) -> Iterator[Finding]:
     versions = {name for run in runs for name in run.section("software")}
     for finding in _differing("numerics", *(run.numerics for run in runs)):
-        if finding.name in versions or _SETTING_OF.get(finding.name) in known:
-            continue
-        if finding.name == "processor":  # Only the instruction sets that the other lacks.
-            left, right = finding.left.split(), finding.right.split()
-            texts = [
-                " ".join(word for word in own if word not in other) or "none of these"
-                for own, other in ((left, right), (right, left))
-            ]
-            finding = Finding("numerics", "processor", *texts)
-        yield finding
+        if finding.name not in versions and _SETTING_OF.get(finding.name) not in known:
+            yield finding
 
 
 def _resumes(runs: Pair) -> Iterator[Finding]:

@@ -201,7 +201,7 @@ def _replay_to_step(
     plan: ReplayPlan, steps: Repetition, directory: Path, progress: Progress
 ) -> Replay:
     callback = ExamineAtStep(plan.step, stops=not plan.continues)
-    error = rerun(steps, directory, progress, [callback]).error
+    error = rerun(steps, directory, progress, [callback])
     if callback.examination is None:
         raise error or RunnerError(
             f"the run ended before step {plan.step}", path="--step", code="unknown-step"
@@ -222,7 +222,7 @@ def _find_step(
     steps: Repetition, divergence: Divergence, directory: Path, progress: Progress
 ) -> Replay:
     callback = ExamineBadStep(divergence)
-    error = rerun(steps, directory, progress, [callback]).error
+    error = rerun(steps, directory, progress, [callback])
     if error is not None and not isinstance(error, StepExamined):
         raise error
     bad_step = callback.bad_step

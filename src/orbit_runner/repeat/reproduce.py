@@ -18,7 +18,7 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
-from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.errors import Diverged, RunnerError, first_line, format_list
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
 from orbit_runner.repeat.plan import Change, Repetition, read_repetition, require_record
@@ -50,27 +50,23 @@ class Reproduction:
 
 
 def plan_reproduction(
-    run: Path, last: int | None, imports: tuple[str, ...], changes: tuple[Change, ...]
+    run: Path, imports: tuple[str, ...], changes: tuple[Change, ...]
 ) -> Repetition:
     """Returns the repetition of a run up to its newest checkpoint; does not import TensorFlow.
 
-    `last` is the number of last steps to repeat; None for all, or for those since a branch. Raises
-    `RunnerError` if the run has no checkpoint to start from or to reach.
+    A branch is repeated from its beginning. Raises `RunnerError` if the run has no checkpoint to
+    start from or to reach.
     """
     steps = read_repetition(run, imports, changes)
     newest = require_record(run, steps.record).step
     branch = steps.history.branch
-    at_most = newest - last if last is not None else branch.step if branch else None
-    if at_most is None:
-        return steps.between(None, newest)
-    start = steps.intact_step(at_most)
-    if start is None or start == newest:
+    start = steps.intact_step(branch.step) if branch else None
+    if branch is not None and start in (None, newest):
         raise RunnerError(
-            f"no intact checkpoint to start from at or before step {at_most}\n"
-            f"available steps: {', '.join(map(str, steps.history.checkpoints.steps()))}\n"
-            "use a smaller number of last steps, or omit the flag for all steps of a run that "
-            "is no branch",
-            path="--last",
+            f"{run} branches off at step {branch.step}, and needs intact checkpoints of that step "
+            f"and of a later one\navailable steps: "
+            f"{', '.join(map(str, steps.history.checkpoints.steps()))}",
+            path="RUN",
             code="no-checkpoint",
         )
     return steps.between(start, newest)
@@ -87,7 +83,7 @@ def reproduce_run(
     steps = plan.prepared(directory)
     record = require_record(steps.run, steps.record)
     with progress.shown_scope():
-        done = rerun(steps, directory, progress)
+        error = rerun(steps, directory, progress)
         progress.phase("comparing checkpoints")
         parting = compare_runs(
             steps.history,
@@ -97,20 +93,22 @@ def reproduce_run(
             summary_interval=steps.config.config.trainer.summary_steps(steps.stop),
         )
     notes = [*steps.reasons]
-    if record.strategy not in ("", done.strategy):
-        notes.append(f"strategy: {record.strategy} → {done.strategy}")
     again = latest_intact_record(checkpoints_of(directory))
+    if again is not None and record.strategy not in ("", again.strategy):
+        notes.append(f"strategy: {record.strategy} → {again.strategy}")
     if again is not None and (names := changed_modules(record.code, again.code)):
         notes.append(f"changed code: {format_names(names)}")
+    has_diverged = isinstance(error, Diverged)
+    kind = "" if has_diverged else f"{type(error).__name__}: "
     result = Reproduction(
         run=str(steps.run),
         again=str(directory),
         start=steps.start,
         notes=tuple(notes),
-        error=done.error_text,
+        error="" if error is None else f"{kind}{first_line(error)}",
         parting=parting,
     )
-    return result, None if done.has_diverged else done.error
+    return result, None if has_diverged else error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
-from orbit_runner.errors import Diverged, RunnerError, first_line, format_list
+from orbit_runner.errors import Diverged, RunnerError, format_list
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.jobs.train_job import ConfigWriter, Job, start_job
 from orbit_runner.repeat.plan import Repetition
@@ -20,31 +20,14 @@ if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
 
 
-@dataclasses.dataclass(frozen=True)
-class RerunResult:
-    """How a repeated run ended."""
-
-    strategy: str  # with its number of replicas, as in checkpoint records
-    error: Exception | None = None  # what ended the run early, if anything
-
-    @property
-    def has_diverged(self) -> bool:
-        """Whether training diverged."""
-        return isinstance(self.error, Diverged)
-
-    @property
-    def error_text(self) -> str:
-        """The error in one line; "" if `error` is None."""
-        if self.error is None:
-            return ""
-        kind = "" if self.has_diverged else f"{type(self.error).__name__}: "
-        return f"{kind}{first_line(self.error)}"
-
-
 def rerun(
     steps: Repetition, directory: Path, progress: Progress, callbacks: Sequence[Callback] = ()
-) -> RerunResult:
-    """Notes why the steps may differ, prepares this process, and takes them; see `take_steps`."""
+) -> Exception | None:
+    """Repeats the steps of a run in this process. Returns the error that ended it early, if any.
+
+    Resumes from the checkpoint in `directory`, if there is one. Notes why the steps may differ.
+    Raises `RunnerError` if the run cannot start or was interrupted.
+    """
     if steps.reasons:
         progress.note(
             f"note: the steps may differ from those of {steps.run}:\n{format_list(steps.reasons)}"
@@ -53,26 +36,18 @@ def rerun(
     resolved = steps.resolved
     prepare_environment(resolved.config.runtime)
     with setting_error_scope(resolved):
-        return take_steps(steps, directory, [progress, *callbacks])
+        return _take_steps(steps, resolved, directory, [progress, *callbacks])
 
 
-def take_steps(
-    steps: Repetition, directory: Path, callbacks: Sequence[Callback] = ()
-) -> RerunResult:
-    """Repeats the steps of a run. Returns how it ended.
-
-    Resumes from the checkpoint in `directory`, if there is one. Raises `RunnerError` if the run
-    cannot start or was interrupted; returns other errors.
-    """
-    resolved = steps.resolved
+def _take_steps(
+    steps: Repetition, resolved: ResolvedConfig, directory: Path, callbacks: Sequence[Callback]
+) -> Exception | None:
     mode = steps.history.mode
     job = Job(resolved=resolved, config=resolved.config, mode=mode, model_dir=directory)
     strategy, task, record = start_job(job, train_steps=steps.stop)
     from orbit_runner import train_lib
-    from orbit_runner.distribute.process_group import describe_strategy
     from orbit_runner.train.stop_requests import StoppedAtStep
 
-    done = RerunResult(describe_strategy(strategy))
     config = without_side_effects(resolved.config)
     all_callbacks = [ConfigWriter(job), *callbacks]
     try:
@@ -95,9 +70,9 @@ def take_steps(
         record.finish(f"{type(error).__name__}: {error}")
         if isinstance(error, RunnerError) and not isinstance(error, Diverged):
             raise
-        return dataclasses.replace(done, error=error)
+        return error
     record.finish("left" if stops_early else "done", step=steps.stop)
-    return done
+    return None
 
 
 def _find_ends(steps: Repetition) -> Iterator[tuple[int, bool]]:

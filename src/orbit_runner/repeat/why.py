@@ -7,194 +7,29 @@ run by a process of its own, with the environment that its run recorded.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.compare.histories import RunDiff, loss_text
+from orbit_runner.compare.histories import RunDiff
 from orbit_runner.determinism.numerics_record import describe_changes, environment_of
 from orbit_runner.distribute import tf_environment
-from orbit_runner.errors import RunnerError, first_line, format_count
+from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.repeat.plan import copy_checkpoint, reached_step, read_repetition
-from orbit_runner.repeat.records import Pair, RecordedDifferences, RecordedRun
+from orbit_runner.repeat.records import Pair, RecordedRun, Reruns
 from orbit_runner.step.tensor_comparison import TensorDifference, first_difference
-from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.signals import describe_exit
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 _WAIT_SECONDS = 10.0
-_MOST_CAUSES = 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reruns:
-    """The result of running both runs again."""
-
-    start: int  # the step from which both were run again; 0 for the beginning
-    end: int  # the step at which they were compared first
-    # The first step after which they differ; 0 if the initial weights do, None if nothing does.
-    first_step: int | None
-    tensor: TensorDifference | None = None  # the first one that differs, if it is known
-    # Whether each gives the weights that its run recorded at `end`; None if it recorded none.
-    repeats: Sequence[bool | None] = (None, None)
-    notes: Sequence[str] = ()  # differences of this machine, and what could not be determined
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Explanation:
-    """The differences between two runs, and what explains them."""
-
-    left: str  # the first run, A
-    right: str  # the second run, B
-    recorded: RecordedDifferences
-    reruns: Reruns | None = None  # None if they were not run again
-    problem: str = ""  # why they could not be run again
-
-    @property
-    def equal(self) -> bool:
-        """Whether the checkpoints of the same step are equal, or the reruns if there are none."""
-        if self.recorded.parting.compared:
-            return self.recorded.equal
-        return self.reruns is not None and self.reruns.first_step is None
-
-    @property
-    def exact_reruns(self) -> Reruns | None:
-        """The reruns; None if one gives other weights than its run, so that only records count."""
-        return None if self.reruns is None or False in self.reruns.repeats else self.reruns
-
-    @property
-    def verdict(self) -> str:
-        """One sentence: the cause, and where the runs first differ."""
-        parting = self.recorded.parting
-        if not self.equal:
-            return f"{self._cause}; {self._place}"
-        if parting.compared:
-            checkpoints = format_count(len(parting.compared), "checkpoint")
-            return f"equal: {checkpoints} up to step {parting.step}"
-        assert self.reruns is not None
-        return f"equal: both were run again, and have the same weights at step {self.reruns.end}"
-
-    @property
-    def _cause(self) -> str:
-        if not self.recorded.findings:
-            return "no recorded difference explains it"
-        cause = self.recorded.findings[0]
-        is_plural = cause.kind != "settings" and cause.name.endswith("s")
-        verb = "differ" if is_plural else "differs"
-        return f"{cause.name} {verb} ({cause.values})" if cause.values else cause.name
-
-    @property
-    def _place(self) -> str:
-        exact = self.exact_reruns
-        if exact is not None and exact.tensor is not None:
-            return f"first differing tensor: {str(exact.tensor).removeprefix('the ')}"
-        if exact is not None and exact.first_step is not None:
-            return f"the weights first differ after step {exact.first_step}"
-        return self.recorded_place
-
-    @property
-    def recorded_place(self) -> str:
-        """Where the checkpoints first differ."""
-        parting = self.recorded.parting
-        if not parting.compared:
-            return "no checkpoint of the same step"
-        if parting.first_weights is None:
-            return f"only the state besides the weights differs, at step {parting.first}"
-        since = parting.last_equal
-        equal = "" if since is None else f", and are equal at step {since}"
-        return f"the weights differ at step {parting.first_weights}{equal}"
-
-    def as_dict(self) -> dict[str, object]:
-        """Returns the result for `--json`, with null for NaN and infinities."""
-        recorded = dataclasses.asdict(self.recorded)
-        exact = self.exact_reruns
-        values: dict[str, object] = to_jsonable(
-            {
-                "equal": self.equal,
-                "verdict": self.verdict,
-                **dataclasses.asdict(self),
-                "causes": recorded["findings"],
-                "unknown": recorded["unknown"],
-                "recorded": recorded["parting"],
-                "first_tensor": str(exact.tensor) if exact and exact.tensor else None,
-            }
-        )
-        return values
-
-
-def format_explanation(explanation: Explanation) -> Iterator[str]:
-    """Yields the lines."""
-    yield explanation.verdict
-    yield f"  {'A':<12} {explanation.left}"
-    yield f"  {'B':<12} {explanation.right}"
-    recorded = explanation.recorded
-    causes = [f"{found.name}: {found.values}".removesuffix(": ") for found in recorded.findings]
-    more = len(causes) - _MOST_CAUSES
-    if more > 0:
-        causes[_MOST_CAUSES:] = [f"… and {more} more"]
-    yield from _rows("differs", causes)
-    yield from _rows("recorded", _recorded_lines(explanation))
-    reruns = explanation.reruns
-    if reruns is not None:
-        yield from _rows("run again", _rerun_lines(reruns))
-        yield from _rows("tensor", _tensor_lines(reruns.tensor) if reruns.tensor else ())
-    yield from _rows("not known", recorded.unknown)
-    yield from _rows("note", reruns.notes if reruns else ())
-    if explanation.problem:
-        yield from _rows("note", [f"not run again: {explanation.problem}"])
-
-
-def _rows(title: str, lines: Iterable[str]) -> Iterator[str]:
-    text_lines = [line for text in lines for line in text.splitlines()]
-    for index, line in enumerate(text_lines):
-        yield f"  {'' if index else title:<12} {line}"
-
-
-def _recorded_lines(explanation: Explanation) -> Iterator[str]:
-    parting = explanation.recorded.parting
-    if parting.compared:
-        steps = ", ".join(map(str, parting.compared[:8])) + (", …" if parting.compared[8:] else "")
-        yield f"checkpoints of steps {steps} were compared"
-    if parting.first is not None or not parting.compared:
-        yield explanation.recorded_place
-    if parting.first is not None and parting.loss is not None:
-        losses = f"{loss_text(parting.loss.left)} and {loss_text(parting.loss.right)}"
-        yield f"the loss first differs in the record of step {parting.loss.step}: {losses}"
-
-
-def _rerun_lines(reruns: Reruns) -> Iterator[str]:
-    yield f"from step {reruns.start} to {reruns.end}"
-    if reruns.first_step is None:
-        yield f"both have the same weights at step {reruns.end}"
-    else:
-        yield f"they first differ after step {reruns.first_step}"
-    for name, repeats in zip("AB", reruns.repeats, strict=True):
-        if repeats:
-            yield f"{name} has the weights that it recorded at step {reruns.end}"
-
-
-def _tensor_lines(difference: TensorDifference) -> Iterator[str]:
-    yield str(difference)
-    if difference.problem:
-        yield difference.problem
-    elif difference.total:
-        yield f"{difference.differing:,} of {difference.total:,} elements differ"
-    if difference.examples:
-        more = ", …" if difference.examples[8:] else ""
-        yield f"examples: {', '.join(map(str, difference.examples[:8]))}{more}"
-    if (largest := difference.largest) is not None:
-        index = f" at [{', '.join(map(str, largest.index))}]" if largest.index else ""
-        values = f"{loss_text(largest.left)} and {loss_text(largest.right)}"
-        yield f"largest difference {largest.difference:.3g}{index}: {values}"
 
 
 def is_same(left: JsonObject, right: JsonObject) -> bool:

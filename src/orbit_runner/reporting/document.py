@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 # Columns of example tables with numbers.
-_NUMBERS = ("row", "example", "step", "epoch", "position", "worker", "replica", "record", "offset",
+_NUMBERS = ("row", "example", "step", "epoch", "position", "record", "offset",
             "line", "user", "item", "label")  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.yaml_files import parse_value
@@ -17,16 +16,11 @@ from orbit_runner.config.serialize import ABSENT, Difference
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
 
-if TYPE_CHECKING:
-    from orbit_runner.utils.types import JsonObject
-
 # Runs to the last step in common with each of them; None for the run itself.
 Ancestry = dict[Path, int | None]
 
 NAME = "branch.json"
 _FORMAT = 1
-# The keys that are copied from the entries of the parent's `run.json`.
-_ATTEMPT_KEYS = ("argv", "mode", "started", "finished", "outcome", "step")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +35,6 @@ class Branch:
     # before its own branches.
     configs: tuple[str, ...]
     changes: tuple[Difference, ...] = ()  # The settings that the branch changed.
-    attempts: tuple[JsonObject, ...] = ()  # The starts of the parent until then.
 
     def values(self) -> dict[str, object]:
         """Returns the values of the settings that the branch changed, by dotted path."""
@@ -60,10 +53,6 @@ class Branch:
             "changes": [
                 {"path": change.path, "from": change.left, "to": change.right}
                 for change in self.changes
-            ],
-            "attempts": [
-                {name: attempt[name] for name in _ATTEMPT_KEYS if name in attempt}
-                for attempt in self.attempts
             ],
         }
 
@@ -91,7 +80,6 @@ def read_branch(run: Path) -> Branch | None:
                 Difference(str(change["path"]), str(change["from"]), str(change["to"]))
                 for change in values["changes"]
             ),
-            attempts=tuple(attempt for attempt in values["attempts"] if isinstance(attempt, dict)),
         )
         branch.values()  # Raises an error if a value cannot be read.
     except (OSError, ValueError, KeyError, TypeError, OverflowError, ConfigError):

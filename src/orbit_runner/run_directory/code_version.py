@@ -22,7 +22,6 @@ from orbit_runner.utils.files import write_atomically
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
-_MAX_PATCH = 2**20
 _MAX_SECONDS = 10.0
 _GIT = (
     # Do not write the index, so that git commands of the user do not meet its lock.
@@ -90,15 +89,14 @@ def read_code_version(run: Path | None = None) -> CodeVersion:
         note = f"the uncommitted changes are unknown: {first_line(error)}"
         return CodeVersion(revision=revision, notes=(note,))
     changed = {_shown(name): hashlib.sha256(text).hexdigest()[:16] for name, text in parts.items()}
-    reasons = {
-        name: next((why for why, pattern in _LEFT_OUT.items() if pattern.search(text)), "")
+    left_out = {
+        name: reason
         for name, text in parts.items()
+        for reason, pattern in _LEFT_OUT.items()
+        if pattern.search(text)
     }
-    notes = tuple(f"not in the patch: {_shown(n)}, {why}" for n, why in reasons.items() if why)
-    patch = b"".join(text for name, text in parts.items() if not reasons[name])
-    if len(patch) > _MAX_PATCH:
-        note = f"no patch: the changes are larger than {_MAX_PATCH // 2**20} MiB"
-        return CodeVersion(revision=revision, changed=changed, notes=(note,))
+    notes = tuple(f"not in the patch: {_shown(n)}, {reason}" for n, reason in left_out.items())
+    patch = b"".join(text for name, text in parts.items() if name not in left_out)
     title = f"Uncommitted changes to revision {revision}, for git apply\n\n".encode()
     return CodeVersion(
         revision=revision, changed=changed, notes=notes, patch=title + patch if patch else b""
@@ -154,28 +152,19 @@ def _git(*arguments: str) -> bytes:
 
 
 def keep_patch(code: CodeVersion, run: Path) -> JsonObject:
-    """Writes the patch to the run directory. Returns the section `code` of `run.json`.
+    """Writes the patch to the run directory, in place of that of an earlier start.
 
-    An earlier start may have left a patch. It is kept, and shared if it is equal.
+    Returns the section `code` of `run.json`.
     """
     entry = code.as_dict()
+    path = RunDirectory(run).code_patch
     if code.patch:
         try:
-            entry["patch"] = _patch_file(code.patch, run)
+            write_atomically(path, code.patch)
+            entry["patch"] = path.name
         except OSError as error:
             entry["notes"].append(f"the patch cannot be written: {first_line(error)}")
     return entry
-
-
-def _patch_file(patch: bytes, run: Path) -> str:
-    """Returns the name of the file with a patch, which is written unless it is there."""
-    number = 1
-    while os.path.lexists(path := RunDirectory(run).code_patch(number)):
-        if path.is_file() and path.read_bytes() == patch:
-            return path.name
-        number += 1
-    write_atomically(path, patch)
-    return path.name
 
 
 def code_differences(

@@ -1,37 +1,33 @@
-"""Which config made a checkpoint: fingerprints, and the settings behind them.
+"""Which config made a checkpoint, and the settings in `config.yaml`.
 
-The record of a checkpoint contains the fingerprint of its config. The settings behind each
-fingerprint are kept in `checkpoints/configs/`: they are compared one by one if settings were added
-since then, for example to the user's task. `read_settings` reads `config.yaml` without building a
-config, and `read_setting` one of its settings, fast.
+The record of a checkpoint contains the fingerprint of its config. `read_settings` reads
+`config.yaml` without building a config.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE
 from orbit_runner.config.fingerprint import (
-    config_fingerprint,
-    has_same_settings,
+    can_affect_weights,
+    excludes_same_examples,
     identity_settings,
+    is_data_location,
     settings_fingerprint,
 )
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schedule_length import with_interval
+from orbit_runner.config.schedule_length import follow_run, follow_same_run, with_interval
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.errors import RunnerError
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.config.serialize import Difference, differences
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import read_json_object, write_atomically
 
 _MOST_CHANGES = 12
 
@@ -43,64 +39,71 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
     config. The steps that a branch has in common with another run were made with the config of that
     run, so its config matches, too.
     """
-    if fingerprint in ("", config_fingerprint(config)):
+    settings = identity_settings(config)
+    if fingerprint in ("", settings_fingerprint(settings)):
+        return True
+    # A file of examples that is gone is needed to train, but not to read what was trained.
+    if settings.get(EXCLUDE) == UNREADABLE:
         return True
     branch = read_branch(run)
-    if branch is not None and fingerprint in branch.configs:
-        return True
-    settings = _kept_settings(run, fingerprint)
-    return settings is not None and has_same_settings(settings, config)
+    return branch is not None and fingerprint in branch.configs
 
 
-def check_same_config(run: Path, fingerprint: str, config: ExperimentConfig) -> None:
-    """Raises `RunnerError` if the latest checkpoint of a run was made with a different config.
+def check_restored_config(run: Path, fingerprint: str, config: ExperimentConfig) -> None:
+    """Raises an error if a run may not continue with `config` from a checkpoint.
 
-    `fingerprint` is that in the checkpoint's record.
+    `fingerprint` is that in the checkpoint's record. See `check_same_settings`.
     """
     if is_made_with(run, fingerprint, config):
         return
+    if not RunDirectory(run).config.is_file():
+        raise _other_config_error(run, ())
     # The run may have been resumed with this config, and have stopped before it saved a checkpoint.
-    with contextlib.suppress(ConfigError, OSError):
-        path = RunDirectory(run).config
-        accepted = resolve(Request(experiment=str(path))).config if path.is_file() else None
-        if accepted is not None and has_same_settings(identity_settings(accepted), config):
-            return
-    before = _kept_settings(run, fingerprint)
-    lines = [] if before is None else [*_changes(before, identity_settings(config))]
-    raise RunnerError(
-        f"{run} contains a run with a different config{':' if lines else ''}\n"
-        + "".join(f"  {line}\n" for line in lines[:_MOST_CHANGES])
-        + "use another --model_dir, or --resume=override to resume with the new config "
-        '(in Python: model_dir, resume="override")',
-        code="other-config",
-    )
+    check_same_settings(run, config)
 
 
-def _changes(before: dict[str, object], now: dict[str, object]) -> Iterator[str]:
-    for path in sorted({*before, *now}):
-        if before.get(path) != now.get(path):
-            old, new = (inline_yaml(values.get(path)) for values in (before, now))
-            yield f"{path}: {old} → {new}"
+def check_same_settings(run: Path, config: ExperimentConfig) -> None:
+    """Raises `RunnerError` if a config gives other weights than that in `config.yaml` of a run.
+
+    Raises `SettingError` if the number of logical replicas differs.
+    """
+    from orbit_runner.run_directory.data_record import find_record  # It imports NumPy.
+
+    before = resolve(Request(experiment=str(RunDirectory(run).config))).config
+    if before.trainer.train_steps:
+        before = follow_run(before, before.trainer.train_steps)
+    now = follow_same_run(config, before)
+    was = before.runtime.logical_replicas
+    logical = now.runtime.logical_replicas
+    if was != logical:
+        raise SettingError(
+            LOGICAL_REPLICAS,
+            f"got {logical}, but {run} contains a run with {was}\n"
+            f"allowed: {was}; or use another --model_dir",
+            code="other-config",
+        )
+    # Without a data record, it is unknown whether another directory contains the same data.
+    records_data = find_record(run) is not None
+    changes = [
+        change
+        for change in differences(before, now)
+        if can_affect_weights(change.path, before)
+        or can_affect_weights(change.path, now)
+        or (is_data_location(change.path, now) and not records_data)
+    ]
+    if excludes_same_examples(before, now):
+        changes = [change for change in changes if change.path != EXCLUDE]
+    if changes:
+        raise _other_config_error(run, changes)
 
 
-def keep_config(run: Path, config: ExperimentConfig) -> None:
-    """Writes the settings of a config that can affect the weights, unless they are already kept."""
-    settings = identity_settings(config)
-    path = _path(run, settings_fingerprint(settings))
-    if not path.is_file():
-        write_atomically(path, json.dumps(settings, indent=1, sort_keys=True) + "\n")
-
-
-def _path(run: Path, fingerprint: str) -> Path:
-    return RunDirectory(run).settings / f"{fingerprint[:16]}.json"
-
-
-def _kept_settings(run: Path, fingerprint: str) -> dict[str, object] | None:
-    try:
-        settings = read_json_object(_path(run, fingerprint))
-    except (OSError, ValueError):
-        return None
-    return settings if settings_fingerprint(settings) == fingerprint else None
+def _other_config_error(run: Path, changes: Sequence[Difference]) -> RunnerError:
+    lines = [
+        f"{run} contains a run with a different config{':' if changes else ''}",
+        *(f"  {change.path}: {change.left} → {change.right}" for change in changes[:_MOST_CHANGES]),
+        "use another --model_dir, or --resume=override to resume with the new config",
+    ]
+    return RunnerError("\n".join(lines), code="other-config")
 
 
 # The parser in C is ten times as fast, but PyYAML may have been built without it.
@@ -127,25 +130,7 @@ def parse_settings(text: str) -> dict[str, object]:
 
 def keep_interval(config: ExperimentConfig, run: Path) -> ExperimentConfig:
     """Returns the config with the interval of the records that a run has, if it is `auto`."""
-    return with_interval(config, read_setting(run, "trainer.summary_interval"))
-
-
-def read_setting(run: Path, path: str) -> object:
-    """Returns one setting of a run, or None. Faster than `read_settings`, for many runs."""
-    text = f"\n{read_config_text(run)}"
-    start, end = 0, len(text)
-    for depth, name in enumerate(path.split(".")):
-        indent = "  " * depth
-        at = text.find(f"\n{indent}{name}:", start, end)
-        if at < 0:
-            return None
-        start = at + len(indent) + len(name) + 2
-        after = re.compile(rf"\n {{0,{len(indent)}}}[^\s#]").search(text, start, end)
-        end = after.start() if after else end
-    try:
-        return yaml.load(text[start:end], Loader=_Loader)
-    except _ERRORS:
-        return None
+    return with_interval(config, read_settings(run).get("trainer.summary_interval"))
 
 
 def read_config_text(run: Path) -> str:

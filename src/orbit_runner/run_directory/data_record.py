@@ -174,15 +174,11 @@ def fingerprint_of(task: Config) -> Fingerprint:
     """
     declared = task_data(task).files()
     files = dict(_named_files(task)) if declared is None else dict(declared)
-    return files | _excluded_ids(task)
-
-
-def _excluded_ids(task: Config) -> dict[str, list[DataFile]]:
-    """Returns the file that lists the training examples to leave out, if there is one."""
     exclude = getattr(getattr(task, "train_data", None), "exclude", None)
-    if not exclude or not isinstance(exclude, str):
-        return {}
-    return {"train_data.exclude": describe_files([exclude], lambda path: ids_digest(str(path)))}
+    if exclude and isinstance(exclude, str):  # The file that lists the examples to leave out.
+        ids = describe_files([exclude], lambda path: ids_digest(str(path)))
+        files["train_data.exclude"] = ids
+    return files
 
 
 def _named_files(section: Any, path: str = "") -> Iterator[tuple[str, list[DataFile]]]:

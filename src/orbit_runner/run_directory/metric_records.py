@@ -273,15 +273,9 @@ def recoveries_of(parts: list[tuple[int, int]], step: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """How training diverged.
+    """How training diverged."""
 
-    Attributes:
-        step: The step at which it was detected.
-        first_above: The first step of the mean loss that was above its bound; None if something is
-            NaN or infinite.
-        recoveries: How often the run had returned to a checkpoint before.
-    """
-
-    step: int
+    step: int  # at which it was detected
+    # The first step of the mean loss that was above its bound; None if something is not finite.
     first_above: int | None
-    recoveries: int
+    recoveries: int  # how often the run had returned to a checkpoint before

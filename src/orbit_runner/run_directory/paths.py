@@ -23,7 +23,7 @@ _OF_A_RUN = (".lock", CHECKPOINTS, "checkpoint", "metrics.jsonl", "run.json", "p
 # What only a run itself writes, as the first part of a path below its directory.
 _OWN = re.compile(
     r"\.lock|\.cluster|config\.yaml|operative_config\.gin|params\.yaml|branch\.json|data\.json|"
-    r"(run|trackers)(\..+)?\.json|code(-\d+)?\.patch|metrics\.jsonl|report\.html|report_data|"
+    r"(run|trackers)(\..+)?\.json|code\.patch|metrics\.jsonl|report\.html|report_data|"
     r"assets|callbacks|checkpoints?|ckpt-.*|evaluations|train|validation|wandb"
 )
 # What may be in a new run directory before the run begins, such as a log that a shell has opened.
@@ -57,9 +57,9 @@ class RunDirectory:
     checkpoints = _Place(CHECKPOINTS)  # The directory of the checkpoints, named `ckpt-STEP`.
     # The fingerprints of every checkpoint ever saved, one per line.
     fingerprints = _Place(f"{CHECKPOINTS}/fingerprints.jsonl")
-    settings = _Place(f"{CHECKPOINTS}/configs")  # The settings behind the config fingerprints.
     metrics = _Place("metrics.jsonl")  # The records of training and evaluation, one per line.
     evaluations = _Place("evaluations")  # The results of `runner evaluate`, one file each.
+    code_patch = _Place("code.patch")  # The uncommitted changes of the code at the last start.
     data = _Place("data.json")  # The record of the data files that the run has read.
     # What the run learned from its training data: classes, vocabularies.
     assets = _Place("assets")
@@ -67,13 +67,6 @@ class RunDirectory:
     report = _Place("report.html")  # The report of the run as an HTML page.
     # What the report shows of the model, its inputs and its mistakes.
     report_data = _Place("report_data")
-
-    def code_patch(self, number: int) -> Path:
-        """Returns the path of the uncommitted changes of the code, `code.patch` for number 1.
-
-        Starts with other changes have other files; the record of a start names its file.
-        """
-        return self.path / ("code.patch" if number == 1 else f"code-{number}.patch")
 
     def record(self, mode: str) -> Path:
         """Returns the path of the record of all starts: command, versions, devices, results.

@@ -13,7 +13,7 @@ from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import MAX_EPOCHS
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
-from orbit_runner.data.order.steps import Occurrences, StepOrder, row_owners
+from orbit_runner.data.order.steps import Occurrences
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
 from orbit_runner.run_directory.data_record import (
     DataChanged,
@@ -28,15 +28,6 @@ from orbit_runner.train.schedule import make_plan
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Placement:
-    """The processes and devices that share a global batch."""
-
-    replicas: int = 1
-    workers: int = 1
-    note: str = ""  # What is not known about them.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +51,6 @@ class TrainingOrder:
         self.config = localize(config)
         self.run = run
         self._reader = RunReader(run) if run else None
-        self.placement = _placement(config, self._reader)
         self.parts = self._reader.log.recoveries() if self._reader else [(1, 0)]
         # The step that the run has reached; 0 if there is none.
         self.reached_step = self._reader.step if self._reader else 0
@@ -118,7 +108,6 @@ class TrainingOrder:
         examples = self._require_examples(recoveries)
         rows = examples.order.rows(step - 1)
         count = len(rows.examples)
-        owners = self._owners(count)
         chosen = np.arange(count)[:most]
         described = examples.describe(rows, chosen, text=text)
         return StepExamples(
@@ -127,8 +116,7 @@ class TrainingOrder:
             seed=int(self._section(recoveries).seed or 0),
             recoveries=recoveries,
             chosen=[
-                _row_numbers(rows, row) | owners[row] | description
-                for row, description in enumerate(described)
+                _row_numbers(rows, row) | description for row, description in enumerate(described)
             ],
         )
 
@@ -157,41 +145,13 @@ class TrainingOrder:
             stop = min(end, until)
             if first <= stop:
                 order = self._require_examples(recoveries).order
-                occurrences += self._describe_occurrences(
-                    order.occurrences(example, first - 1, stop), order
-                )
+                occurrences += _describe_occurrences(order.occurrences(example, first - 1, stop))
         return occurrences
 
     def describe_example(self, step: int, row: int) -> JsonObject:
         """Returns what is known about the example in a row of a step."""
         examples = self._require_examples(self.recoveries(step))
         return examples.describe(examples.order.rows(step - 1), np.array([row]))[0]
-
-    def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[JsonObject]:
-        occurrences = []
-        owners_of = functools.lru_cache(maxsize=8)(self._owners)  # by the size of the batch
-        columns = (part.steps, part.epochs, part.places, part.rows)
-        for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
-            occurrence = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
-            if self.placement.replicas > 1:
-                occurrence |= owners_of(len(order.rows(step).examples))[row]
-            occurrences.append(occurrence)
-        return occurrences
-
-    def _owners(self, rows: int) -> list[dict[str, int]]:
-        """Returns the worker and the replica of each row, if there are several."""
-        replicas, workers = self.placement.replicas, self.placement.workers
-        if rows % replicas:
-            raise RunnerError(
-                f"a batch of {rows} rows cannot be divided by {replicas} replicas\n"
-                "run `runner validate` to check the settings",
-                code="not-divisible",
-            )
-        counts = {"worker": workers, "replica": replicas}
-        return [
-            {name: int(owner) for name, owner in zip(counts, row, strict=True) if counts[name] > 1}
-            for row in np.stack(row_owners(rows, replicas, workers), axis=1)
-        ]
 
     def _require_examples(self, recoveries: int) -> TrainingExamples:
         examples = self.examples(recoveries)
@@ -213,6 +173,14 @@ class TrainingOrder:
         return examples
 
 
+def _describe_occurrences(part: Occurrences) -> list[JsonObject]:
+    columns = (part.steps, part.epochs, part.places, part.rows)
+    return [
+        {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
+        for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
 def _row_numbers(rows: Rows, row: int) -> JsonObject:
     example = int(rows.examples[row])
     return {
@@ -221,16 +189,3 @@ def _row_numbers(rows: Rows, row: int) -> JsonObject:
         "epoch": int(rows.epochs[row]) + 1,
         "position": int(rows.places[row]),
     }
-
-
-def _placement(config: ExperimentConfig, run: RunReader | None) -> Placement:
-    runtime = config.runtime
-    if runtime.traits.is_asynchronous:
-        return Placement(note="which asynchronous worker trains on which step is not determined")
-    recorded = run.attempts[-1].get("replicas") if run and run.attempts else None
-    replicas = recorded if isinstance(recorded, int) else runtime.num_replicas()
-    if not replicas:
-        return Placement(note="the number of replicas depends on the devices that are found")
-    if not runtime.traits.synchronous_workers:
-        return Placement(replicas=replicas)
-    return Placement(replicas=replicas, workers=max(1, replicas // max(1, runtime.num_gpus)))

@@ -35,16 +35,6 @@ class StepTensor:
     value: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class LargestDifference:
-    """The position at which two tensors differ most."""
-
-    index: tuple[int, ...]  # () in a scalar
-    left: float
-    right: float
-    difference: float  # absolute; infinite if one of the values is NaN
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorDifference:
     """The first tensor of a step that differs."""
@@ -55,7 +45,6 @@ class TensorDifference:
     problem: str = ""  # why the values cannot be compared, such as other shapes
     differing: int = 0  # the number of elements that differ; 0 if they cannot be compared
     total: int = 0  # the number of elements
-    largest: LargestDifference | None = None  # None if the values cannot be subtracted
     examples: Sequence[int] = ()  # whose rows differ, if it is a tensor of the batch
 
     def __str__(self) -> str:
@@ -103,7 +92,8 @@ def first_difference(left: Path, right: Path) -> TensorDifference | None:
         examples = [file["examples"] for file in about]
         digests = [file["digests"] for file in about]
         # By place; those of the first run before those that it lacks.
-        for key in sorted({**digests[0], **digests[1]}, key=_place_index):
+        keys = {**digests[0], **digests[1]}
+        for key in sorted(keys, key=lambda key: PLACES.index(key.partition(":")[0])):
             place, _, name = key.partition(":")
             difference = TensorDifference(place=place, name=name, step=step)
             if place == "batch" and None not in examples and examples[0] != examples[1]:
@@ -119,10 +109,6 @@ def first_difference(left: Path, right: Path) -> TensorDifference | None:
             if digests[0][key] != digests[1][key]:
                 return _compare_values(difference, a[key], b[key], examples[0])
     return None
-
-
-def _place_index(key: str) -> int:
-    return PLACES.index(key.partition(":")[0])
 
 
 def _other_examples(
@@ -154,15 +140,5 @@ def _compare_values(
         difference,
         differing=int(np.count_nonzero(differing)),
         total=int(differing.size),
-        largest=None if left.dtype.kind == "S" else _largest_difference(left, right),
         examples=differing_examples,
     )
-
-
-def _largest_difference(left: np.ndarray, right: np.ndarray) -> LargestDifference:
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-    off = np.where(np.isnan(off), np.inf, off)
-    index = tuple(map(int, np.unravel_index(int(np.argmax(off)), off.shape)))
-    return LargestDifference(index, float(a[index]), float(b[index]), float(off[index]))

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.distribute.process_group import is_asynchronous
-from orbit_runner.errors import RunnerError
 from orbit_runner.state.learning_rates import Gradients, seen_gradients_scope
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
+from orbit_runner.step.examine import check_examinable
 from orbit_runner.step.layers import LayerCalls
 from orbit_runner.step.tensor_comparison import PLACES, StepTensor
 from orbit_runner.train.run import Run
@@ -30,15 +29,10 @@ if TYPE_CHECKING:
 def record_step(run: Run) -> list[StepTensor]:
     """Runs the next step, outside of any loop, and returns its tensors.
 
-    Raises `RunnerError` if the run trains several tasks.
+    Raises `RunnerError` if its tensors cannot be observed.
     """
-    logical = run.config.runtime.logical_replicas
+    check_examinable(run)
     assert run.trainer is not None
-    if run.adapter.subtasks or logical or is_asynchronous(run.strategy):
-        raise RunnerError(
-            "cannot record the tensors of a step of several tasks",
-            code="not-supported",
-        )
     before = [*weight_values(run.state), *slot_values(run.state)]
     inside = _run_step(run, run.trainer)
     after = [StepTensor("update", tensor.name, tensor.value) for tensor in weight_values(run.state)]

@@ -18,7 +18,7 @@ from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.errors import format_list
 from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.config import check_same_config, is_made_with, keep_config
+from orbit_runner.run_directory.config import check_restored_config, is_made_with
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of, inexact_data
 from orbit_runner.run_directory.evaluations import changed_data_settings
 from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
@@ -180,14 +180,13 @@ class Run:
         conditions = self.checkpoints.conditions
         assert record is not None
         if self.trainer is not None and conditions.is_required:
-            check_same_config(self.model_dir, record.config, self.written_config)
+            check_restored_config(self.model_dir, record.config, self.written_config)
         conditions.inexact[:] = _resume_reasons(self)
         self.compare_code()
         self.restore_callbacks()
 
     def _prepare_directory(self) -> None:
-        """Writes the assets and the settings, and cuts records of steps that are trained again."""
-        keep_config(self.model_dir, self.written_config)
+        """Writes the assets, and cuts records of steps that are trained again."""
         fell_back = self.checkpoints.fell_back
         prepare_records(self.directory, self.step, note, keep_metrics=fell_back)
         assets = assets_of(self.task)

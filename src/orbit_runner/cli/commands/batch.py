@@ -101,19 +101,15 @@ def _computed_steps(
 ) -> tuple[list[JsonObject], list[Section]]:
     """Returns the steps for JSON and as sections, by the order that is computed."""
     first, last = flags.step
-    placement = order.placement
-    if placement.note:
-        print_message(f"note: {placement.note}")
     if flags.images:
         _write_images(flags, resolved, order)
     most = None if flags.all or flags.json else _ROWS
-    shared = {"order": "computed", "replicas": placement.replicas, "workers": placement.workers}
     values, sections = [], []
     for number in range(first, last + 1):
         step = order.step(number, most=most, text=flags.text)
         fields = dataclasses.asdict(step)
-        rows = fields.pop("chosen")
-        values.append(fields | shared | {"batch_size": fields.pop("rows"), "rows": rows})
+        batch_size, rows = fields.pop("rows"), fields.pop("chosen")
+        values.append(fields | {"order": "computed", "batch_size": batch_size, "rows": rows})
         examples = order.examples(step.recoveries)
         assert examples is not None
         sections.append(step_section(step, str(resolved.config.name), examples.source))

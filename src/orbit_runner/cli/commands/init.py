@@ -10,7 +10,7 @@ from pathlib import Path
 from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import DATASET, DIRECTORY
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.new_project import package_name, write_project
+from orbit_runner.init.new_project import package_name, write_project
 from orbit_runner.utils.streams import print_message
 from orbit_runner.utils.text_table import table_lines
 
@@ -47,7 +47,7 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _write_experiment(flags: argparse.Namespace) -> int:
-    from orbit_runner.jobs.new_experiment import write_experiment
+    from orbit_runner.init.new_experiment import write_experiment
 
     if not flags.data:
         raise RunnerError("is empty; specify a file or a directory", path="--from", code="not-set")

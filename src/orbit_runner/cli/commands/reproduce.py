@@ -19,7 +19,7 @@ from orbit_runner.cli.flags.config_flags import (
     messages_scope,
     progress_of,
 )
-from orbit_runner.cli.flags.values import MODEL_DIR, RUN, Count
+from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.compare.histories import loss_text
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.repeat.plan import MACHINE_SETTINGS, check_outside
@@ -60,7 +60,7 @@ def main(flags: argparse.Namespace) -> int:
     result: Reproduction | PublishedReproduction
     error = None
     with messages_scope(flags):
-        plan = None if is_published else plan_reproduction(run, flags.last, imports, changes)
+        plan = None if is_published else plan_reproduction(run, imports, changes)
         with _directory_scope(flags.model_dir, run) as directory:
             progress = progress_of(flags, "reproduce", flags.run)
             with library_output_scope(flags):
@@ -79,13 +79,11 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _check_published(flags: argparse.Namespace) -> None:
-    given = [] if flags.last is None else ["--last"]
-    given += [flag for flag, _, _ in flags.overrides]
-    if given:
+    if flags.overrides:
         raise RunnerError(
             f"cannot be combined with the published experiment {flags.run!r}, whose steps and "
             "settings are fixed\nremove it",
-            path=given[0],
+            path=flags.overrides[0][0],
             code="conflict",
         )
 
@@ -97,12 +95,6 @@ def _add_flags(parser: Parser) -> None:
         "run",
         type=RUN,
         help="run directory, or an experiment whose fingerprint is published",
-    )
-    parser.add_argument(
-        "--last",
-        type=Count(),
-        metavar="K",
-        help="repeat at least the last K steps, from the nearest earlier checkpoint (default: all)",
     )
     parser.add_argument(
         "--model_dir",
@@ -185,4 +177,4 @@ def _rows(result: Reproduction) -> Iterator[tuple[str, str]]:
         yield "stopped by", result.error
 
 
-COMMAND = Command("reproduce", _DESCRIPTION, _add_flags, ["runs/a --last=100"], main)
+COMMAND = Command("reproduce", _DESCRIPTION, _add_flags, ["runs/a"], main)

@@ -19,7 +19,6 @@ from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Section, limited_examples
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -58,8 +57,6 @@ def main(flags: argparse.Namespace) -> int:
             )
         occurrences = order.occurrences(number, until)
         about = _describe_example(order, occurrences)
-    if order.placement.note:
-        print_message(f"note: {order.placement.note}")
     values = {"example": number, "until": until, "reached": order.reached_step, **about}
     values |= {"excluded": True} if is_excluded else {}
     title = ", ".join(f"{name} {value}" for name, value in about.items())

@@ -71,13 +71,3 @@ class RowOrder:
         positions = self._order.positions(example, first * size, stop * size)
         rows = self._order(positions)
         return Occurrences(positions // size, positions % size, rows.epochs, rows.places)
-
-
-def row_owners(rows: int, replicas: int, workers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which worker and which replica get each row of a global batch, int64 [rows] each.
-
-    It is the division of `ReplicaSlices`. `rows` must be a multiple of the number of replicas in
-    sync, which must be a multiple of the number of workers.
-    """
-    replica = np.arange(rows, dtype=np.int64) // (rows // replicas)
-    return replica // (replicas // workers), replica

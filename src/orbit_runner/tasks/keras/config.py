@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -334,11 +334,6 @@ class KerasConfig(TaskConfig):
         """Returns how the images of a section are split, None if it reads all of them."""
         split = self.row_parts if self.part_of(section) else None
         return None if split is None else split.row_split()
-
-    @property
-    def shared_data_settings(self) -> Sequence[str]:
-        """Names in `train_data` that say what the validation data are, too: of a part of it."""
-        return PLACES if self._validates_on_part else ()
 
     @property
     def _validates_on_part(self) -> bool:

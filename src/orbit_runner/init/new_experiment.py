@@ -21,8 +21,8 @@ from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError, RunnerError, format_list
-from orbit_runner.jobs.new_project import check_empty, make_identifier, write_files
-from orbit_runner.jobs.table_survey import (
+from orbit_runner.init.new_project import check_empty, make_identifier, write_files
+from orbit_runner.init.table_survey import (
     ColumnUse,
     TableSurvey,
     choose_label,

@@ -79,23 +79,23 @@ def package_name(directory: Path, name: str | None) -> str:
     Raises `RunnerError`, with another name, if no package of a project can have it.
     """
     candidate = make_identifier(directory.resolve().name) if name is None else name
-    got = f"got {shorten(repr(candidate))}, " if name is not None or candidate else ""
-    path = "DIR" if name is None else "--name"
     if not _NAME.fullmatch(candidate):
-        raise RunnerError(
-            f"{got}expected the name of a package\nallowed: {_RULE}\n"
-            "pass another name, such as --name=my_project",
-            path=path,
-            code="not-allowed",
+        problem = f"expected the name of a package\nallowed: {_RULE}"
+        other = "my_project"
+    elif _is_taken(candidate):
+        problem = (
+            "which is a keyword, a module of Python, a task of Orbit Runner, or another "
+            "directory of the project"
         )
-    if _is_taken(candidate):
-        raise RunnerError(
-            f"{got}which is a keyword, a module of Python, a task of Orbit Runner, or another "
-            f"directory of the project\npass another name, such as --name=my_{candidate}",
-            path=path,
-            code="not-allowed",
-        )
-    return candidate
+        other = f"my_{candidate}"
+    else:
+        return candidate
+    got = f"got {shorten(repr(candidate))}, " if name is not None or candidate else ""
+    raise RunnerError(
+        f"{got}{problem}\npass another name, such as --name={other}",
+        path="DIR" if name is None else "--name",
+        code="not-allowed",
+    )
 
 
 def check_empty(directory: Path) -> None:
