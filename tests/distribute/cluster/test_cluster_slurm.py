@@ -68,8 +68,6 @@ def test_task_counts_are_expanded(text: str, counts: list[int]) -> None:
             "n1:24203 n2:24203 n2:24204 n2:24205",
         ),
         ({"JOB_ID": "199", "STEP_ID": "0"}, "n1:29900 n1:29901 n2:29900"),
-        ({"STEP_RESV_PORTS": "12000-12001"}, "n1:12000 n1:12001 n2:12000"),
-        ({"STEP_RESV_PORTS": "12000,12007"}, "n1:12000 n1:12007 n2:12000"),
         (
             {"STEP_NODELIST": "n[9-10]", "STEP_TASKS_PER_NODE": "1(x2)"},
             "n9:24203 n10:24203",
@@ -97,14 +95,6 @@ def test_each_rank_gets_the_expected_node_and_port(more: dict[str, str], address
         ),
         (MIRRORED, {"JOB_ID": "x"}, "SLURM_JOB_ID is 'x', expected a number"),
         (MIRRORED, {"DISTRIBUTION": "plane=2"}, "distributed as 'plane=2', allowed: block, cyclic"),
-        (
-            MIRRORED, {"STEP_RESV_PORTS": "12000"},
-            "reserve one port for each task: srun --resv-ports=2",
-        ),
-        (
-            MIRRORED, {"STEP_RESV_PORTS": "x"},
-            "got reserved ports 'x', where 'x' is not a valid range",
-        ),
         (MIRRORED, {"STEP_TASKS_PER_NODE": "999999(x2)"}, "more than the number of ports"),
         (
             SERVED, {},

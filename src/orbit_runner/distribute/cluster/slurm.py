@@ -39,8 +39,8 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
             f"but SLURM_STEP_TASKS_PER_NODE has task counts for {len(counts)}",
             path=SOURCE,
         )
-    ports = _choose_ports(environ, max(counts))
-    addresses = _addresses_by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
+    port = _first_port(environ, max(counts))
+    addresses = _addresses_by_rank(hosts, counts, port, environ.get("SLURM_DISTRIBUTION", "block"))
     members = assign_roles(runtime, addresses, SOURCE)
     rank = _read_number(environ, "SLURM_PROCID")
     if rank >= len(members):
@@ -71,28 +71,18 @@ def _read_number(environ: Mapping[str, str], name: str, default: str = "") -> in
     return int(text)
 
 
-def _choose_ports(environ: Mapping[str, str], most: int) -> list[int]:
-    """Returns at least `most` ports, the same ones on all nodes and in all tasks."""
-    # Jobs that share a node must not use the same port; tasks of one job know all its ports.
-    reserved = environ.get("SLURM_STEP_RESV_PORTS", "")
-    if reserved:
-        ports = [*map(int, expand_numbers(reserved, f"reserved ports {reserved[:60]!r}"))]
-        if len(ports) < most:
-            raise ClusterError(
-                f"SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, but a node has {most} "
-                f"tasks\nreserve one port for each task: srun --resv-ports={most}",
-                path=SOURCE,
-            )
-        return ports
+def _first_port(environ: Mapping[str, str], most: int) -> int:
+    """Returns the first port of a node's `most` tasks, the same on all nodes and in all tasks."""
+    # Jobs that share a node should not use the same port; tasks of one job know all its ports.
     job, step = (_read_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     first = _FIRST_PORT + (job * 100 + step) % _PORTS
     if first + most > _MOST_PORTS:
         raise ClusterError(f"a node has {most} tasks, more than the number of ports", path=SOURCE)
-    return [*range(first, first + most)]
+    return first
 
 
 def _addresses_by_rank(
-    hosts: list[str], counts: list[int], ports: list[int], order: str
+    hosts: list[str], counts: list[int], first_port: int, order: str
 ) -> list[str]:
     kind = order.partition(":")[0].partition(",")[0]
     if kind not in ("block", "*", "cyclic"):
@@ -104,7 +94,7 @@ def _addresses_by_rank(
     slots = [(n, host) for host, count in zip(hosts, counts, strict=True) for n in range(count)]
     if kind == "cyclic":
         slots.sort(key=operator.itemgetter(0))
-    return [f"{host}:{ports[n]}" for n, host in slots]
+    return [f"{host}:{first_port + n}" for n, host in slots]
 
 
 SOURCE = "Slurm"
@@ -128,27 +118,21 @@ def expand_nodes(text: str) -> list[str]:
 
 
 def _expand(name: str) -> Iterator[str]:
+    """Yields nodes: n01, n02, n7 for `n[01-02,7]`; a range has the width of its first number."""
     match = _BRACKETS.search(name)
     if match is None:
         yield name
         return
-    for number in expand_numbers(match[1], f"nodes {name[:60]!r}"):
-        yield from _expand(f"{name[: match.start()]}{number}{name[match.end() :]}")
-
-
-def expand_numbers(text: str, what: str) -> Iterator[str]:
-    """Yields the numbers of a list of ranges: 01, 02, 03, 7 for `01-03,7`.
-
-    All numbers of a range have the width of the first. `what` describes the list in messages.
-    Raises `ClusterError` if the list is malformed.
-    """
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part)
-        low, high = (match[1], match[2] or match[1]) if match else ("1", "0")
+    for part in match[1].split(","):
+        numbers = _RANGE.fullmatch(part)
+        low, high = (numbers[1], numbers[2] or numbers[1]) if numbers else ("1", "0")
         if int(low) > int(high):
-            raise ClusterError(f"got {what}, where {part[:60]!r} is not a valid range", path=SOURCE)
+            raise ClusterError(
+                f"got nodes {name[:60]!r}, where {part[:60]!r} is not a valid range", path=SOURCE
+            )
         for number in range(int(low), int(high) + 1):
-            yield f"{number:0{len(low)}d}"
+            prefix = f"{name[: match.start()]}{number:0{len(low)}d}"
+            yield from _expand(f"{prefix}{name[match.end() :]}")
 
 
 def expand_counts(text: str) -> list[int]:
