@@ -48,8 +48,12 @@ class Output:
         self._err = err
         self._lock = threading.Lock()
 
+    def note(self, text: str) -> None:
+        """Shows a message of the launcher itself."""
+        self.write_line("launcher", text.encode())
+
     def write_line(self, name: str, text: bytes) -> None:
-        """Shows a line of a process, or of the launcher itself."""
+        """Shows a line of a process."""
         self._write(self._err, f"{name:<8} │ ".encode() + text.rstrip(b"\r\n") + b"\n")
 
     def write_result(self, text: bytes) -> None:

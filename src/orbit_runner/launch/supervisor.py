@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -41,75 +42,60 @@ def supervise(
     `make_specs` returns the processes of an attempt. The exit code is that of the process that
     failed first, 128 + n for signal n, or 0.
     """
-
-    def tell(text: str) -> None:
-        output.write_line("launcher", text.encode())
-
     attempt = 1
     while True:
         processes: list[Process] = []
         try:
             for spec in make_specs():
                 processes.append(Process(spec, output))
-            ending = _watch(processes, signals, limits)
-            if signals.received is not None:
-                return _forward(signals.received, processes, signals, limits, tell)
+            ending = _wait_for_end(processes, output, signals, limits)
         finally:
             _kill(processes)
         if ending is None:
             return 0
+        if signals.received is not None:
+            return ending.code
         if ending.rank == 1 or attempt > limits.restarts:
-            tell(f"{ending.text}; all members have ended")
+            output.note(f"{ending.text}; all members have ended")
             return ending.code
         restart = f"{attempt} of {limits.restarts}"
-        tell(f"{ending.text}; restarting all members from the last checkpoint ({restart})")
+        output.note(f"{ending.text}; restarting all members from the last checkpoint ({restart})")
         attempt += 1
 
 
-def _watch(processes: Sequence[Process], signals: SignalGuard, limits: Limits) -> _Ending | None:
-    """Waits for the end of training, of a member, or for a signal; returns what ended training."""
-    clients = _clients(processes)
-    while signals.received is None and any(process.status() != 0 for process in clients):
-        if endings := _endings(processes):
-            first = min(endings)
-            if first.rank > 0:
-                _wait(clients, limits.settle, signals)
-            return min(first, *_endings(processes))
-        time.sleep(_PAUSE_SECONDS)
-    return None
+def _wait_for_end(
+    processes: Sequence[Process], output: Output, signals: SignalGuard, limits: Limits
+) -> _Ending | None:
+    """Waits until training ends, and forwards a signal. Returns what ended it; None if it is done.
 
-
-def _forward(
-    number: int,
-    processes: Sequence[Process],
-    signals: SignalGuard,
-    limits: Limits,
-    tell: Callable[[str], None],
-) -> int:
-    """Forwards a signal, and waits until all members have saved and exited.
-
-    Servers do not get the signal, because their clients need them to save. Returns 128 + `number`;
-    0 if all members were just done; or the exit code of a member that failed.
+    After a failure or a signal, members have some seconds to end. Servers, which the launcher ends,
+    do not get the signal, because their clients need them to save.
     """
-    clients = _clients(processes)
-    tell(
-        f"{signal_name(number)}: waiting up to {limits.grace:.0f} s for "
-        f"{_names(_running(clients))} to save and exit; press Ctrl-C to kill them now"
-    )
-    for process in clients:
-        process.send_signal(signals.forwarded_signal)
-    _wait(clients, limits.grace, signals)
-    late = _running(clients)
-    if late:
-        tell(f"killed without saving: {_names(late)}")
-    endings = _endings(clients)
-    failed = [ending.code for ending in endings if ending.rank == 1 and ending.code not in _STOPPED]
-    return failed[0] if failed else exit_codes.after_signal(number) if late or endings else 0
-
-
-def _clients(processes: Iterable[Process]) -> list[Process]:
-    """Returns the processes that end by themselves; servers run until the launcher ends them."""
-    return [process for process in processes if not process.spec.serves]
+    clients = [process for process in processes if not process.spec.serves]
+    end = math.inf
+    is_forwarded = False
+    while _running(clients) and not signals.should_kill and time.monotonic() < end:
+        if signals.received is not None and not is_forwarded:
+            output.note(
+                f"{signal_name(signals.received)}: waiting up to {limits.grace:.0f} s for "
+                f"{_names(_running(clients))} to save and exit; press Ctrl-C to kill them now"
+            )
+            for process in clients:
+                process.send_signal(signals.forwarded_signal)
+            is_forwarded = True
+            end = time.monotonic() + limits.grace
+        elif end == math.inf and (endings := _endings(processes)):
+            end = time.monotonic() + (limits.settle if min(endings).rank > 0 else 0.0)
+        time.sleep(_PAUSE_SECONDS)
+    number = signals.received
+    if number is not None and (late := _running(clients)):
+        output.note(f"killed without saving: {_names(late)}")
+    if all(process.status() == 0 for process in clients):
+        return None
+    if number is None:
+        return min(_endings(processes))
+    failed = (e for e in _endings(clients) if e.rank == 1 and e.code not in _STOPPED)
+    return next(failed, _Ending(1, exit_codes.after_signal(number), signal_name(number)))
 
 
 def _running(processes: Iterable[Process]) -> list[Process]:
@@ -132,20 +118,13 @@ def _endings(processes: Iterable[Process]) -> list[_Ending]:
 
 
 def _names(processes: Iterable[Process]) -> str:
-    return ", ".join(process.spec.name for process in processes) or "no member"
-
-
-def _wait(processes: Sequence[Process], seconds: float, signals: SignalGuard | None = None) -> None:
-    """Waits until processes have ended, for some seconds, or until Ctrl-C is pressed again."""
-    end = time.monotonic() + seconds
-    while _running(processes) and time.monotonic() < end:
-        if signals is not None and signals.should_kill:
-            return
-        time.sleep(_PAUSE_SECONDS)
+    return ", ".join(process.spec.name for process in processes)
 
 
 def _kill(processes: Sequence[Process]) -> None:
     for process in processes:
         process.kill()
     # SIGKILL cannot be ignored, but a process in a system call on a failed disk may survive it.
-    _wait(processes, _KILL_SECONDS)
+    end = time.monotonic() + _KILL_SECONDS
+    while _running(processes) and time.monotonic() < end:
+        time.sleep(_PAUSE_SECONDS)
