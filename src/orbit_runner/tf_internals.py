@@ -226,19 +226,6 @@ def keras_3_initial_seed(generator: object) -> int | None:
     return None if seed is None else int(seed)
 
 
-# Callbacks of Keras 3
-
-
-def asks_model_for_operator(callback: object) -> bool:
-    """Returns whether a callback finds out by the model which values of a metric are better."""
-    return hasattr(callback, "_set_monitor_op")
-
-
-def set_monitor_operator(callback: Any) -> None:
-    """Lets a callback find that out. Raises `ValueError` if the model does not know the metric."""
-    _get(callback, "_set_monitor_op")()
-
-
 # Eager execution and graphs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -15,10 +14,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.commands import launch
-from orbit_runner.jobs import launch as launch_job
 from orbit_runner.jobs.launch import LaunchPlan, member_specs
-from orbit_runner.launch.process import Output
-from tests.support.problems import raises
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "launch"]
 MLP = "--experiment=digits_mlp"
@@ -87,12 +83,6 @@ def test_workers_on_one_machine_get_separate_gpus(
     specs = member_specs(plan_of("--workers=2", "--", MLP, WORKERS, "--num_gpus=1"))
     assert [spec.environ["CUDA_VISIBLE_DEVICES"] for spec in specs] == expected
     assert {spec.environ["TF_FORCE_GPU_ALLOW_GROWTH"] for spec in specs} == {"true"}
-
-
-def test_unreachable_external_data_service_is_rejected(here: Path) -> None:
-    plan = plan_of("--workers=1", "--", MLP, WORKERS, "--tf_data_service=grpc://127.0.0.1:9")
-    with raises("unreachable", "runtime.tf_data_service"):
-        launch_job.launch(plan, Output(io.BytesIO(), io.BytesIO()))
 
 
 def _fingerprint(folder: Path, name: str, kill: bool) -> str:

@@ -103,7 +103,7 @@ def test_error_names_servers_that_do_not_respond(
 @pytest.fixture
 def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
     reasons: list[str] = []
-    made = Watch(members, silence=2.0, patience=4.0, give_up=reasons.append)
+    made = Watch(members, silence=2.0, give_up=reasons.append)
     yield made, reasons
     made.stop()
 
@@ -118,31 +118,6 @@ def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
     stages[1].close()
     eventually(lambda: "no worker is left" in watch[0].failure_reason())
     eventually(lambda: watch[1])
-
-
-@pytest.mark.slow
-def test_lost_and_returning_workers_are_reported(
-    stages: list[Stage], members: list[Member]
-) -> None:
-    told: list[str] = []
-    made = Watch(
-        members, silence=2.0, patience=600.0, give_up=lambda reason: None, tell=told.append
-    )
-    one, other = (f"{member} ({member.address}) was lost: nothing" for member in members[:2])
-    stages[0].close()
-    eventually(lambda: told)
-    stages[1].close()
-    eventually(lambda: len(told) > 1)
-    again = Stage(int(members[0].address.rpartition(":")[2]))
-    eventually(lambda: len(told) > 2)
-    made.stop()
-    again.close()
-
-    assert told == [
-        f"{one} is listening there; the other workers take over its steps",
-        f"{other} is listening there; waiting up to 600 s for a worker to come back",
-        f"{members[0]} ({members[0].address}) is back",
-    ]
 
 
 def test_losing_a_parameter_server_is_not_tolerated(

@@ -15,7 +15,7 @@ from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.determinism.numerics import configure_numerics, seed_everything
 from orbit_runner.distribute import devices, strategies
 from orbit_runner.distribute.devices import DeviceError, select_devices
-from orbit_runner.distribute.strategies import FACTORIES, build_strategy, cross_device_ops
+from orbit_runner.distribute.strategies import CROSS_DEVICE_OPS, FACTORIES, build_strategy
 from orbit_runner.distribute.tf_environment import prepare_environment, required_variables
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
@@ -53,16 +53,11 @@ def test_strategy_off_returns_the_current_strategy() -> None:
     assert set(FACTORIES) == set(STRATEGIES)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("nccl", tf.distribute.NcclAllReduce),
-        ("hierarchical_copy", tf.distribute.HierarchicalCopyAllReduce),
-        ("reduction_to_one_device", tf.distribute.ReductionToOneDevice),
-    ],
-)
-def test_all_reduce_algorithm_selects_the_cross_device_ops(name: str, kind: type) -> None:
-    assert type(cross_device_ops(name)) is kind
+def test_every_all_reduce_algorithm_has_an_implementation() -> None:
+    assert {*CROSS_DEVICE_OPS} == {*STRATEGIES["mirrored"].all_reduce}
+    names = STRATEGIES["multi_worker_mirrored"].all_reduce
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    assert {name.upper() for name in names} <= {kind.name for kind in kinds}
 
 
 def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> None:

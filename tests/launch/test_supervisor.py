@@ -156,14 +156,6 @@ def test_training_ends_before_the_evaluator(start: Start) -> None:
     assert launch.notes == []
 
 
-def test_killed_evaluator_restarts_all_members(start: Start) -> None:
-    launch = start(
-        {"worker 0": ["notice('evaluator 0')", "exit(0)"], "evaluator 0": ["die(9)", "exit(0)"]}
-    )
-    assert launch.end() == 0
-    assert [len(launch.lives(name)) for name in ("worker 0", "evaluator 0")] == [2, 2]
-
-
 def servers(**plans: list[str]) -> dict[str, list[str]]:
     plan = {"chief 0": ["exit(0)"], "worker 0": ["serve()"], "worker 1": ["serve()"],
             "ps 0": ["serve()"]}  # fmt: skip

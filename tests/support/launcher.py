@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.launch import SERVERS, make_clusters, member_environ
-from orbit_runner.launch.process import Output, Spec
+from orbit_runner.jobs.launch import make_clusters, member_spec
+from orbit_runner.launch.process import Output
 from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import SignalGuard
 
@@ -18,14 +18,9 @@ def main() -> int:
     folder, strategy = Path(told["folder"]), told["strategy"]
 
     def make_specs():
+        command = (sys.executable, "-S", MEMBER, str(folder))
         return [
-            Spec(
-                name=str(cluster.me),
-                serves=cluster.me.role in SERVERS[strategy],
-                command=(sys.executable, "-S", MEMBER, str(folder), str(cluster.me)),
-                environ=member_environ(cluster, number, strategy, 0),
-                results=cluster.is_chief,
-            )
+            member_spec((*command, str(cluster.me)), cluster, number, strategy)
             for number, cluster in enumerate(make_clusters(told["counts"]))
         ]
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.addresses import Liveness, probe
 from orbit_runner.distribute.cluster.description import (
     Member,
     MemberLost,
@@ -71,24 +70,12 @@ def _other_workers(strategy: tf.distribute.Strategy) -> list[Member]:
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return []
     resolver = strategy.cluster_resolver
-    if resolver is None:
-        return []
     me = Member(resolver.task_type, resolver.task_id)
     return [m for m in members_of(resolver.cluster_spec().as_dict()) if m != me]
 
 
 def _describe_lost(error: Exception, others: list[Member]) -> str:
-    """Returns the lost workers: those whose port is closed, or else those that the error names.
-
-    A process that hangs still listens at its port.
-    """
-    states = {member: probe(member.address, 1.0) for member in others}
-    gone = [member for member in others if states[member] is Liveness.GONE]
-    if not gone:
-        text = str(error)
-        named = {Member(role, int(index)) for role, index in _TASK.findall(text)}
-        gone = [member for member in others if member in named]
-        gone = gone or [member for member in others if states[member] is Liveness.SILENT]
-        if not gone and "CoordinationService" in text:
-            gone = others[:1]  # The leader, which runs the service, does not answer.
-    return format_members(gone) or "another worker"
+    """Returns the workers that the error names, or else all others, of which one was lost."""
+    named = {Member(role, int(index)) for role, index in _TASK.findall(str(error))}
+    lost = [member for member in others if member in named] or others
+    return f"{'one of ' if len(lost) > 1 else ''}{format_members(lost)}"

@@ -7,7 +7,6 @@ the run ends, nor the chief that a server will: files in the run directory do bo
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 import time
@@ -53,7 +52,6 @@ def build_parameter_server(
     """
     import tensorflow as tf
 
-    _drop_coordinator_log()
     servers = members_of(jobs, _SERVERS)
     # TensorFlow itself waits five minutes for a missing server, without a message.
     wait_for_servers(servers, timeout=runtime.cluster_start_timeout, tell=phase)
@@ -89,18 +87,6 @@ def _lost_message(reason: str) -> str:
     )
 
 
-def _drop_coordinator_log() -> None:
-    """Drops TensorFlow's log of each failed call to a worker: the watch reports lost workers."""
-    import tensorflow as tf
-
-    if int(os.environ.get("TF_CPP_MIN_LOG_LEVEL") or 0) >= 2:
-        tf.get_logger().addFilter(_is_not_of_coordinator)  # Only once.
-
-
-def _is_not_of_coordinator(record: logging.LogRecord) -> bool:
-    return record.module != "cluster_coordinator"
-
-
 def _end_process(reason: str) -> None:
     print_message(f"runner: {_lost_message(reason)}")
     show_cursor()
@@ -111,10 +97,9 @@ class Watch:
     """Watches the servers of a run, in a separate thread: TensorFlow may wait for them forever.
 
     The run is lost if a parameter server is gone, if a member has not answered for `silence`
-    seconds, or if there is no worker for `patience` seconds. If one worker is gone, others do its
-    work. `give_up` is called with the reason if the process is still running another `silence`
-    seconds after a loss, because it waits inside TensorFlow. `tell` is called with a message when a
-    worker is gone, and when one is back.
+    seconds, or if there has been no worker for as long. If one worker is gone, others do its work,
+    also while it restarts. `give_up` is called with the reason if the process is still running
+    another `silence` seconds after a loss, because it waits inside TensorFlow.
     """
 
     def __init__(
@@ -122,16 +107,11 @@ class Watch:
         members: Sequence[Member],
         *,
         silence: float,
-        patience: float,
         give_up: Callable[[str], None] = _end_process,
-        tell: Callable[[str], None] = print_message,
     ) -> None:
         self._workers = [member for member in members if member.role == "worker"]
         self._silence = silence
-        self._patience = patience
         self._give_up = give_up
-        self._tell = tell
-        self._reported_lost: set[Member] = set()
         # When each member was last known to be alive, and its current state.
         self._seen = dict.fromkeys(members, time.monotonic())
         self._states = dict.fromkeys(members, Liveness.ALIVE)
@@ -145,15 +125,12 @@ class Watch:
     def failure_reason(self) -> str:
         """Returns which members are lost, and why; "" if the run is not lost."""
         now = time.monotonic()
+        overdue = {m for m, seen in self._seen.items() if now - seen > self._silence}
         for member, state in self._states.items():
-            gone = state is Liveness.GONE and member.role == "ps"
-            hangs = state is Liveness.SILENT and now - self._seen[member] > self._silence
-            if gone or hangs:
+            is_gone = state is Liveness.GONE and member.role == "ps"
+            if is_gone or (state is Liveness.SILENT and member in overdue):
                 return f"{format_members([member])}: {state.value}"
-        if all(
-            self._states[m] is not Liveness.ALIVE and now - self._seen[m] > self._patience
-            for m in self._workers
-        ):
+        if all(m in overdue and self._states[m] is not Liveness.ALIVE for m in self._workers):
             return f"{format_members(self._workers)}: no worker is left"
         return ""
 
@@ -165,27 +142,11 @@ class Watch:
                 if state is Liveness.ALIVE:
                     self._seen[member] = time.monotonic()
                 self._states[member] = state
-            self._report_workers()
             reason = self.failure_reason()
             since = (since or time.monotonic()) if reason else None
             if since and time.monotonic() - since > self._silence and not self._stop.is_set():
                 self._give_up(reason)
                 return
-
-    def _report_workers(self) -> None:
-        alive = [worker for worker in self._workers if self._states[worker] is Liveness.ALIVE]
-        for worker in self._workers:
-            if self._states[worker] is Liveness.GONE and worker not in self._reported_lost:
-                who = f"{format_members([worker])} was lost: {Liveness.GONE.value} there"
-                self._reported_lost.add(worker)
-                self._tell(
-                    f"{who}; the other workers take over its steps"
-                    if alive
-                    else f"{who}; waiting up to {self._patience:.0f} s for a worker to come back"
-                )
-        for worker in self._reported_lost.intersection(alive):
-            self._reported_lost.remove(worker)
-            self._tell(f"{format_members([worker])} is back")
 
 
 _watches: dict[tf.distribute.Strategy, Watch] = {}
@@ -204,8 +165,7 @@ def server_watch_scope(
     """
     servers = members_of(cluster_of(strategy), _SERVERS)
     lost = False
-    silence, patience = runtime.heartbeat_timeout, runtime.cluster_start_timeout
-    watch = _watches[strategy] = Watch(servers, silence=silence, patience=patience)
+    watch = _watches[strategy] = Watch(servers, silence=runtime.heartbeat_timeout)
     try:
         yield
     except Exception as error:
@@ -307,16 +267,17 @@ class RunEnd:
         self._folder = model_dir / ".cluster"
         self._ended = self._folder / "ended.json"
         if me is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
             self._leaving = self._folder / f"leaving-{me.role}-{me.index}.json"
-            self._leaving.unlink(missing_ok=True)
-        self._old = _stamp(self._ended)  # Written by an earlier run.
+            self._begin(self._ended, self._leaving)  # They are of an earlier run.
+
+    def _begin(self, *files: Path) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            path.unlink(missing_ok=True)
 
     def begin(self) -> None:
         """Removes the files of an earlier run."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for note in (self._ended, *self._folder.glob("leaving-*.json")):
-            note.unlink(missing_ok=True)
+        self._begin(self._ended, *self._folder.glob("leaving-*.json"))
 
     def leaving_members(self) -> list[str]:
         """Returns the members that are about to exit, such as `worker 1`."""
@@ -325,31 +286,19 @@ class RunEnd:
 
     def tell_servers(self, code: int) -> None:
         """Tells the servers the exit code of the run, unless the chief will be started again."""
-        _write(self._ended, code)
+        self._write(self._ended, code)
 
     def tell_chief(self) -> None:
         """Tells the chief that this server is about to exit."""
-        _write(self._leaving, os.getpid())
+        self._write(self._leaving, os.getpid())
+
+    def _write(self, path: Path, number: int) -> None:
+        if self._folder.is_dir():  # Otherwise, the run directory was removed.
+            write_atomically(path, f"{number}\n")
 
     def exit_code(self) -> int | None:
         """Returns the exit code that the run ended with; None while it is running."""
-        stamp = _stamp(self._ended)
-        if stamp is None or stamp == self._old:
-            return None
         try:
             return int(self._ended.read_text(encoding="utf-8"))
         except OSError:
-            return None  # Another run has just started and removed it.
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino
-
-
-def _write(path: Path, number: int) -> None:
-    if path.parent.is_dir():  # Otherwise, the run directory was removed.
-        write_atomically(path, f"{number}\n")
+            return None

@@ -39,35 +39,22 @@ class StrategySpec:
     purpose: str = ""  # Must be the same text on all members of the cluster.
 
 
+# The algorithms of `runtime.all_reduce_alg` under `mirrored`.
+CROSS_DEVICE_OPS = {
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+    "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
+}
+
+
 def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
-    ops = cross_device_ops(spec.runtime.effective_all_reduce)
+    name = spec.runtime.effective_all_reduce
+    ops = None if name is None else CROSS_DEVICE_OPS[name]()
     # TensorFlow finds the members of an all-reduce by a key, and remembers them and the shape of
     # their tensor after the strategy is gone. All strategies start at the same key, so without
     # keys of its own, a run can meet an all-reduce of an earlier run in the same process.
     with collective_keys_scope(next(_first_keys)):
         return tf.distribute.MirroredStrategy(list(spec.devices), cross_device_ops=ops)
-
-
-def cross_device_ops(name: str | None) -> tf.distribute.CrossDeviceOps | None:
-    """Returns how `mirrored` reduces gradients over replicas, or None for TensorFlow's choice.
-
-    `name` is one of `all_reduce_alg`, or None.
-    """
-    if name is None:
-        return None
-    if name == "nccl":
-        return tf.distribute.NcclAllReduce()
-    if name == "hierarchical_copy":
-        return tf.distribute.HierarchicalCopyAllReduce()
-    return tf.distribute.ReductionToOneDevice()
-
-
-_IMPLEMENTATIONS = {
-    None: tf.distribute.experimental.CommunicationImplementation.AUTO,
-    "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
-    "ring": tf.distribute.experimental.CommunicationImplementation.RING,
-    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
-}
 
 
 def _build_multi_worker_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
@@ -89,8 +76,9 @@ def _build_multi_worker_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster_spec, task_type=cluster.me.role, task_id=cluster.me.index, rpc_layer="grpc"
     )
+    kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
-        implementation=_IMPLEMENTATIONS[runtime.effective_all_reduce]
+        implementation=kinds[(runtime.effective_all_reduce or "auto").upper()]
     )
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)

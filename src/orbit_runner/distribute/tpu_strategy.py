@@ -111,12 +111,7 @@ def computation_shape(mesh_shape: Sequence[int], parts: int) -> tuple[int, ...]:
     `mesh_shape` is the number of chips along x, y and z, and of devices per chip. The block has the
     same dimensions and `parts` devices. The block with the fewest chips is preferred, because
     devices of the same chip are closest, and a cube is preferred over a long block; among these,
-    the flattest, because a host has chips of one layer.
-
-    Model Garden has one fixed block for each number of parts, such as `[1, 2, 1, 2]` for four. It
-    uses both cores of a chip, and does not fit if a chip is one device.
-
-    Raises `DeviceError` if no block of that size fills the mesh.
+    the flattest, because a host has chips of one layer. Raises `DeviceError` if no block fits.
     """
     sides = [[n for n in range(1, size + 1) if size % n == 0] for size in mesh_shape]
     blocks = [block for block in itertools.product(*sides) if math.prod(block) == parts]

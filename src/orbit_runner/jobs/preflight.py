@@ -11,11 +11,10 @@ from pathlib import Path
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, foreign_checkpoints_reason
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.config.schema.data import service_addresses
-from orbit_runner.config.schema.modes import EVALUATING, FINE_TUNING, MODES, TRAINING
+from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
 from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.determinism.portable import set_portable_variables
-from orbit_runner.distribute.cluster.addresses import Liveness, port_problem, probe
+from orbit_runner.distribute.cluster.addresses import port_problem
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import SettingError, unknown_name_message
@@ -63,7 +62,6 @@ def check_before_start(
     if cluster and cluster.me.address and (problem := port_problem(cluster.me.address)):
         text = f"{cluster.source}: {cluster.me}: {problem}"
         problems.append(Problem("cluster", text, code="unreachable"))
-    problems += _service_problems(resolved, mode)
     if problems:
         raise ConfigError(problems)
     return cluster
@@ -86,21 +84,6 @@ def check_evaluation(resolved: ResolvedConfig, run: Path) -> None:
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
-    """Yields an error for each tf.data service that is not there: TensorFlow would wait for it."""
-    config = resolved.config
-    services = {"runtime.tf_data_service": (config.runtime.tf_data_service or "").split(",")}
-    for section, modes in (("train_data", TRAINING), ("validation_data", EVALUATING)):
-        if mode in modes and config.runtime.tf_data_service is None:
-            path = f"task.{section}.tf_data_service_address"
-            services[path] = [*service_addresses(getattr(config.task, section))]
-    for path, addresses in services.items():
-        for address in filter(None, map(str.strip, addresses)):
-            if probe(address.rpartition("/")[2], 0.8) is Liveness.GONE:
-                text = f"{address} cannot be reached: {Liveness.GONE.value} there"
-                yield Problem(path, text, resolved.origin(path), code="unreachable")
 
 
 def _directory_faults(model_dir: Path) -> Iterator[tuple[str, str]]:

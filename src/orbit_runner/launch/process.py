@@ -1,6 +1,6 @@
-"""A process that the launcher started, and its output.
+"""A process that the launcher started, and its output, with its name before each line.
 
-It ends when the launcher ends. Each line of its output is prefixed with its name.
+It ends when the launcher ends.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -88,15 +89,10 @@ class Process:
             )
         except OSError as error:
             raise RunnerError(f"cannot start {spec.name}: {error}", code="server-failed") from error
-        assert self._child.stdout is not None
-        assert self._child.stderr is not None
-
-        def show(text: bytes) -> None:
-            output.write_line(spec.name, text)
-
+        show = functools.partial(output.write_line, spec.name)
         self._readers = [
-            start_reader(self._child.stdout, output.write_result if spec.results else show),
-            start_reader(self._child.stderr, show),
+            _start_reader(self._child.stdout, output.write_result if spec.results else show),
+            _start_reader(self._child.stderr, show),
         ]
 
     def status(self) -> int | None:
@@ -107,7 +103,7 @@ class Process:
                 return None
             # Its children are killed, too. It remains a zombie until its status is read, so its ID
             # cannot belong to another process yet.
-            self._kill_group()
+            self.kill()
             self._child.wait()
             for reader in self._readers:
                 reader.join(_LAST_WORDS_SECONDS)
@@ -123,15 +119,13 @@ class Process:
     def kill(self) -> None:
         """Kills the process and its children, even if it is stopped."""
         if self._child.returncode is None:
-            self._kill_group()
-
-    def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)
 
 
-def start_reader(stream: IO[bytes], show: Callable[[bytes], None]) -> threading.Thread:
+def _start_reader(stream: IO[bytes] | None, show: Callable[[bytes], None]) -> threading.Thread:
     """Starts a thread that passes each line of a stream to `show`, and ends with the stream."""
+    assert stream is not None
 
     def pass_lines() -> None:
         with stream:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from orbit_runner import exit_codes
 from orbit_runner.launch.process import Output, Process, Spec
 from orbit_runner.utils.signals import SignalGuard, describe_exit, signal_name
 
 _PAUSE_SECONDS = 0.1
-_LOST = exit_codes.MEMBER_LOST
-_EXIT_CODES = [
-    exit_codes.after_signal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-]
+_KILL_SECONDS = 10.0
+_STOPPED = [*map(exit_codes.after_signal, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(NamedTuple):
     """Limits of restarts and waiting times."""
 
     restarts: int = 3  # how often all members are started again after one is lost
     grace: float = 30.0  # seconds for members to save and exit
     settle: float = 5.0  # seconds for the other members to end after one has failed
+
+
+class _Ending(NamedTuple):
+    """How a process ended. The smallest of several explains the others."""
+
+    # TensorFlow may crash, and members report a loss, because another member failed.
+    rank: int  # 0: killed by SIGKILL; 1: failed; 2: crashed, or reports a loss
+    code: int  # as a shell reports it
+    text: str
 
 
 def supervise(
@@ -41,14 +48,14 @@ def supervise(
         try:
             for spec in make_specs():
                 processes.append(Process(spec, output))
-            ending = _Attempt(processes, output, signals, limits).watch()
+            ending = _wait_for_end(processes, output, signals, limits)
         finally:
             _kill(processes)
-        if isinstance(ending, int):
-            return ending
+        if ending is None:
+            return 0
         if signals.received is not None:
-            return exit_codes.after_signal(signals.received)
-        if ending.kind in ("failed", "left") or attempt > limits.restarts:
+            return ending.code
+        if ending.rank == 1 or attempt > limits.restarts:
             output.note(f"{ending.text}; all members have ended")
             return ending.code
         restart = f"{attempt} of {limits.restarts}"
@@ -56,100 +63,39 @@ def supervise(
         attempt += 1
 
 
-class _Ending:
-    """How a process ended: its exit code, or minus the number of the signal that killed it.
+def _wait_for_end(
+    processes: Sequence[Process], output: Output, signals: SignalGuard, limits: Limits
+) -> _Ending | None:
+    """Waits until training ends, and forwards a signal. Returns what ended it; None if it is done.
 
-    `kind` is `killed` (SIGKILL), `failed`, `left` (on request), `crashed` or `lost` (the process
-    reports a loss).
+    After a failure or a signal, members have some seconds to end. Servers, which the launcher ends,
+    do not get the signal, because their clients need them to save.
     """
-
-    def __init__(self, process: Process, status: int) -> None:
-        self.text = f"{process.spec.name} {describe_exit(status)}"
-        # As a shell reports it. A server that exits on request is lost to its clients.
-        self.code = status if status >= 0 else 128 - status
-        if process.spec.serves and self.code in _EXIT_CODES:
-            self.code = _LOST
-        if status == -signal.SIGKILL:
-            self.kind = "killed"
-        elif self.code in _EXIT_CODES:
-            self.kind = "left"
-        elif self.code == _LOST:
-            self.kind = "lost"
-        else:
-            self.kind = "crashed" if status < 0 else "failed"
-
-
-def _first(endings: Iterable[_Ending]) -> _Ending:
-    """Returns the ending that explains the others.
-
-    TensorFlow may crash, and members report a loss, because another member was lost.
-    """
-    order = ("killed", "failed", "left", "crashed", "lost")
-    return min(endings, key=lambda ending: order.index(ending.kind))
-
-
-class _Attempt:
-    """The processes of an attempt."""
-
-    def __init__(
-        self, processes: Sequence[Process], output: Output, signals: SignalGuard, limits: Limits
-    ) -> None:
-        self._processes = processes
-        self._output = output
-        self._signals = signals
-        self._limits = limits
-        # Servers run until the launcher ends them.
-        self._clients = [process for process in processes if not process.spec.serves]
-
-    def watch(self) -> int | _Ending:
-        """Waits for the end of training or of a member. Returns the exit code, or what ended it."""
-        while self._signals.received is None:
-            endings = _endings(self._processes)
-            if all(process.status() == 0 for process in self._clients):
-                return 0
-            if endings:
-                return self._find_cause(_first(endings))
-            time.sleep(_PAUSE_SECONDS)
-        return self._forward(self._signals.received)
-
-    def _find_cause(self, first: _Ending) -> _Ending:
-        """Lets the other members end, and returns what ended the attempt."""
-        if first.kind == "left":
-            self._exit(signal.SIGTERM)
-        if first.kind in ("failed", "lost"):
-            self._wait(self._limits.settle)
-        # A loss that a member reports is explained by the endings of others.
-        return _first([first, *(_endings(self._processes) if first.kind == "lost" else [])])
-
-    def _forward(self, number: int) -> int:
-        """Forwards a signal, and waits until all members have saved and exited.
-
-        Servers do not get the signal, because their clients need them to save. Returns 128 +
-        `number`; 0 if all members were just done; or the exit code of a member that failed.
-        """
-        self._output.note(
-            f"{signal_name(number)}: waiting up to {self._limits.grace:.0f} s for "
-            f"{_names(_running(self._clients))} to save and exit; press Ctrl-C to kill them now"
-        )
-        late = self._exit(self._signals.forwarded_signal)
-        endings = _endings(self._clients)
-        failed = [ending.code for ending in endings if ending.kind == "failed"]
-        return failed[0] if failed else exit_codes.after_signal(number) if late or endings else 0
-
-    def _exit(self, number: int) -> list[Process]:
-        """Asks all members to save and exit. Returns those that did not."""
-        for process in _running(self._clients):
-            process.send_signal(number)
-        self._wait(self._limits.grace)
-        late = _running(self._clients)
-        if late:
-            self._output.note(f"killed without saving: {_names(late)}")
-        return late
-
-    def _wait(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while _running(self._clients) and not self._signals.should_kill and time.monotonic() < end:
-            time.sleep(_PAUSE_SECONDS)
+    clients = [process for process in processes if not process.spec.serves]
+    end = math.inf
+    is_forwarded = False
+    while _running(clients) and not signals.should_kill and time.monotonic() < end:
+        if signals.received is not None and not is_forwarded:
+            output.note(
+                f"{signal_name(signals.received)}: waiting up to {limits.grace:.0f} s for "
+                f"{_names(_running(clients))} to save and exit; press Ctrl-C to kill them now"
+            )
+            for process in clients:
+                process.send_signal(signals.forwarded_signal)
+            is_forwarded = True
+            end = time.monotonic() + limits.grace
+        elif end == math.inf and (endings := _endings(processes)):
+            end = time.monotonic() + (limits.settle if min(endings).rank > 0 else 0.0)
+        time.sleep(_PAUSE_SECONDS)
+    number = signals.received
+    if number is not None and (late := _running(clients)):
+        output.note(f"killed without saving: {_names(late)}")
+    if all(process.status() == 0 for process in clients):
+        return None
+    if number is None:
+        return min(_endings(processes))
+    failed = (e for e in _endings(clients) if e.rank == 1 and e.code not in _STOPPED)
+    return next(failed, _Ending(1, exit_codes.after_signal(number), signal_name(number)))
 
 
 def _running(processes: Iterable[Process]) -> list[Process]:
@@ -158,18 +104,27 @@ def _running(processes: Iterable[Process]) -> list[Process]:
 
 def _endings(processes: Iterable[Process]) -> list[_Ending]:
     """Returns how processes ended, without those that are done."""
-    statuses = [(process, process.status()) for process in processes]
-    return [_Ending(process, status) for process, status in statuses if status]
+    endings = []
+    for process in processes:
+        if status := process.status():
+            code = status if status > 0 else 128 - status
+            # A server that exits on request is lost to its clients.
+            if process.spec.serves and code in _STOPPED:
+                code = exit_codes.MEMBER_LOST
+            is_lost = code == exit_codes.MEMBER_LOST or (status < 0 and code not in _STOPPED)
+            rank = 0 if status == -signal.SIGKILL else 2 if is_lost else 1
+            endings.append(_Ending(rank, code, f"{process.spec.name} {describe_exit(status)}"))
+    return endings
 
 
 def _names(processes: Iterable[Process]) -> str:
-    return ", ".join(process.spec.name for process in processes) or "no member"
+    return ", ".join(process.spec.name for process in processes)
 
 
 def _kill(processes: Sequence[Process]) -> None:
-    for process in _running(processes):
+    for process in processes:
         process.kill()
     # SIGKILL cannot be ignored, but a process in a system call on a failed disk may survive it.
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + _KILL_SECONDS
     while _running(processes) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)

@@ -89,17 +89,6 @@ class StepMetrics(tf.Module):
             for metric in self.all()
         )
 
-    def replica_values(self, strategy: tf.distribute.Strategy) -> list[tuple[tf.Variable, ...]]:
-        """Returns the variables that the metrics consist of, each on all local replicas."""
-        variables = [
-            variable
-            for metric in self.all()
-            for variable in getattr(metric, "all_variables", getattr(metric, "variables", ()))
-        ]
-        # Those of Keras 3 have the variable of TensorFlow as an attribute.
-        plain = [v.value if not callable(v.value) else v for v in variables]
-        return [strategy.experimental_local_results(variable) for variable in plain]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainStep:

@@ -9,7 +9,6 @@ import pytest
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
 from orbit_runner.distribute.cluster.slurm import expand_counts, expand_nodes, from_slurm, is_slurm
-from tests.support.problems import raises
 
 MIRRORED = RuntimeConfig(distribution_strategy="multi_worker_mirrored")
 SERVED = RuntimeConfig(
@@ -68,8 +67,6 @@ def test_task_counts_are_expanded(text: str, counts: list[int]) -> None:
             "n1:24203 n2:24203 n2:24204 n2:24205",
         ),
         ({"JOB_ID": "199", "STEP_ID": "0"}, "n1:29900 n1:29901 n2:29900"),
-        ({"STEP_RESV_PORTS": "12000-12001"}, "n1:12000 n1:12001 n2:12000"),
-        ({"STEP_RESV_PORTS": "12000,12007"}, "n1:12000 n1:12007 n2:12000"),
         (
             {"STEP_NODELIST": "n[9-10]", "STEP_TASKS_PER_NODE": "1(x2)"},
             "n9:24203 n10:24203",
@@ -89,23 +86,9 @@ def test_each_rank_gets_the_expected_node_and_port(more: dict[str, str], address
 @pytest.mark.parametrize(
     ("runtime", "more", "said"),
     [
-        (MIRRORED, {"PROCID": "3"}, "SLURM_PROCID is 3, allowed: 0 to 2 (3 tasks)"),
         (MIRRORED, {"PROCID": ""}, "SLURM_PROCID is not set; start the tasks with `srun runner"),
-        (
-            MIRRORED, {"STEP_TASKS_PER_NODE": "2"},
-            "has 2 nodes, but SLURM_STEP_TASKS_PER_NODE has task counts for 1",
-        ),
         (MIRRORED, {"JOB_ID": "x"}, "SLURM_JOB_ID is 'x', expected a number"),
         (MIRRORED, {"DISTRIBUTION": "plane=2"}, "distributed as 'plane=2', allowed: block, cyclic"),
-        (
-            MIRRORED, {"STEP_RESV_PORTS": "12000"},
-            "reserve one port for each task: srun --resv-ports=2",
-        ),
-        (
-            MIRRORED, {"STEP_RESV_PORTS": "x"},
-            "got reserved ports 'x', where 'x' is not a valid range",
-        ),
-        (MIRRORED, {"STEP_TASKS_PER_NODE": "999999(x2)"}, "more than the number of ports"),
         (
             SERVED, {},
             "got 3 processes, too few for a worker in addition to 1 chief, 2 ps, 1 evaluator",
@@ -133,21 +116,6 @@ def test_invalid_slurm_variables_are_rejected(
 )
 def test_slurm_is_detected_only_with_several_tasks(environ: dict[str, Any], found: bool) -> None:
     assert is_slurm(environ) is found
-
-
-@pytest.mark.parametrize(
-    ("expand", "text"),
-    [
-        *((expand_nodes, text) for text in (
-            "", ",", "n1,", "n[", "n]1[", "n[1-2", "n1-2]", "n[a-b]", "n[]", "n[3-1]", "n[1-2-3]",
-            "n[1,]", "n[-2]", "n[[1-2]]", "n 1", "n[1-" + "9" * 5000 + "]",
-        )),
-        *((expand_counts, text) for text in ("", "a", "2(3)", "2(x)", "-1", "1,,2", "2(x3", "²")),
-    ],
-)  # fmt: skip
-def test_invalid_node_list_or_task_counts_are_rejected(expand: Any, text: str) -> None:
-    with raises("bad-cluster", "Slurm"):
-        expand(text)
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,6 @@ def test_master_is_read_as_the_chief() -> None:
             _text({"master": ["a:1"], "chief": ["b:1"]}, {"type": "chief", "index": 0}),
             "cluster.chief: got 2 chiefs, allowed: one",
         ),
-        (
-            '{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}, "task": {}}',
-            "TF_CONFIG: duplicate key 'worker'; keep one",
-        ),
     ],
     ids=lambda value: value[:40],
 )

@@ -157,11 +157,6 @@ def test_machine_without_a_tpu_is_an_error(device: str, tmp_path: Path) -> None:
         find_tpu(runtime(tpu=""), {}, tmp_path)
 
 
-def test_device_count_not_divisible_by_the_parts_is_rejected(started: Callable[..., Any]) -> None:
-    with raises("not-divisible", "runtime.tpu"):
-        started("v4-8", train_input_partition_dims=[1, 4, 2, 1])
-
-
 # Run options.
 
 

@@ -31,7 +31,7 @@ def from_tf_config(text: str) -> Cluster:
     Raises `ClusterError` if the value is malformed or contradicts itself.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ClusterError(
             f"is not valid JSON: {error}\nit begins with: {text[:60]!r}", path=NAME
@@ -49,15 +49,6 @@ def from_tf_config(text: str) -> Cluster:
 _FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
 # What launchers called the chief before TensorFlow 2.
 _OLD_NAMES = {"master": "chief"}
-
-
-def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> JsonObject:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ClusterError(f"duplicate key {twice!r:.60}; keep one", path=NAME)
-    return values
 
 
 def _parse_jobs(cluster: JsonObject) -> dict[str, tuple[str, ...]]:

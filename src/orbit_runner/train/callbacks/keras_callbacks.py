@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from orbit_runner.train.callbacks.keras_kinds import (
     has_settable_rate,
     parts_of,
     read_rate,
-    readable_optimizer,
 )
 from orbit_runner.train.callbacks.object_state import ArrayFiles, ObjectState
 from orbit_runner.utils.log import note
@@ -29,6 +29,8 @@ from orbit_runner.utils.metrics import scalars
 if TYPE_CHECKING:
     from orbit_runner.train.callbacks.object_state import Arrays
     from orbit_runner.utils.types import JsonObject
+
+_UNNAMED = "which config.yaml does not name"
 
 
 def sort_callbacks(callbacks: Any, *, evaluates: bool) -> tuple[list[Callback], dict[str, Any]]:
@@ -43,23 +45,22 @@ def sort_callbacks(callbacks: Any, *, evaluates: bool) -> tuple[list[Callback], 
     """
     if not isinstance(callbacks, (list, tuple)):
         callbacks = [] if callbacks is None else [callbacks]
-    kept: list[Callback] = []
+    own: list[Callback] = []
     of_keras: list[KerasCallback] = []
     settings: dict[str, Any] = {}
     problems: list[Problem] = []
     for index, callback in enumerate(callbacks):
+        place = f"callbacks[{index}]"
         if isinstance(callback, Callback):
-            reason = "was passed as an object, which config.yaml does not name"
-            callback.inexact_reason = f"callbacks[{index}]: {type(callback).__name__} {reason}"
-            kept.append(callback)
+            name = type(callback).__name__
+            callback.inexact_reason = f"{place}: {name} was passed as an object, {_UNNAMED}"
+            own.append(callback)
             continue
-        item = KerasCallback(callback, f"callbacks[{index}]")
+        item = KerasCallback(callback, place)
+        of_keras.append(item)
         item_problems = [*item.problems(evaluates=evaluates)]
         problems += item_problems
-        if item_problems:
-            continue
-        of_keras.append(item)
-        setting = item.equal_setting()
+        setting = None if item_problems else item.equal_setting()
         # Another callback may add the value that this one monitors.
         is_certain = not (settings or any(other.may_add_values for other in of_keras))
         if setting is not None and (setting == {} or is_certain):
@@ -67,9 +68,7 @@ def sort_callbacks(callbacks: Any, *, evaluates: bool) -> tuple[list[Callback], 
             item.is_exact = True
     if problems:
         raise ConfigError(problems)
-    if of_keras:
-        kept.append(KerasCallbacks(of_keras))
-    return kept, settings
+    return [*own, *([KerasCallbacks(of_keras)] if of_keras else [])], settings
 
 
 class KerasCallbacks(Callback):
@@ -84,12 +83,14 @@ class KerasCallbacks(Callback):
         self._callbacks = callbacks
         self._called = [item for item in callbacks if item.is_called]
         self.averages_epochs = bool(self._called)
-        # By their class, with a number if it is not the only one.
+        # By their class and how many there are of it.
         self._states: dict[str, ObjectState] = {}
+        numbers = Counter[str]()
         for item in self._called:
-            number = 1 + sum(key.partition("#")[0] == item.name for key in self._states)
-            key = item.name if number == 1 else f"{item.name}#{number}"
-            self._states[key] = ObjectState(item.callback, item.skipped_attributes())
+            numbers[item.name] += 1
+            state = ObjectState(item.callback, item.skipped_attributes())
+            self._states[f"{item.name}#{numbers[item.name]}"] = state
+        self.inexact_reason = self._inexact_reason()
         self._epoch = 0
         self._is_within_epoch = False
         self._has_ended = False
@@ -102,18 +103,19 @@ class KerasCallbacks(Callback):
         self._run: RunView | None = None
         self._files: ArrayFiles | None = None
 
-    @property
-    def inexact_reason(self) -> str:  # type: ignore[override]
-        """Why the config does not reproduce the run; "" if it does."""
+    def _inexact_reason(self) -> str:
+        """Returns why the config does not reproduce the run; "" if it does."""
         states = zip(self._called, self._states.values(), strict=True)
         inexact = [(item, state) for item, state in states if not item.is_exact]
         if not inexact:
             return ""
-        names = [f"{item.place}: {item.name}" for item, _ in inexact]
-        verb = "was passed as an object" if len(names) == 1 else "were passed as objects"
+        names = ", ".join(f"{item.place}: {item.name}" for item, _ in inexact)
+        verb = "was passed as an object" if len(inexact) == 1 else "were passed as objects"
         unstored = [f"{item.place}.{name}" for item, state in inexact for name in state.unstored()]
+        trained = {item.monitor for item, _ in inexact if not item.monitor.startswith("val_")}
+        unstored += [f"{name!r} of an unfinished epoch" for name in sorted(trained - {""})]
         more = f", and checkpoints do not contain {', '.join(unstored)}" if unstored else ""
-        return f"{', '.join(names)} {verb}, which config.yaml does not name{more}"
+        return f"{names} {verb}, {_UNNAMED}{more}"
 
     @property
     def _model(self) -> Any:
@@ -133,29 +135,41 @@ class KerasCallbacks(Callback):
         optimizer = getattr(self._model, "optimizer", None)
         if optimizer is None:
             optimizer = getattr(run.state.optimizer, "keras_3_optimizer", run.state.optimizer)
+            object.__setattr__(self._model, "optimizer", optimizer)  # Not tracked by the model.
+        self._check(run, optimizer)
         self._optimizers = [*filter(has_settable_rate, parts_of(optimizer))]
         self._rates = [*map(read_rate, self._optimizers)]
-        self._set_optimizer(readable_optimizer(optimizer, self._model))
         self._model.stop_training = False
-        epochs = math.ceil(run.train_steps / run.plan.epoch_steps)
-        for item in self._called:
-            params = {"epochs": epochs, "steps": run.plan.epoch_steps, "verbose": 0}
-            item.callback.set_params(params)
-            item.callback.set_model(self._model)
-        self._check(run, optimizer)
         if not self._called:
             return
+        steps = run.plan.epoch_steps
+        for item in self._called:
+            epochs = math.ceil(run.train_steps / steps)
+            item.callback.set_params({"epochs": epochs, "steps": steps, "verbose": 0})
+            item.callback.set_model(self._model)
         self._has_ended = _has_ended(run)
         if not self._has_ended:
             self._call_all("on_train_begin", {})
-        self._epoch = run.step // run.plan.epoch_steps
-        self._restore()
+        self.inexact_reason = self._inexact_reason()
+        self._epoch = run.step // steps
+        self._restore(run)
         if not (self._is_within_epoch or self._has_ended):
             self._begin_epoch()
-        self._pause(run)
 
-    def _set_optimizer(self, optimizer: Any) -> None:
-        object.__setattr__(self._model, "optimizer", optimizer)  # Not to be tracked by the model.
+    def _check(self, run: RunView, optimizer: Any) -> None:
+        """Raises `ConfigError` if callbacks do not suit the optimizer or the metrics."""
+        evaluator = run.evaluator
+        known: list[str] = []
+        if evaluator is not None and not evaluator.gathers:
+            known = [f"val_{name.removeprefix('validation_')}" for name in evaluator.metric_names]
+        problems: list[Problem] = []
+        for item in self._called:
+            problems += item.conflicts(optimizer)
+            if known and item.monitor.startswith("val_") and item.monitor not in known:
+                problems.append(item.unknown_monitor(known))
+            known = [] if item.may_add_values else known
+        if problems:
+            raise ConfigError(problems)
 
     def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Stores the averages of the epoch, which ends here if nothing is evaluated."""
@@ -195,7 +209,6 @@ class KerasCallbacks(Callback):
         before = weights_fingerprint(run.model)
         self._call_all("on_train_end", dict(self._last))
         self._has_ended = True
-        self._set_optimizer(getattr(self._model.optimizer, "viewed", self._model.optimizer))
         is_changed = bool(weights_fingerprint(run.model) != before)
         if is_changed and run.state.ema is not None:
             run.state.ema.reset()  # The run ends with its averages.
@@ -205,21 +218,18 @@ class KerasCallbacks(Callback):
         """Returns the state of each callback, and where the training is."""
         if not self._called:
             return None
-        if self._run is None or self._files is None:
+        if self._files is None:
             return self._restored
         arrays: Arrays = {}
         states = {key: state.read(arrays) for key, state in self._states.items()}
         rates = [*map(read_rate, self._optimizers)]
-        trainer = self._run.trainer
         stops = self._model.stop_training and not self._has_ended
-        is_between = not self._is_within_epoch or self._run.step % self._run.plan.epoch_steps == 0
         return {
             "epoch": self._epoch,
             "is_within_epoch": self._is_within_epoch,
             "stopped_by": self._stopped_by if stops else "",
             "states": {key: state for key, state in states.items() if state},
             "learning_rates": rates if rates != self._rates else [],
-            "metrics": [] if is_between or trainer is None else trainer.metric_values(),
             "arrays": self._files.write(arrays),
         }
 
@@ -228,12 +238,12 @@ class KerasCallbacks(Callback):
         self._restored = state
         if self._run is not None:
             self._has_ended = False
-            self._restore()
-            self._pause(self._run)
+            self._restore(self._run)
 
-    def _restore(self) -> None:
+    def _restore(self, run: RunView) -> None:
+        self._pause(run)
         state = self._restored
-        if not state or self._run is None or self._files is None or self._run.trainer is None:
+        if not state or self._files is None:
             return
         arrays = self._files.read(state["arrays"])
         for key, own in self._states.items():
@@ -246,9 +256,6 @@ class KerasCallbacks(Callback):
         for optimizer, rate in zip(self._optimizers, rates, strict=False):
             if rate != read_rate(optimizer):
                 optimizer.learning_rate = rate
-        if state["metrics"]:
-            with contextlib.suppress(ValueError):  # The metrics are others, after an override.
-                self._run.trainer.restore_metrics(state["metrics"])
 
     def _begin_epoch(self) -> None:
         self._is_within_epoch = True
@@ -284,21 +291,6 @@ class KerasCallbacks(Callback):
         if run.evaluator is None:
             steps = run.plan.epoch_steps
             run.stops.pause_at((run.step // steps + 1) * steps)
-
-    def _check(self, run: RunView, optimizer: Any) -> None:
-        """Raises `ConfigError` if callbacks do not fit the model, the optimizer or the metrics."""
-        problems: list[Problem] = []
-        evaluator = run.evaluator
-        known: list[str] = []
-        if evaluator is not None and not evaluator.gathers:
-            known = [f"val_{name.removeprefix('validation_')}" for name in evaluator.metric_names]
-        for item in self._callbacks:
-            problems += item.conflicts(run, optimizer)
-            if known and item.monitor.startswith("val_") and item.monitor not in known:
-                problems.append(item.unknown_monitor(known))
-            known = [] if item.may_add_values else known
-        if problems:
-            raise ConfigError(problems)
 
 
 def _has_ended(run: RunView) -> bool:

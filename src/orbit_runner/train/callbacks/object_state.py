@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import io
@@ -164,7 +165,10 @@ class ArrayFiles:
         return name
 
     def _prune(self) -> None:
-        records = [path.read_text("utf-8", "replace") for path in self._run.glob("*/*-*.json")]
+        records = []
+        for path in self._run.glob("*/*-*.json"):
+            with contextlib.suppress(FileNotFoundError):  # Another thread removes checkpoints.
+                records.append(path.read_text("utf-8", "replace"))
         for path in self._directory.glob("*.npz"):
             is_own = _ARRAY_FILE.fullmatch(path.name) and path.name not in self._recent
             if is_own and not any(path.name in text for text in records):
