@@ -131,7 +131,7 @@ def test_missing_records_are_not_compared(tmp_path: Path) -> None:
     (tmp_path / "b/config.yaml").unlink()
     found = _compare(tmp_path)
     assert (found.findings, found.unknown) == ([], ["B: it has no config.yaml"])
-    assert _verdict(found).startswith("no recorded difference explains it; ")
+    assert _verdict(found).startswith("not known, because a config cannot be read; ")
 
 
 def test_config_that_cannot_be_built_is_compared_as_it_is_written(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class RecordedDifferences:
 
     findings: Sequence[Finding]  # what differs, settings first
     unknown: Sequence[str]  # what cannot be compared
+    has_settings: bool  # whether the settings of both can be read
     parting: RunDiff  # where the checkpoints and losses first differ
 
     @property
@@ -106,7 +107,10 @@ def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferenc
     named = zip("AB", runs, strict=True)
     unknown = [f"{name}: {run.problem}" for name, run in named if run.problem]
     parting = _compare_checkpoints(runs)
-    return RecordedDifferences(findings=findings, unknown=unknown, parting=parting)
+    has_settings = all(run.settings for run in runs)
+    return RecordedDifferences(
+        findings=findings, unknown=unknown, has_settings=has_settings, parting=parting
+    )
 
 
 def _differing(

@@ -86,7 +86,9 @@ class Explanation:
     @property
     def _cause(self) -> str:
         if not self.recorded.findings:
-            return "no recorded difference explains it"
+            is_known = self.recorded.has_settings
+            unknown = "not known, because a config cannot be read"
+            return "no recorded difference explains it" if is_known else unknown
         cause = self.recorded.findings[0]
         is_plural = cause.kind != "settings" and cause.name.endswith("s")
         verb = "differ" if is_plural else "differs"
