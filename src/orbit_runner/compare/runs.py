@@ -69,6 +69,8 @@ class RunComparison:
 
     def split_metrics(self) -> dict[str, list[float | None]]:
         """Returns each metric of the splits that `runner evaluate` evaluated, as `test.loss`."""
+        if not any(run.directory.evaluations.is_dir() for run in self.runs):
+            return {}
         from orbit_runner.run_directory.evaluations import split_results  # It imports the config.
 
         rows = _by_name([split_results(run.path) for run in self.runs])
