@@ -9,6 +9,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.compare.runs import RunComparison, compare
+from orbit_runner.run_directory.evaluations import write_evaluation
 from tests.support.pages import Page
 from tests.support.problems import fails, output_of
 from tests.support.run_directories import write_best, write_run
@@ -77,6 +78,29 @@ def test_trials_are_labeled_by_the_settings_that_differ(tmp_path: Path) -> None:
         write_run(tmp_path / f"000{number}", flags=[("task.model.dropout_rate", rate)])
     table = output_of(["compare", str(tmp_path)])
     assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", table, re.M), table
+
+
+def test_results_of_other_splits_have_a_row_for_each_metric(runs: Path) -> None:
+    for name, accuracy in (("a", 0.5), ("a", 0.7), ("c", 0.75)):
+        metrics = {"accuracy": accuracy, "validation_examples": 9.0}
+        data = {"task.validation_data.split": "test"}
+        write_evaluation(
+            runs / name, 300, {"time": str(accuracy), "data": data, "metrics": metrics}
+        )
+    text = output_of(["compare", "runs"])
+    assert _rows(text)["test.accuracy"] == ["0.7", "-", "0.75 (+0.05) *"]
+    assert "validation_examples" not in text
+    assert text.index("last evaluation") < text.index("other splits") < text.index("settings that")
+    found = json.loads(output_of(["compare", "runs", "--json"]))
+    assert found["splits"] == {"test.accuracy": [0.7, None, 0.75]}
+
+
+def test_run_whose_config_cannot_be_read_is_not_compared_by_settings(runs: Path) -> None:
+    (runs / "b/config.yaml").write_text("task: [")
+    rows = _rows(output_of(["compare", "runs"]))
+    assert rows["config.yaml"] == ["-", "cannot be read", "-"]
+    assert rows["runtime.seed"] == ["17", "-", "3"]
+    assert "task.model.name" not in rows
 
 
 def test_json_has_everything(runs: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import json
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,6 +28,7 @@ def _write(root: Path, values: Sequence[float | None], rate: str = "0.01", first
             accuracies={100: 0.5, 300: value},
             flags=[("runtime.seed", seed), ("task.model.dropout_rate", rate)],
             weights={300: f"{rate}{seed}"},
+            seed=first + index,
         )
     return root
 
@@ -115,6 +118,18 @@ def test_notes_name_what_limits_the_comparison(trials: Path) -> None:
     assert "note: no setting differs except the seed\n" in text
     assert "note: the weights of each seed are equal\n" in text
     assert "note: 3 metrics were compared" in text
+
+
+def test_config_that_cannot_be_read_is_named_instead_of_equal(trials: Path) -> None:
+    shutil.rmtree(trials / "0002")
+    _write(trials / "0002", _A, "0.1")
+    for run in trials.glob("0002/*"):
+        (run / "config.yaml").write_text("task: [")
+    text = output_of(["compare", "--paired", "trials/0001", "trials/0002"])
+    assert re.search("^  config.yaml +- +cannot be read$", text, re.M)
+    assert "no setting differs" not in text
+    (trials / "0001/seed-17/config.yaml").unlink()
+    fails(["compare", "--paired", "trials/0001", "trials/0002"], "not-comparable", "--paired")
 
 
 def test_page_has_a_line_for_each_seed_and_loads_nothing(

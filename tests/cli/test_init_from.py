@@ -278,6 +278,7 @@ def test_images_of_one_directory_are_split_by_a_hash() -> None:
     assert config.trainer.min_steps_per_epoch == 15
     assert "# The images have 12×9 pixels." in text
     assert "# 2 classes: cat (20), dog (20)" in text
+    assert "# 40 of 40 training images were decoded" in text
 
 
 def test_images_of_different_sizes_are_resized() -> None:

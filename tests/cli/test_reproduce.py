@@ -231,3 +231,76 @@ def test_missing_data_are_an_error_before_importing_tensorflow(run: Path) -> Non
     problems = problems_of(error_of(["reproduce", str(run)]))
 
     check(problems, *(("missing-file", setting) for setting in settings))
+
+
+def _sweep(folder: Path, *statuses: str) -> Path:
+    """Writes the files of a sweep that `reproduce` reads, with two seeds for the first trial."""
+    folder.mkdir()
+    (folder / "sweep.yaml").touch()
+    runs = [
+        {"seed": 1, "directory": f"trials/{number}", "status": status}
+        for number, status in enumerate(statuses)
+    ]
+    trials = [{"number": number, "runs": [run]} for number, run in enumerate(runs)]
+    trials[0]["runs"] = [runs[0], {**runs[0], "seed": 2, "directory": "trials/0b"}]
+    (folder / "sweep.json").write_text(json.dumps({"trials": trials}))
+    return folder
+
+
+@pytest.mark.usefixtures("no_tensorflow")
+def test_finished_runs_of_a_sweep_are_repeated_each_in_a_process(
+    here: Path, reproduced: Reproduced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = _sweep(here / "s", "finished", "stopped", "diverged", "finished")
+    equal = {"equal": True, "verdict": "equal: 3 checkpoints", "again": ""}
+    answers = {
+        "trials/0": (0, equal),
+        "trials/0b": (4, {"equal": False, "verdict": "differs: at step 9", "again": "/tmp/x"}),
+        "trials/1": (2, {"errors": [{"message": "the data changed\nrestore it"}]}),
+        "trials/3": (137, None),
+    }
+    calls = []
+
+    def run_child(arguments: list[str]) -> tuple[int, str]:
+        calls.append(arguments)
+        code, answer = answers[str(Path(arguments[1]).relative_to(here / "s"))]
+        return code, json.dumps(answer) if answer else ""
+
+    monkeypatch.setattr("orbit_runner.repeat.reproduce.run_child", run_child)
+    code, out, err = reproduced("s", "--import=m", "--runtime.intra_op_threads=1")
+
+    assert code == 4
+    assert [" ".join(line.split()) for line in out.splitlines()] == [
+        "differs: 3 of 4 runs",
+        "trials/0 equal: 3 checkpoints",
+        "trials/0b differs: at step 9 /tmp/x",
+        "trials/1 not compared: the data changed",
+        "trials/2 not compared: diverged",
+        "trials/3 not compared: the process exited with code 137",
+    ]
+    assert "trials/0: equal: 3 checkpoints\n" in err
+    assert calls[0][2:] == ["--json", "--quiet", "--import=m", "--runtime.intra_op_threads=1"]
+
+    answers["trials/3"] = (0, equal)
+    assert reproduced(sweep, "--trial=3", "--quiet")[0] == 0
+    answers["trials/0"] = (143, None)
+    assert reproduced(sweep, "--trial=0")[0] == 143
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "path"),
+    [
+        (["s", "--trial=7"], "unknown-name", "--trial"),
+        (["s", "--trial=1"], "nothing-selected", "RUN"),
+        (["s", "--model_dir=s/b"], "bad-path", "--model_dir"),
+        (["begun"], "unreadable-file", "RUN"),
+        (["other", "--trial=1"], "no-effect", "--trial"),
+    ],
+)
+@pytest.mark.usefixtures("no_tensorflow")
+def test_sweep_that_cannot_be_repeated_is_an_error(
+    arguments: list[str], code: str, path: str, here: Path
+) -> None:
+    _sweep(here / "s", "finished", "failed")
+    (_sweep(here / "begun", "finished") / "sweep.json").unlink()
+    fails(["reproduce", *arguments], code, path)

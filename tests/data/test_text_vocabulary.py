@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -82,17 +83,18 @@ def test_same_text_gives_the_same_vocabulary(vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("lines", "size", "field", "code"),
+    ("lines", "size", "field", "code", "reason"),
     [
-        (_LINES, 100_000, "vocab_size", "out-of-range"),
-        (_LINES, 20, "vocab_size", "out-of-range"),
-        (["", " \t"], 100, "input_path", "empty-data"),
+        (_LINES, 100_000, "vocab_size", "out-of-range", r"subwords: the text .* at most \d+"),
+        (_LINES, 20, "vocab_size", "out-of-range", r"subwords: at least \d+ are needed, because"),
+        (["", " \t"], 100, "input_path", "empty-data", "got no words"),
     ],
 )
-def test_impossible_vocabulary_size_or_empty_text_is_rejected(lines, size, field, code):
+def test_impossible_vocabulary_size_or_empty_text_is_rejected(lines, size, field, code, reason):
     with raises(code) as caught:
         build_vocabulary(lines, size=size)
     assert caught.value.field == field
+    assert re.search(reason, str(caught.value))
     assert "\n" not in str(caught.value)
 
 

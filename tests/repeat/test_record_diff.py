@@ -127,7 +127,7 @@ def test_missing_records_are_not_compared(tmp_path: Path) -> None:
     (tmp_path / "b/config.yaml").unlink()
     found = _compare(tmp_path)
     assert (found.causes, found.unknown) == ([], ["B: it has no config.yaml"])
-    assert found.verdict.startswith("no recorded difference explains it; ")
+    assert found.verdict.startswith("not known, because a config cannot be read; ")
 
 
 def test_config_that_cannot_be_built_is_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -162,3 +163,28 @@ def test_clock_that_is_a_day_behind_does_not_change_the_results(
 
     assert (tmp_path / "clock" / "used").exists()
     assert (tmp_path / "sweep" / "sweep.json").read_bytes() == (whole / "sweep.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_reproduce_names_the_run_of_a_sweep_that_differs(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    shutil.copytree(whole, folder)
+    results = json.loads((folder / "sweep.json").read_text())
+    results["trials"][2]["runs"][0]["status"] = "failed"
+    (folder / "sweep.json").write_text(json.dumps(results))
+    trail = folder / "trials/0001/checkpoints/fingerprints.jsonl"
+    lines = [json.loads(line) for line in trail.read_text().splitlines()]
+    lines[0]["weights"] = "0" * 64
+    trail.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = ["reproduce", str(folder), "--json", f"--model_dir={tmp_path / 'again'}"]
+    done = warm_runner.run(*flags)
+
+    assert done.returncode == 4, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["equal"], found["verdict"]) == (False, "differs: 1 of 2 runs")
+    assert [run["equal"] for run in found["runs"]] == [True, False, None]
+    assert found["runs"][0]["verdict"].startswith("equal: ")
+    assert "the weights at step 20" in found["runs"][1]["verdict"]
+    assert found["runs"][2]["verdict"] == "not compared: failed"
+    assert (tmp_path / "again/trials/0001/checkpoints").is_dir()
+    assert "trials/0000: equal" in done.stderr

@@ -9,7 +9,12 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from orbit_runner.compare.runs import differing_values, format_value, has_equal_weights
+from orbit_runner.compare.runs import (
+    differing_settings,
+    differing_values,
+    format_value,
+    has_equal_weights,
+)
 from orbit_runner.compare.statistics import Estimate, PairedTest, estimate, paired_test
 from orbit_runner.config.fingerprint import cannot_affect_weights
 from orbit_runner.errors import RunnerError, format_list, nearest_name_hint
@@ -59,7 +64,7 @@ class PairedComparison:
 
     def settings(self) -> dict[str, list[object]]:
         """Returns the settings that differ: dotted path to the value in each group."""
-        return differing_values(
+        return differing_settings(
             [run.settings for run in self._pair()], ignored=("description", SEED)
         )
 
@@ -112,7 +117,7 @@ def seed_group(name: str, runs: Sequence[RunReader]) -> SeedGroup:
                 code="set-twice",
             )
         by_seed[seed] = run
-    settings = differing_values([run.settings for run in runs], ignored=("description", SEED))
+    settings = differing_settings([run.settings for run in runs], ignored=("description", SEED))
     others = {path: row for path, row in settings.items() if not cannot_affect_weights(path)}
     if others:
         distinct = {path: dict.fromkeys(map(format_value, row)) for path, row in others.items()}

@@ -30,9 +30,12 @@ from orbit_runner.run_directory.run_reader import MOST_POINTS, NON_METRICS, RunR
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
 _MOST_IN_LABEL = 3
+_NON_METRICS = tuple(f".{name}" for name in NON_METRICS)
 _TRIAL = re.compile(r"\d+([/-]seed-\d+)?")
-# Settings that say on what a run is evaluated.
+_CONFIG = "config.yaml"
+# Settings that say on what a run is evaluated; if the file cannot be read, they are not known.
 _EVALUATED = (
+    _CONFIG,
     "task.name",
     *(f"task.validation_data.{name}" for name in ("source", "data_dir", "input_path", "split")),
 )
@@ -50,7 +53,7 @@ class RunComparison:
 
         The value is None if a run does not have the setting.
         """
-        return differing_values([run.settings for run in self.runs], ignored=_IGNORED_SETTINGS)
+        return differing_settings([run.settings for run in self.runs], ignored=_IGNORED_SETTINGS)
 
     def software(self) -> dict[str, list[object]]:
         """Returns versions and revisions that differ."""
@@ -63,6 +66,15 @@ class RunComparison:
     def best(self) -> dict[str, list[float | None]]:
         """Returns each metric of the best evaluation; empty if no run keeps it."""
         return _by_name([run.best for run in self.runs])
+
+    def split_metrics(self) -> dict[str, list[float | None]]:
+        """Returns each metric of the splits that `runner evaluate` evaluated, as `test.loss`."""
+        if not any(run.directory.evaluations.is_dir() for run in self.runs):
+            return {}
+        from orbit_runner.run_directory.evaluations import split_results  # It imports the config.
+
+        rows = _by_name([split_results(run.path) for run in self.runs])
+        return {name: row for name, row in rows.items() if not name.endswith(_NON_METRICS)}
 
     @property
     def main_metric(self) -> str:
@@ -215,6 +227,23 @@ def differing_values(
         for path, row in rows.items()
         if path not in ignored and any(value != row[0] for value in row[1:])
     }
+
+
+def differing_settings(
+    all_settings: Sequence[Mapping[str, object]], ignored: Sequence[str] = ()
+) -> dict[str, list[object]]:
+    """Returns the settings that differ, by dotted path; None where a run does not have one.
+
+    Runs without settings, whose file cannot be read, are not compared, and are named.
+    """
+    readable = [settings for settings in all_settings if settings]
+    rows = {
+        path: [settings.get(path) for settings in all_settings]
+        for path in differing_values(readable, ignored)
+    }
+    if len(readable) < len(all_settings):
+        rows[_CONFIG] = [None if settings else "cannot be read" for settings in all_settings]
+    return rows
 
 
 def has_equal_weights(first: RunReader, other: RunReader) -> bool:

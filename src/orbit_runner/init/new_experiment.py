@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -20,7 +20,7 @@ from orbit_runner.data.images.headers import add_survey, read_header
 from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
-from orbit_runner.errors import DataError, RunnerError, format_list
+from orbit_runner.errors import DataError, RunnerError, format_count, format_list
 from orbit_runner.init.new_project import check_empty, make_identifier, write_files
 from orbit_runner.init.table_survey import (
     ColumnUse,
@@ -116,6 +116,7 @@ $section
 _IMAGES = Template("""\
   name: image_classification
   # $count classes: $classes
+  # $decoded were decoded, to find damaged ones.
   model:
     # A small network. For photographs, use one that was trained on ImageNet: replace the lines
     # `name` to `dense_units`, and `input_size`, with these, and see `augment` below:
@@ -354,7 +355,9 @@ def _draft_of_images(path: Path) -> _Draft:
     size, sizes = _image_size(train)
     counts = np.bincount(train.class_numbers(), minlength=len(names)).tolist()
     classes = [f"{plain_text(n)} ({count:,})" for n, count in zip(names, counts, strict=True)]
+    decoded = train.store.paths[:: max(1, train.size // _MOST_DECODED)]
     task = _IMAGES.substitute(
+        decoded=f"{len(decoded):,} of {format_count(train.size, 'training image')}",
         count=f"{len(names):,}",
         classes=", ".join([*classes[:8], *["…"] * (len(classes) > 8)]),
         sizes=f"{sizes}; they are resized to this size" if size else sizes,
@@ -365,14 +368,14 @@ def _draft_of_images(path: Path) -> _Draft:
     )
     about = f"the class of the images in {path.name}"
     trainer = _TRAINER.substitute(least=15, rate="0.001")
-    return _Draft(about, task, trainer, _find_damaged_image(train))
+    return _Draft(about, task, trainer, _find_damaged_image(decoded))
 
 
-def _find_damaged_image(source: StoredImages[FileStore]) -> str:
-    """Decodes some images. Returns what is wrong with the first that is damaged, or ""."""
-    for path in source.store.paths[:: max(1, source.size // _MOST_DECODED)]:
+def _find_damaged_image(paths: Iterable[str]) -> str:
+    """Decodes images. Returns what is wrong with the first that is damaged, or ""."""
+    for path in paths:
         try:
-            read_header(str(path), decodes=True)
+            read_header(path, decodes=True)
         except ValueError:
             advice = "remove it, or set max_bad_images in both sections"
             return f"{path}: the image cannot be decoded\n{advice}"

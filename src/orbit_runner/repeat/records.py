@@ -73,6 +73,7 @@ class Explanation:
     right: str  # the second run, B
     causes: Sequence[Finding]  # what differs between their records, settings first
     unknown: Sequence[str]  # what cannot be compared
+    has_settings: bool  # whether the settings of both can be read
     recorded: RunDiff  # where the checkpoints and losses first differ
     reruns: Reruns | None = None  # None if they were not run again
     problem: str = ""  # why they could not be run again
@@ -103,7 +104,8 @@ class Explanation:
     @property
     def _cause(self) -> str:
         if not self.causes:
-            return "no recorded difference explains it"
+            unknown = "not known, because a config cannot be read"
+            return "no recorded difference explains it" if self.has_settings else unknown
         cause = self.causes[0]
         is_plural = cause.kind != "settings" and cause.name.endswith("s")
         verb = "differ" if is_plural else "differs"
@@ -186,6 +188,7 @@ def compare_recorded(left: RecordedRun, right: RecordedRun) -> Explanation:
         left=str(left.path),
         right=str(right.path),
         causes=causes,
+        has_settings=all(run.settings for run in runs),
         unknown=[f"{name}: {run.problem}" for name, run in named if run.problem],
         recorded=_compare_checkpoints(runs),
     )

@@ -1,4 +1,4 @@
-"""Repeats a run, or an experiment with a published fingerprint, and compares: `runner reproduce`.
+"""Repeats a run, a sweep or an experiment with a published fingerprint: `runner reproduce`.
 
 Does not import TensorFlow before the run is repeated.
 """
@@ -6,10 +6,13 @@ Does not import TensorFlow before the run is repeated.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.config.fingerprint import config_fingerprint
@@ -18,18 +21,31 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
-from orbit_runner.errors import Diverged, RunnerError, first_line, format_list
+from orbit_runner.errors import (
+    Diverged,
+    Interrupted,
+    RunnerError,
+    first_line,
+    format_count,
+    format_list,
+)
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
 from orbit_runner.repeat.plan import Change, Repetition, read_repetition, require_record
 from orbit_runner.repeat.rerun import rerun
 from orbit_runner.run_directory.run_reader import read_history
+from orbit_runner.sweep.directory import SweepDirectory
+from orbit_runner.utils.files import read_json_object
+from orbit_runner.utils.log import note
+from orbit_runner.utils.signals import describe_exit, exit_signals, run_child
 from orbit_runner.utils.user_code import changed_modules, format_names
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
 
 _MODE = "train"
+# The statuses of the runs of a sweep that are repeated.
+_REPEATED = ("finished", "stopped")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +63,22 @@ class Reproduction:
     def equal(self) -> bool:
         """Whether the repetition had the same result."""
         return self.parting.equal and not self.error
+
+    @property
+    def verdict(self) -> str:
+        """Whether both are equal, and up to which step, in one line."""
+        diff = self.parting
+        if self.equal:
+            count = format_count(len(diff.compared), "checkpoint")
+            begin = "" if self.start is None else f", repeated from step {self.start}"
+            return f"equal: {count} up to step {diff.step}{begin}"
+        if diff.first is None:
+            return f"differs: the new run did not reach step {diff.step}"
+        what = "the weights" if diff.first == diff.first_weights else "the state, not the weights,"
+        since = ", the first checkpoint that was compared"
+        if diff.last_equal is not None:
+            since = f"; equal up to step {diff.last_equal}"
+        return f"differs: {what} at step {diff.first}{since}"
 
 
 def plan_reproduction(
@@ -128,6 +160,12 @@ class PublishedReproduction:
         """Whether the weights are the published ones."""
         return self.weights == self.published
 
+    @property
+    def verdict(self) -> str:
+        """Whether the weights are equal, in one line."""
+        word, has = ("equal", "has") if self.equal else ("differs", "does not have")
+        return f"{word}: `{self.experiment}` {has} the published weights at step {self.step}"
+
 
 def names_published_run(text: str) -> bool:
     """Returns whether `RUN` is the name of an experiment, rather than a run directory.
@@ -189,3 +227,96 @@ def _find_notes(
     if run.config != config_fingerprint(follow_run(resolved.config, run.step)):
         yield "the experiment has other settings than the published one"
     yield from describe_changes(numerics, describe_numerics(resolved.config.runtime))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialReproduction:
+    """A run of a sweep, compared with its repetition."""
+
+    trial: int
+    seed: int
+    directory: str  # of the run, relative to that of the sweep
+    status: str  # of the run, as in `sweep.json`
+    equal: bool | None = None  # None if it was not compared
+    verdict: str = ""
+    again: str = ""  # new run directory; "" if it was deleted
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the sweep has finished the run, or stopped it by successive halving."""
+        return self.status in _REPEATED
+
+
+def plan_trials(sweep: Path, numbers: Sequence[int] = ()) -> list[TrialReproduction]:
+    """Returns the runs of some trials of a sweep, by default all, before they are repeated.
+
+    Raises `RunnerError` if the sweep has no such trial, or none of them has finished.
+    """
+    path = SweepDirectory(sweep).results
+    try:
+        runs = [
+            TrialReproduction(
+                trial=trial["number"],
+                seed=run["seed"],
+                directory=run["directory"],
+                status=run["status"],
+                verdict=f"not compared: {run['status']}",
+            )
+            for trial in read_json_object(path)["trials"]
+            for run in trial["runs"]
+        ]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise RunnerError(
+            f"{path} cannot be read: {first_line(error)}\nthe sweep writes it when a trial ends",
+            path="RUN",
+            code="unreadable-file",
+        ) from None
+    if unknown := {*numbers} - {run.trial for run in runs}:
+        raise RunnerError(
+            f"the sweep has no trial {min(unknown)}\n`runner runs` lists the trials",
+            path="--trial",
+            code="unknown-name",
+        )
+    runs = [run for run in runs if not numbers or run.trial in numbers]
+    if not any(run.is_repeated for run in runs):
+        raise RunnerError(
+            "no trial has finished\n`runner runs` lists the trials",
+            path="RUN",
+            code="nothing-selected",
+        )
+    return runs
+
+
+def reproduce_trials(
+    sweep: Path,
+    runs: Sequence[TrialReproduction],
+    model_dir: Path | None = None,
+    flags: Sequence[str] = (),
+) -> Iterator[TrialReproduction]:
+    """Repeats the runs of a sweep one after another, and yields all with what was compared.
+
+    Each has a process of its own, because TensorFlow reads some settings of a trial only once. The
+    new run directories are in `model_dir`; None for temporary ones, of which those of equal runs
+    are deleted. `flags` are those of `runner reproduce` for each run. Raises `Interrupted` after a
+    signal.
+    """
+    for run in runs:
+        if run.is_repeated:
+            again = [] if model_dir is None else [f"--model_dir={model_dir / run.directory}"]
+            path = os.path.abspath(sweep / run.directory)
+            code, text = run_child(["reproduce", path, "--json", "--quiet", *again, *flags])
+            number = code - exit_codes.after_signal(0)
+            if number in exit_signals():
+                raise Interrupted(number, "not all trials were repeated")
+            run = dataclasses.replace(run, **_compared(code, json.loads(text or "{}")))
+            note(f"{run.directory}: {run.verdict}")
+        yield run
+
+
+def _compared(code: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `--json` of a process says about its run, as fields of the result."""
+    if "equal" in values:
+        return {name: values[name] for name in ("equal", "verdict", "again")}
+    reasons = [str(error["message"]).partition("\n")[0] for error in values.get("errors", ())]
+    reason = reasons[0] if reasons else f"the process {describe_exit(code)}"
+    return {"verdict": f"not compared: {reason}"}

@@ -59,6 +59,7 @@ def _blocks(comparison: RunComparison) -> Iterator[tuple[str, list[list[str]]]]:
     for title, values in (
         ("best evaluation", comparison.best()),
         ("last evaluation and last training record", comparison.metrics()),
+        ("newest evaluations of other splits", comparison.split_metrics()),
     ):
         first = comparison.main_metric
         names = sorted(values, key=lambda name: name != first)

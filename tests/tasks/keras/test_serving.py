@@ -16,7 +16,8 @@ from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import ArrayPredictor, ArrayRow, make_serving
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
-from tests.support.keras_models import ADDER, keras_config
+from tests.support.images import write_folder
+from tests.support.keras_models import ADDER, NO_ARRAYS, keras_config
 from tests.support.problems import raises
 
 _HERE = "tests.support.keras_models"
@@ -278,3 +279,46 @@ def test_model_that_selects_by_index_needs_the_cpu(layer: Any, needs_cpu: bool) 
     model = tf_keras.Model(inputs, layer()(inputs))
     serving = make_serving(model, {"x": ((2, 2), "float32")}, {"": LossKind()})
     assert ArrayPredictor(serving.signatures).needs_cpu == needs_cpu
+
+
+def picture_net() -> tf_keras.Model:
+    """Returns a classifier of small color images."""
+    pixels = tf_keras.Input([10, 12, 3])
+    flat = tf_keras.layers.Flatten()(tf_keras.layers.Rescaling(1 / 255)(pixels))
+    return tf_keras.Model(pixels, tf_keras.layers.Dense(2)(flat))
+
+
+def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path: Path) -> None:
+    write_folder(tmp_path / "train", {"cat": 5, "dog": 4})
+    files = sorted(write_folder(tmp_path / "validation", {"cat": 3, "dog": 2}, first=20))
+    places = {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in (("source", "image_folder"), ("data_dir", str(tmp_path)))
+    }
+    config = keras_config(
+        **NO_ARRAYS | places,
+        task__model="tests.tasks.keras.test_serving:picture_net",
+        task__image_size="[10, 12]",
+        task__validation_data__center_crop_fraction="0.5",
+    ).task
+    task = KerasTask(config)
+    model = task.build_model()
+    predictor = task.predictor(task.serving(model).signatures)
+    odd = tmp_path / "odd.png"
+    odd.write_bytes(files[0].read_bytes()[:50])
+    lines = ["\n", f"{files[1]}\n", json.dumps(np.zeros([10, 12, 3]).tolist())]
+    found = _predicted(predictor, str(tmp_path / "validation"), str(odd), "-", lines=lines)
+
+    (batch,) = task.build_inputs(config.validation_data)
+    logits = model(batch[0][: len(files)], training=False).numpy()
+    assert [row["image"] for row in found[:5]] == [*map(str, files)]
+    np.testing.assert_allclose([row["outputs"] for row in found[:5]], logits, rtol=1e-5)
+    assert {row["label"] for row in found[:5]} <= {"cat", "dog"}
+    assert found[5]["error"].startswith("cannot be decoded: ")
+    assert found[6] == found[1]
+    assert found[7]["row"] == 7
+    exported = ArrayPredictor(_signatures(task, model, tmp_path / "export", "export"))
+    assert _predicted(exported, str(files[1]))[0]["label"] == found[1]["label"]
+    (shown,) = predictor.predict([*predictor.items([str(files[0])], ())])
+    assert shown.text.startswith(f"{files[0]}: class ")

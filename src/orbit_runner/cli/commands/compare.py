@@ -171,6 +171,7 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> JsonObject:
         ],
         "settings": comparison.settings(),
         "software": comparison.software(),
+        "splits": comparison.split_metrics(),
         "curves": {
             "/".join(key): {
                 run: list(points.items()) for run, points in comparison.curve(key).items()

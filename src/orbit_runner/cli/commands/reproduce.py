@@ -1,4 +1,4 @@
-"""`runner reproduce`: runs a saved config again and reports whether the weights are the same."""
+"""`runner reproduce`: runs saved configs again and reports whether the weights are the same."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ from orbit_runner.repeat.reproduce import (
     Reproduction,
     names_published_run,
     plan_reproduction,
+    plan_trials,
     reproduce_published,
     reproduce_run,
+    reproduce_trials,
 )
+from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
@@ -39,6 +43,9 @@ run. Then compare all checkpoints that both runs saved, and print where they fir
 is repeated from the step at which it branches off.
 The run itself is not changed, and may still be in progress. The exit code is 0 if the runs are
 equal, and 4 if not.
+
+If RUN is the directory of a sweep, all its trials that have finished are repeated, or those of
+--trial, one after another. The exit code is 0 if all of them are equal, and 4 if not.
 
 Instead of a run, RUN may be an experiment whose fingerprint is published, such as `digits`: it is
 trained with portable numerics, and compared with the weights that every machine gets. As for
@@ -53,6 +60,10 @@ _SETTINGS_RULE = (
 def main(flags: argparse.Namespace) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
     run = Path(flags.run)
+    if SweepDirectory(run).file.is_file():
+        return _reproduce_sweep(flags, run)
+    if flags.trial:
+        raise RunnerError(f"{run} is no sweep\nremove it", path="--trial", code="no-effect")
     imports, changes = tuple(flags.imports or ()), tuple(flags.overrides)
     is_published = names_published_run(flags.run)
     if is_published:
@@ -71,11 +82,29 @@ def main(flags: argparse.Namespace) -> int:
             if result.equal and not flags.model_dir:
                 shutil.rmtree(directory, ignore_errors=True)
                 result = dataclasses.replace(result, again="")
-            values = to_jsonable({"equal": result.equal, **dataclasses.asdict(result)})
+            values = {"equal": result.equal, "verdict": result.verdict}
+            values |= to_jsonable(dataclasses.asdict(result))
             emit(flags, values, _lines(result))
             if error is not None:
                 raise error
     return 0 if result.equal else exit_codes.DIFFERENT
+
+
+def _reproduce_sweep(flags: argparse.Namespace, sweep: Path) -> int:
+    runs = plan_trials(sweep, flags.trial or ())
+    model_dir = _require_new_directory(Path(flags.model_dir), sweep) if flags.model_dir else None
+    passed = [] if flags.last is None else [f"--last={flags.last}"]
+    passed += [f"--import={name}" for name in flags.imports or ()]
+    passed += [f"--{path}={text}" for _, path, text in flags.overrides]
+    with messages_scope(flags):
+        runs = [*reproduce_trials(sweep, runs, model_dir, passed)]
+    equal = [bool(run.equal) for run in runs if run.is_repeated]
+    count = format_count(len(equal), "run")
+    verdict = f"equal: {count}" if all(equal) else f"differs: {equal.count(False)} of {count}"
+    values = {"equal": all(equal), "verdict": verdict, "runs": [*map(dataclasses.asdict, runs)]}
+    rows = [(run.directory, run.verdict, run.again) for run in runs]
+    emit(flags, values, [verdict, *table_lines(rows, indent="  ")])
+    return 0 if all(equal) else exit_codes.DIFFERENT
 
 
 def _check_published(flags: argparse.Namespace) -> None:
@@ -94,7 +123,14 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "run",
         type=RUN,
-        help="run directory, or an experiment whose fingerprint is published",
+        help="run directory, sweep, or an experiment whose fingerprint is published",
+    )
+    parser.add_argument(
+        "--trial",
+        type=int,
+        action="append",
+        metavar="N",
+        help="of a sweep, repeat only the trial with this number; may be repeated",
     )
     parser.add_argument(
         "--model_dir",
@@ -132,34 +168,16 @@ def _require_new_directory(directory: Path, run: Path) -> Path:
 
 
 def _lines(result: Reproduction | PublishedReproduction) -> Iterator[str]:
+    yield result.verdict
     if isinstance(result, Reproduction):
-        yield _verdict(result)
         rows = [*_rows(result)]
     else:
-        word, has = ("equal", "has") if result.equal else ("differs", "does not have")
-        yield f"{word}: `{result.experiment}` {has} the published weights at step {result.step}"
         rows = [("weights", f"sha256 {result.weights}")]
         rows += [] if result.equal else [("published", f"sha256 {result.published}")]
         rows += [("holds for", result.versions)]
     rows += [("note", note) for note in result.notes]
     rows += [("new run", result.again)] if result.again else []
     yield from (f"  {name:<12} {value}" for name, value in rows)
-
-
-def _verdict(result: Reproduction) -> str:
-    diff = result.parting
-    if result.equal:
-        begin = "" if result.start is None else f", repeated from step {result.start}"
-        return (
-            f"equal: {format_count(len(diff.compared), 'checkpoint')} up to step {diff.step}{begin}"
-        )
-    if diff.first is None:
-        return f"differs: the new run did not reach step {diff.step}"
-    what = "the weights" if diff.first == diff.first_weights else "the state, not the weights,"
-    since = ", the first checkpoint that was compared"
-    if diff.last_equal is not None:
-        since = f"; equal up to step {diff.last_equal}"
-    return f"differs: {what} at step {diff.first}{since}"
 
 
 def _rows(result: Reproduction) -> Iterator[tuple[str, str]]:

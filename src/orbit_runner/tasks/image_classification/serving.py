@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from orbit_runner.utils.log import note
 BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
 # Further images, which `runner predict` reads only if they are named themselves.
 _OTHER_SUFFIXES = (".bmp", ".gif", ".webp", ".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl")
+IMAGE_SUFFIXES = (*SUFFIXES, *_OTHER_SUFFIXES)
 _LEFT_OUT = f"is left out: of a directory, only {', '.join(SUFFIXES)} are read, as in training"
 _TOP_K = 3
 
@@ -51,14 +53,63 @@ def image_serving(
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
     def image_bytes(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        def decode_image(data: tf.Tensor) -> tf.Tensor:
-            return tf.ensure_shape(tf.cast(decode(data), image_spec.dtype), image_spec.shape)
-
-        return classify(tf.map_fn(decode_image, images, fn_output_signature=image_spec))
+        return classify(decode_images(images, decode, image_spec))
 
     class_names = class_names_signature(names)
     signatures = {BYTES: image_bytes, TENSOR: image_tensor, NAMES: class_names}
     return Serving(signatures=signatures, default=BYTES, labels={"class": list(names)})
+
+
+def decode_images(
+    images: tf.Tensor, decode: Callable[[tf.Tensor], tf.Tensor], spec: tf.TensorSpec
+) -> tf.Tensor:
+    """Returns the images of files, string [batch], each decoded to the shape and type of `spec`."""
+
+    def decode_image(data: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.cast(decode(data), spec.dtype), spec.shape)
+
+    return tf.map_fn(decode_image, images, fn_output_signature=spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFile:
+    """An image to predict for; one that is left out is of a format that training does not read."""
+
+    path: Path
+    is_left_out: bool = False
+
+    def read(self) -> bytes | str:
+        """Returns the content of the file, or a string with the error."""
+        if self.is_left_out:
+            return _LEFT_OUT
+        if os.path.isdir(self.path):
+            return f"no images in this directory (allowed: {', '.join(SUFFIXES)})"
+        try:
+            return self.path.read_bytes() or "is empty"
+        except OSError as error:
+            return f"cannot be read: {error.strerror or error}"
+        except ValueError:  # A null character.
+            return "cannot be read: no file has this name"
+
+
+def images_of(path: Path) -> list[ImageFile]:
+    """Returns an image, or those of a directory, recursively, in the order of their names.
+
+    What training would not read in a directory is left out: images of other formats get an error
+    instead of a prediction, and a note counts the other files.
+    """
+    if not os.path.isdir(path):
+        return [ImageFile(path)]
+    files = sorted(file for file in path.rglob("*") if not os.path.isdir(file))
+    images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+    if others := sorted({*files} - {*images}):
+        more = f" and {len(others) - 3:,} more" if others[3:] else ""
+        note(
+            f"note: {path}: {format_count(len(others), 'file')} left out, which are no "
+            f"images: {', '.join(str(file) for file in others[:3])}{more}"
+        )
+    # A directory without images is an item itself, so that it is reported in its place.
+    return [ImageFile(file, file.suffix.lower() in _OTHER_SUFFIXES) for file in images or [path]]
 
 
 class ImagePredictor:
@@ -75,13 +126,9 @@ class ImagePredictor:
         self._top_k = top_k or _TOP_K
         self._label_width = max(map(len, self._names))
         self._path_width = 0
-        self._left_out: set[Path] = set()
 
-    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Path]:
-        """Yields the paths of images. Directories are searched recursively, in the order of names.
-
-        What training would not read in a directory is left out: images of other formats get an
-        error instead of a prediction, and a note counts the other files.
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ImageFile]:
+        """Yields images, also those of directories; see `images_of`.
 
         `lines` has more paths, one per line. It is read if an argument is `-` or there are no
         arguments.
@@ -91,17 +138,17 @@ class ImagePredictor:
             piped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
             names = filter(None, piped) if argument == "-" else [argument]
             for path in map(Path, names):
-                yield from self._find_images(path) if os.path.isdir(path) else [path]
+                yield from images_of(path)
 
-    def predict(self, items: Sequence[Path]) -> list[Prediction]:
+    def predict(self, items: Sequence[ImageFile]) -> list[Prediction]:
         """Returns each image's labels with probabilities, the most probable first, or its error."""
-        self._path_width = max(self._path_width, *(len(str(path)) for path in items))
-        contents = [_LEFT_OUT if path in self._left_out else _read_file(path) for path in items]
+        self._path_width = max(self._path_width, *(len(str(item.path)) for item in items))
+        contents = [item.read() for item in items]
         images = [data for data in contents if isinstance(data, bytes)]
         rows = iter(answer_rows(self._probabilities, images, "cannot be decoded: "))
         return [
-            self._prediction(path, next(rows) if isinstance(data, bytes) else data)
-            for path, data in zip(items, contents, strict=True)
+            self._prediction(item.path, next(rows) if isinstance(data, bytes) else data)
+            for item, data in zip(items, contents, strict=True)
         ]
 
     def _probabilities(self, images: Sequence[bytes]) -> list[np.ndarray | str]:
@@ -119,29 +166,3 @@ class ImagePredictor:
         labels = [f"{x['label']:<{self._label_width}} {x['probability']:.4f}" for x in best]
         data = {"image": str(path), "predictions": best}
         return Prediction("  ".join([shown, *labels]).rstrip(), data)
-
-    def _find_images(self, directory: Path) -> list[Path]:
-        files = sorted(path for path in directory.rglob("*") if not os.path.isdir(path))
-        left_out = [file for file in files if file.suffix.lower() in _OTHER_SUFFIXES]
-        images = [file for file in files if file.suffix.lower() in (*SUFFIXES, *_OTHER_SUFFIXES)]
-        if others := sorted({*files} - {*images}):
-            more = f" and {len(others) - 3:,} more" if others[3:] else ""
-            note(
-                f"note: {directory}: {format_count(len(others), 'file')} left out, which are no "
-                f"images: {', '.join(str(path) for path in others[:3])}{more}"
-            )
-        self._left_out.update(left_out)
-        # A directory without images is an item itself, so that it is reported in its place.
-        return images or [directory]
-
-
-def _read_file(path: Path) -> bytes | str:
-    """Returns the content of a file, or a string with the error."""
-    if os.path.isdir(path):
-        return f"no images in this directory (allowed: {', '.join(SUFFIXES)})"
-    try:
-        return path.read_bytes() or "is empty"
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    except ValueError:  # A null character.
-        return "cannot be read: no file has this name"

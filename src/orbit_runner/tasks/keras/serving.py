@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,16 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.images.files import SUFFIXES
 from orbit_runner.data.tables.cell_texts import normal_text, text_of
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
+from orbit_runner.tasks.image_classification.serving import (
+    BYTES,
+    IMAGE_SUFFIXES,
+    ImageFile,
+    decode_images,
+    images_of,
+)
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.outputs import as_passed, outputs_by_name
 from orbit_runner.tasks.serving import (
@@ -59,8 +66,9 @@ def make_serving(
     specs: Mapping[str, tuple[tuple[int, ...], str]],
     kinds: Mapping[str, LossKind],
     classes: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
+    decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> Serving:
-    """Returns the signature `predict` of a model.
+    """Returns the signature `predict` of a model, and `image_bytes` of a model of images.
 
     It takes `x`, or the inputs by their names, and returns `outputs`. If the loss is for classes,
     it also returns `probabilities`, `class`, the number of the most probable class, and `label`,
@@ -69,7 +77,8 @@ def make_serving(
 
     `specs` are the shapes and types of the arrays. `kinds` are the kinds of the losses by the name
     of the output; the name of a single tensor is "". `classes` are the
-    names of the classes by the name of the output.
+    names of the classes by the name of the output. `decode` maps the bytes of an image, a string
+    scalar, to the image as evaluation sees it; None if the model was not trained on images.
     """
     inputs = {path: spec for path, spec in specs.items() if path.partition(".")[0] == _X}
     names = [path.partition(".")[2] or _X for path in inputs]
@@ -84,8 +93,17 @@ def make_serving(
         for name, (shape, dtype) in zip(argument_names(names), inputs.values(), strict=True)
     ]
     labels = {CLASS: list(classes[""])} if "" in kinds and classes.get("") else {}
-    function = named_function(predict, arguments)
-    return Serving({PREDICT: function}, default=PREDICT, labels=labels)
+    signatures = {PREDICT: named_function(predict, arguments)}
+    if decode is not None:
+        image_decoder = decode
+        spec = tf.TensorSpec(arguments[0].shape[1:], arguments[0].dtype)
+
+        def predict_images(images: tf.Tensor) -> dict[str, tf.Tensor]:
+            return predict(decode_images(images, image_decoder, spec))
+
+        files = tf.TensorSpec([None], tf.string, name="images")
+        signatures[BYTES] = named_function(predict_images, [files])
+    return Serving(signatures, default=PREDICT, labels=labels)
 
 
 def _answers(
@@ -130,14 +148,16 @@ def _class_number(results: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
 
 @dataclasses.dataclass(frozen=True)
 class ArrayRow:
-    """A row to predict for: an array for each input, or what is wrong with it."""
+    """A row to predict for: an array for each input, an image, or what is wrong with it."""
 
     values: Mapping[str, np.ndarray]
     problem: str = ""
+    image: Path | None = None
+    content: bytes = b""  # of the image
 
 
 class ArrayPredictor:
-    """Predicts for rows: of arrays in .npz files, or of JSON.
+    """Predicts for rows: of arrays in .npz files, or of JSON; or for image files.
 
     With `has_cells`, the model was trained on a table, whose texts are in their normal form.
     """
@@ -147,6 +167,7 @@ class ArrayPredictor:
     ) -> None:
         self._has_cells = has_cells
         self._signature = signatures[PREDICT]
+        self._image_signature = signatures.get(BYTES)
         specs = (
             self._signature.structured_input_signature
             if hasattr(self._signature, "structured_input_signature")
@@ -175,33 +196,40 @@ class ArrayPredictor:
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ArrayRow]:
         """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
 
-        Raises `RunnerError` if an argument is neither JSON nor a file.
+        For a model of images, files with the suffix of an image and directories are images. Raises
+        `RunnerError` if an argument is neither JSON nor a file.
         """
         for argument in arguments or ["-"]:
             if argument == "-":
                 yield from self._rows_of_lines(stream_lines(lines))
             elif argument.endswith(".npz"):
                 yield from self._rows_of_arrays(Path(argument))
+            elif self._names_images(argument):
+                yield from map(_row_of_image, images_of(Path(argument)))
             elif _is_json(argument):
                 yield from self._rows_of_lines([argument_line(argument)])
-            elif is_file(argument) and not argument.lower().endswith(SUFFIXES):
+            elif is_file(argument) and not argument.lower().endswith(IMAGE_SUFFIXES):
                 yield from self._rows_of_lines(file_lines(Path(argument)))
             else:
                 raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}", code="bad-item")
 
     def predict(self, items: Sequence[ArrayRow]) -> list[Prediction]:
         """Returns the outputs for each row, or what is wrong with it."""
-        rows = [item.values for item in items if not item.problem]
-        answers = iter(answer_rows(self._predict_rows, rows))
+        rows = [item.values for item in items if item.values]
+        images = [item.content for item in items if item.content]
+        row_answers = iter(answer_rows(self._predict_rows, rows))
+        image_answers = iter(answer_rows(self._predict_images, images, "cannot be decoded: "))
         predictions = []
         for item in items:
             index = self._count
             self._count += 1
-            answer = item.problem or next(answers)
+            answer = item.problem or next(image_answers if item.content else row_answers)
+            name = str(item.image or index)
+            place: dict[str, object] = {"image": name} if item.image else {"row": index}
             predictions.append(
-                Prediction(f"{index}: error: {answer}", {"row": index, "error": answer})
+                Prediction(f"{name}: error: {answer}", {**place, "error": answer})
                 if isinstance(answer, str)
-                else _prediction(index, answer)
+                else _prediction(name, place, answer)
             )
         return predictions
 
@@ -212,20 +240,27 @@ class ArrayPredictor:
             name: tf.constant(np.stack([row[name] for row in rows]), spec.dtype)
             for name, spec in self._specs.items()
         }
-        outputs = {name: value.numpy() for name, value in self._signature(**stacked).items()}
-        return [
-            "an output of the model is NaN"
-            if any(np.isnan(outputs[name][index]).any() for name in outputs if _is_output(name))
-            else {name: values[index] for name, values in outputs.items()}
-            for index in range(len(rows))
-        ]
+        return _outputs_by_row(self._signature(**stacked), len(rows))
+
+    def _predict_images(
+        self, images: Sequence[bytes]
+    ) -> list[str | dict[str, np.ndarray | np.generic]]:
+        assert self._image_signature is not None
+        results = self._image_signature(images=tf.constant(list(images)))
+        return _outputs_by_row(results, len(images))
 
     def _rows_of_lines(self, lines: Iterable[Line]) -> Iterator[ArrayRow]:
         for line in lines:
             if line.problem:
                 yield ArrayRow({}, line.problem)
+            elif self._names_images(line.text):
+                yield from map(_row_of_image, images_of(Path(line.text)))
             elif line.text.strip():
                 yield self._row_of_json(line.text)
+
+    def _names_images(self, text: str) -> bool:
+        is_image = text.lower().endswith(IMAGE_SUFFIXES)
+        return self._image_signature is not None and (is_image or os.path.isdir(text))
 
     def _row_of_json(self, text: str) -> ArrayRow:
         try:
@@ -271,6 +306,26 @@ class ArrayPredictor:
             except _UnusableValue as error:
                 return ArrayRow({}, f"{name}: {error}")
         return ArrayRow(row)
+
+
+def _row_of_image(image: ImageFile) -> ArrayRow:
+    content = image.read()
+    if isinstance(content, str):
+        return ArrayRow({}, content, image.path)
+    return ArrayRow({}, image=image.path, content=content)
+
+
+def _outputs_by_row(
+    results: Mapping[str, tf.Tensor], count: int
+) -> list[str | dict[str, np.ndarray | np.generic]]:
+    """Returns the results of each row, or a string if an output of the model is NaN."""
+    outputs = {name: value.numpy() for name, value in results.items()}
+    return [
+        "an output of the model is NaN"
+        if any(np.isnan(outputs[name][index]).any() for name in outputs if _is_output(name))
+        else {name: values[index] for name, values in outputs.items()}
+        for index in range(count)
+    ]
 
 
 class _UnusableValue(Exception):
@@ -336,13 +391,15 @@ def _show(value: object) -> str:
     return shorten(json.dumps(value, default=repr), _LIMIT)
 
 
-def _prediction(index: int, answer: Mapping[str, np.ndarray | np.generic]) -> Prediction:
+def _prediction(
+    name: str, place: Mapping[str, object], answer: Mapping[str, np.ndarray | np.generic]
+) -> Prediction:
     data = {name: _round_values(value) for name, value in answer.items()}
     prefixes = [name.removesuffix(OUTPUTS) for name in data if _is_output(name)]
     texts = [
         f"{prefix.removesuffix('_')} {_text(prefix, answer, data)}".strip() for prefix in prefixes
     ]
-    return Prediction(f"{index}: {', '.join(texts)}", {"row": index, **data})
+    return Prediction(f"{name}: {', '.join(texts)}", {**place, **data})
 
 
 def _is_output(name: str) -> bool:

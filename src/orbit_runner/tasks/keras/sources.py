@@ -346,12 +346,14 @@ class TrainedArrays:
         labels: The labels of all sections; by name, if an example has several.
         classes: The names of the classes of images, and of labels of tables that are texts.
         size: The number of training examples, if it had to be counted.
+        are_cropped: Whether evaluation crops the center of images before it resizes them.
     """
 
     specs: Specs
     labels: Labels | Mapping[str, Labels]
     classes: ClassNames = dataclasses.field(default_factory=dict)
     size: int | None = None
+    are_cropped: bool = False
 
     def check(self, specs: Specs, section: str) -> None:
         """Raises `SettingError` if the arrays of a section do not fit those of the run."""
@@ -392,7 +394,8 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
             name: Labels(**{**part, "shape": tuple(part["shape"])}) for name, part in listed.items()
         }
         classes = {path: tuple(names) for path, names in content["classes"].items()}
-        return TrainedArrays(specs, labels[""] if is_single else labels, classes, content["size"])
+        known = labels[""] if is_single else labels
+        return TrainedArrays(specs, known, classes, content["size"], content["are_cropped"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, error) from None
 
@@ -416,7 +419,9 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         count = train.known_classes()
         labels = Labels((), "int32", *(() if count is None else (0.0, count - 1.0)))
         classes = {Y: tuple(map(str, train.labels))} if train.labels else {}
-        return TrainedArrays(specs_of(train, config.input_size), labels, classes)
+        are_cropped = config.input_size is not None and not train.is_in_memory
+        specs = specs_of(train, config.input_size)
+        return TrainedArrays(specs, labels, classes, are_cropped=are_cropped)
     if isinstance(train, StreamSource) or indexed_arrays(train):
         size = train.count_examples() if isinstance(train, StreamSource) else None
         return TrainedArrays(specs_of(train), _labels_of_specs(specs_of(train)), size=size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.data.order.mixture import Mixture
@@ -32,6 +33,7 @@ from orbit_runner.tasks.keras.compiled import (
     unscaled_gradients,
 )
 from orbit_runner.tasks.keras.config import (
+    IMAGES,
     PLACES,
     SECTIONS,
     TABLE,
@@ -462,18 +464,30 @@ class KerasTask(Task):
         return inexact_objects(self.task_config, "task")
 
     def serving(self, model: tf_keras.Model) -> Serving:
-        """Returns the signature `predict`, which maps inputs to outputs."""
+        """Returns the signature `predict`, and `image_bytes` of a model of images."""
         if self._compiled is None:  # `model` is the network of an exported file.
             self.build_model()
         classes = {
             path.partition(".")[2]: names for path, names in self._trained_arrays.classes.items()
         }
-        return make_serving(model, self._specs(), self._kinds(), classes)
+        decode = self._decoder() if self.task_config.kind == IMAGES else None
+        return make_serving(model, self._specs(), self._kinds(), classes, decode)
+
+    def _decoder(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the function that decodes an image as evaluation does."""
+        data = self.task_config.section(SECTIONS[1]) or self.task_config.train_data
+        is_cropped = self._trained_arrays.are_cropped
+        return functools.partial(
+            decode_for_evaluation,
+            shape=self._specs()[X][0],
+            center_crop_fraction=data.center_crop_fraction if is_cropped else None,
+            method=data.tf_resize_method,
+        )
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> ArrayPredictor:
-        """Returns the predictor for rows of arrays and lines of JSON."""
+        """Returns the predictor for rows of arrays, lines of JSON and image files."""
         require_no_top_k(top_k)
         return ArrayPredictor(signatures, has_cells=self.task_config.kind == TABLE)
 
