@@ -15,6 +15,7 @@ from orbit_runner.config.schedule_length import (
     follow_same_run,
     follows_run,
     schedule_steps,
+    weight_decay,
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
@@ -54,6 +55,27 @@ def test_a_schedule_with_a_number_of_steps_does_not_follow_the_run() -> None:
 
 def test_a_run_of_unknown_length_has_some_schedule() -> None:
     assert schedule_steps(follow_run(_config("cosine", decay_steps="auto"), 0)) == 1
+
+
+def _with_auto_weight_decay() -> ExperimentConfig:
+    block = {"type": "adamw", "adamw": {"weight_decay_rate": "auto"}}
+    return load_config("digits", overrides={"trainer.optimizer_config.optimizer": block})
+
+
+@pytest.mark.parametrize(("examples", "rate"), [(250, 5.0), (2500, 0.5), (0, 0.0)])
+def test_an_automatic_weight_decay_is_stronger_for_fewer_examples(
+    examples: int, rate: float
+) -> None:
+    config = _with_auto_weight_decay()
+
+    assert follows_run(config)
+    assert weight_decay(follow_run(config, 60, examples)) == rate
+
+
+def test_a_resume_has_the_same_automatic_weight_decay() -> None:
+    config = _with_auto_weight_decay()
+
+    assert weight_decay(follow_same_run(config, follow_run(config, 60, 250))) == 5.0
 
 
 @pytest.mark.parametrize(

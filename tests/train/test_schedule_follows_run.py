@@ -58,6 +58,20 @@ def test_auto_gives_the_weights_of_the_number_of_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_automatic_weight_decay_is_that_of_the_number_of_examples(
+    cli: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    adamw = "--trainer.optimizer_config.optimizer={type: adamw, adamw: {weight_decay_rate: auto}}"
+    flags = ("--experiment=digits", "--model_dir=a", "--train_steps=2", "--train_epochs=0", adamw)
+    first = cli(*flags, "--stop_at_step=1")
+    again = cli(*flags)
+
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    assert f"weight_decay_rate: {1250 / 1438}\n" in (tmp_path / "a" / "config.yaml").read_text()
+    assert "training from step 1 to 2" in again.stderr
+
+
+@pytest.mark.slow
 def test_a_run_says_at_which_step_its_schedule_ends(tmp_path: Path) -> None:
     config = _config(20)
     short = _train(config, tmp_path / "a")

@@ -1,4 +1,4 @@
-"""Settings that follow the length of a run, `auto`, and schedules that end earlier."""
+"""Settings that follow the run and its data, `auto`, and schedules that end earlier."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ LENGTHS = {
     "cosine": "decay_steps",
     "power_linear": "total_decay_steps",
 }
+# The weight decay `auto` of n examples is this divided by n: less data need a simpler model.
+_DECAY_OF_ONE_EXAMPLE = 1250.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,24 +45,49 @@ def schedule_steps(config: ExperimentConfig) -> int | str | None:
 
 
 def follows_run(config: ExperimentConfig) -> bool:
-    """Returns whether the length of the schedule or of records is `auto`."""
-    return AUTO in (schedule_steps(config), config.trainer.summary_interval)
+    """Returns whether the length of the schedule or of records, or the weight decay, is `auto`."""
+    return AUTO in (schedule_steps(config), config.trainer.summary_interval, weight_decay(config))
 
 
-def follow_run(config: ExperimentConfig, train_steps: int) -> ExperimentConfig:
-    """Returns the config with the numbers of steps that `auto` stands for.
+def follow_run(
+    config: ExperimentConfig, train_steps: int, num_examples: int = 0
+) -> ExperimentConfig:
+    """Returns the config with the numbers that `auto` stands for.
 
-    The schedule then ends with the run, after `train_steps`. If that is 0, the length of the run is
-    unknown, and the rate is meaningless: nothing is trained.
+    The schedule then ends with the run, after `train_steps`, and the weight decay is that for
+    `num_examples` training examples. If they are 0, they are unknown, and the rates are
+    meaningless: nothing is trained.
     """
     if not follows_run(config):
         return config
+    decay = _DECAY_OF_ONE_EXAMPLE / num_examples if num_examples else 0.0
+    config = _with_weight_decay(config, decay)
     config = with_interval(config, config.trainer.summary_steps(train_steps))
     if schedule_steps(config) != AUTO:
         return config
     block, setting = _block(config)
     steps = max(1, train_steps - block.offset)
     return _replace_block(config, block.replace(**{setting: steps}))
+
+
+def weight_decay(config: ExperimentConfig) -> object:
+    """Returns the weight decay rate, a number or `auto`; None if the optimizer has none."""
+    # Experiments of Model Garden may have optimizers of other classes.
+    optimizer: Any = getattr(config.trainer.optimizer_config, "optimizer", None)
+    block = optimizer.get() if isinstance(optimizer, OneOf) else None
+    return getattr(block, "weight_decay_rate", None)
+
+
+def _with_weight_decay(config: ExperimentConfig, rate: object) -> ExperimentConfig:
+    """Returns the config with a weight decay rate, where it is `auto`."""
+    if weight_decay(config) != AUTO or not isinstance(rate, float):
+        return config
+    optimization = config.trainer.optimizer_config
+    optimizer = optimization.optimizer
+    block = optimizer.get().replace(weight_decay_rate=rate)
+    optimizer = optimizer.replace(**{str(optimizer.type): block})
+    optimization = optimization.replace(optimizer=optimizer)
+    return config.replace(trainer=config.trainer.replace(optimizer_config=optimization))
 
 
 def with_interval(config: ExperimentConfig, steps: object) -> ExperimentConfig:
@@ -77,6 +104,8 @@ def follow_same_run(config: ExperimentConfig, before: ExperimentConfig) -> Exper
     after the data is read.
     """
     config = with_interval(config, before.trainer.summary_interval)
+    # The data of the same run are the same, which is checked when they are read.
+    config = _with_weight_decay(config, weight_decay(before))
     if config.trainer.train_steps:
         return follow_run(config, config.trainer.train_steps)
     block, setting = _block(config)

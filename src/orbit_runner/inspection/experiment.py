@@ -215,7 +215,12 @@ class _Replica:
         strategy = tf.distribute.get_strategy()
         self.adapter = adapt(self.task)
         self.plan = _plan(config, self.adapter, problems)
-        self.config = follow_run(alone, 0 if isinstance(self.plan, str) else self.plan.train_steps)
+        train_steps = num_examples = 0
+        data = getattr(alone.for_task.task, "train_data", None)
+        if not isinstance(self.plan, str):
+            train_steps = self.plan.train_steps
+            num_examples = 0 if data is None else self.adapter.num_examples(data) or 0
+        self.config = follow_run(alone, train_steps, num_examples)
         phase("building the model")
         self.state = build_state(self.config, self.adapter, strategy)
         self.errors_scope: ErrorsScope = functools.partial(error_message_scope, config)

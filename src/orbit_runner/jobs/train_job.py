@@ -311,8 +311,9 @@ class ConfigWriter(Callback):
         from orbit_runner.run_directory.config import keep_interval
 
         if run is not None and follows_run(config):
-            # The data of the run, which has been read now, decides how many steps that are.
-            config = follow_run(keep_interval(config, model_dir), run.train_steps)
+            # The data of the run, which has been read now, decides which numbers these are.
+            num_examples = round(run.steps_per_epoch * run.examples_per_step)
+            config = follow_run(keep_interval(config, model_dir), run.train_steps, num_examples)
         command = line_text(shlex.join(self._job.argv))
         text = f"# Made by: {command}\n{to_yaml(config)}"
         write_atomically(RunDirectory(model_dir).config, text)

@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, foreign_checkpoints_reason
-from orbit_runner.config.schedule_length import follow_run
+from orbit_runner.config.schedule_length import follow_run, weight_decay
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.schedules import AUTO
 from orbit_runner.distribute.process_group import Workers, local_strategy
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.config import keep_interval
@@ -113,7 +114,17 @@ def _plan_run(
             "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
         )
     plan = dataclasses.replace(plan, averages_epochs=callbacks.averages_epochs)
-    return dataclasses.replace(request, config=follow_run(config, plan.train_steps)), plan
+    # Not asked for without need, because a task may count its examples for it.
+    is_auto = weight_decay(config) == AUTO
+    num_examples = adapter.num_examples(data) or 0 if is_auto and data is not None else 0
+    if request.trains and is_auto and not num_examples:
+        raise SettingError(
+            "trainer.optimizer_config.optimizer.adamw.weight_decay_rate",
+            "is auto, but the size of the training dataset is unknown\nset a number",
+            code="not-set",
+        )
+    config = follow_run(config, plan.train_steps, num_examples)
+    return dataclasses.replace(request, config=config), plan
 
 
 def _make_profiler(request: RunRequest, global_step: tf.Variable) -> StepProfiler | None:

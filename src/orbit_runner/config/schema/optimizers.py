@@ -7,7 +7,13 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem, conflict
 from orbit_runner.config.schema.base import Config, GardenOnly, OneOf, config_class, field
-from orbit_runner.config.schema.schedules import GardenSection, LearningRate, Warmup, with_name
+from orbit_runner.config.schema.schedules import (
+    AUTO,
+    GardenSection,
+    LearningRate,
+    Warmup,
+    with_name,
+)
 
 _CLIPPING_ELSEWHERE = GardenOnly(None, "set clipping in the optimizer's own block", refused=True)
 
@@ -105,7 +111,12 @@ class AdamW(Adam):
     """Adam with decoupled weight decay, as in BERT."""
 
     garden_only = with_name("AdamWeightDecay")
-    weight_decay_rate: float = _decay_rate()
+    weight_decay_rate: float | str = field(
+        0.0,
+        ge=0.0,
+        word=AUTO,
+        help="weight decay rate; 0: none; auto: 1250, divided by the number of training examples",
+    )
     include_in_weight_decay: list[str] | str | None = _variable_patterns(
         "that always have weight decay"
     )

@@ -31,9 +31,13 @@ WORDS, SUBWORDS = "words", "subwords"
 METRICS_OF_TYPE = {CLASSIFICATION: ("accuracy",), REGRESSION: ("mae", "rmse")}
 TARGET = "target"  # In an item of `metrics`, the column that it is for.
 # How a table is trained if its experiment does not say; docs/tables.md has measurements.
-_MODEL = {"name": "mlp", "hidden_units": [128, 64], "dropout_rate": 0.2}
+_MODEL = {"name": "wide_deep", "hidden_units": [128, 64], "dropout_rate": 0.5}
 _BATCH_SIZES = {"train_data": 64, "validation_data": 1024}
-_OPTIMIZER = {"type": "adamw", "adamw": {"weight_decay_rate": 0.3}}
+# The linear part of the model for numbers needs no weight decay.
+_OPTIMIZER = {
+    "type": "adamw",
+    "adamw": {"weight_decay_rate": "auto", "exclude_from_weight_decay": ["_wide/"]},
+}
 _LEARNING_RATE = {
     "type": "cosine",
     "cosine": {"initial_learning_rate": 0.003, "decay_steps": "auto"},
