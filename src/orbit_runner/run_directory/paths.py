@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import not_utf8_reason
@@ -31,10 +31,12 @@ _NEUTRAL = re.compile(r"(?!\.git$)\..*|__pycache__|lost\+found|logs|config\.yaml
 _MOST_FILES = 3
 # The types of the values of a start. Values of other types are ignored.
 _ATTEMPT_TYPES: Mapping[str, type] = {
-    **dict.fromkeys(("mode", "started", "finished", "outcome", "weights"), str),
+    **dict.fromkeys(("experiment", "mode", "started", "finished", "outcome", "weights"), str),
     **dict.fromkeys(("software", "code", "devices", "metrics", "seconds"), dict),
+    **dict.fromkeys(("best", "changes", "cluster"), dict),
     **dict.fromkeys(("argv", "inexact"), list),
 }
+_INTEGERS = ("step", "train_steps", "seed")
 
 
 class _Place:
@@ -111,10 +113,17 @@ def _drop_unusable(attempt: JsonObject) -> JsonObject:
         name: value
         for name, value in attempt.items()
         if isinstance(value, _ATTEMPT_TYPES.get(name, object))
+        and (name not in _INTEGERS or as_integer(value) is not None)
     }
     if not isinstance(usable.get("devices", {}).get("gpus", []), list):
         del usable["devices"]
     return usable
+
+
+def as_integer(value: Any) -> int | None:
+    """Returns a step or a seed; None for values that no config allows."""
+    is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
+    return value if is_valid else None
 
 
 def own_part(path: str) -> str:

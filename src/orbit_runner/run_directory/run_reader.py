@@ -15,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -32,7 +32,7 @@ from orbit_runner.run_directory.metric_records import (
     is_result,
     metric_values,
 )
-from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
+from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory, as_integer
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.utils.files import read_json_object, read_lines
 
@@ -72,29 +72,16 @@ class Fingerprints:
     state: str  # Of the whole checkpoint.
 
 
-def _text(value: object) -> str:
-    return str(value or "")
-
-
-def _texts(values: object) -> tuple[str, ...]:
-    return tuple(map(str, values)) if isinstance(values, list) else ()
-
-
-def _as_integer(value: Any) -> int | None:
-    # Configs allow no larger seed, and no larger step.
-    is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
-    return value if is_valid else None
-
-
 class _OfLastStart(Generic[_T]):
     """A value in the entry of `run.json` for the last start."""
 
-    def __init__(self, name: str, convert: Callable[[object], _T]) -> None:
+    def __init__(self, name: str, default: _T) -> None:
         self._name = name
-        self._convert = convert
+        self._default = default
 
     def __get__(self, run: RunReader, _: object) -> _T:
-        return self._convert(run.last_start.get(self._name))
+        value: _T = run.last_start.get(self._name, self._default)
+        return value
 
 
 class RunReader:
@@ -107,12 +94,11 @@ class RunReader:
         most_points: About how many points a curve has at most; None for all.
     """
 
-    experiment = _OfLastStart("experiment", _text)  # Its name; "" if the last start has none.
-    last_mode = _OfLastStart("mode", _text)
-    train_steps = _OfLastStart("train_steps", _as_integer)  # The step at which the run ends.
-    seed = _OfLastStart("seed", _as_integer)
-    weights = _OfLastStart("weights", _text)  # SHA-256 of the final weights.
-    inexact = _OfLastStart("inexact", _texts)  # Why the run may not be reproducible.
+    experiment = _OfLastStart("experiment", "")  # Its name; "" if the last start has none.
+    last_mode = _OfLastStart("mode", "")
+    train_steps = _OfLastStart[int | None]("train_steps", None)  # The step at which the run ends.
+    seed = _OfLastStart[int | None]("seed", None)
+    weights = _OfLastStart("weights", "")  # SHA-256 of the final weights.
 
     def __init__(self, path: Path, most_points: int | None = None) -> None:
         self.path = path
@@ -149,7 +135,12 @@ class RunReader:
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Returns a part of the entry of the last start that trained; empty if it has none."""
-        return _as_mapping(self.attempts[-1].get(name)) if self.attempts else {}
+        return self.attempts[-1].get(name, {}) if self.attempts else {}
+
+    @property
+    def inexact(self) -> tuple[str, ...]:
+        """Why the run may not be reproducible."""
+        return tuple(map(str, self.last_start.get("inexact", ())))
 
     @property
     def mode(self) -> str:
@@ -160,16 +151,13 @@ class RunReader:
     @property
     def ends(self) -> list[int]:
         """The steps at which the run was complete; it may have been resumed for more steps."""
-        done = (
-            attempt.get("step") for attempt in self.attempts if attempt.get("outcome") == "done"
-        )
-        return sorted({step for step in done if isinstance(step, int)})
+        done = (attempt for attempt in self.attempts if attempt.get("outcome") == "done")
+        return sorted({attempt["step"] for attempt in done if "step" in attempt})
 
     @property
     def is_overridden(self) -> bool:
         """Whether the run was resumed with another config, or from part of a checkpoint."""
-        arguments = [attempt.get("argv") for attempt in self.attempts]
-        words = (str(word) for argv in arguments if isinstance(argv, list) for word in argv)
+        words = (word for attempt in self.attempts for word in attempt.get("argv", ()))
         return any(word in _OVERRIDES for word in words)
 
     @functools.cached_property
@@ -249,7 +237,7 @@ class RunReader:
                 return "running", ""
             is_recent = self.active is not None and time.time() - self.active < _RECENT_SECONDS
             return "running" if is_recent else "lost", f"on {holder.host}"
-        if not isinstance(outcome, str):
+        if outcome is None:
             return "lost", ""
         if outcome in ("done", "left"):
             problem = self.export_problem
@@ -273,9 +261,8 @@ class RunReader:
     @functools.cached_property
     def step(self) -> int:
         """The last recorded step."""
-        step = _as_integer(self.last_start.get("step"))
-        if step is not None:
-            return step
+        if "step" in self.last_start:
+            return int(self.last_start["step"])
         recorded = [int(record["step"]) for record in self._records.values()]
         return max([*recorded, *self.checkpoints.committed_steps()], default=0)
 
@@ -296,7 +283,7 @@ class RunReader:
     def _evaluated(self) -> dict[str, float]:
         """The metrics of the last evaluation."""
         values = metric_values(self._records.get("validation", {}))
-        values = values or _numbers(self.last_start.get("metrics"))
+        values = values or metric_values(self.last_start.get("metrics", {}))
         # The speed of a run is that of training.
         return {name: value for name, value in values.items() if name != SPEED}
 
@@ -310,7 +297,7 @@ class RunReader:
         trained = metric_values(self._records.get("train", {}))
         return {
             **self._evaluated,
-            **({} if speed is None else _numbers({SPEED: speed})),
+            **({} if speed is None else metric_values({SPEED: speed})),
             **{
                 name: value
                 for name, value in trained.items()
@@ -326,12 +313,12 @@ class RunReader:
     @property
     def best_metric(self) -> str:
         """The metric that determines the best evaluation; "" if the run does not keep it."""
-        return str(_as_mapping(self.last_start.get("best")).get("metric") or "")
+        return str(self.last_start.get("best", {}).get("metric") or "")
 
     @functools.cached_property
     def _best(self) -> JsonObject:
         """The content of the file with the best evaluation."""
-        rule = _as_mapping(self.last_start.get("best"))
+        rule = self.last_start.get("best", {})
         try:
             file = self.path / str(rule.get("directory")) / "info.json"
             return read_json_object(file) if self.best_metric else {}
@@ -341,12 +328,12 @@ class RunReader:
     @functools.cached_property
     def best(self) -> Mapping[str, float]:
         """The metrics of the best evaluation; empty if the run does not keep it."""
-        return _numbers({k: v for k, v in self._best.items() if k != BEST_STEP})
+        return metric_values({k: v for k, v in self._best.items() if k != BEST_STEP})
 
     @property
     def best_step(self) -> int | None:
         """The step of the best evaluation."""
-        return _as_integer(self._best.get(BEST_STEP))
+        return as_integer(self._best.get(BEST_STEP))
 
     def metric(self, name: str) -> float | None:
         """Returns a metric at the best evaluation if the run keeps it, else at the last one."""
@@ -363,7 +350,7 @@ class RunReader:
     def changes(self) -> Mapping[str, object]:
         """The settings that override the experiment file, by dotted path."""
         changed = self.branch.values() if self.branch else {}
-        return {**changed, **_as_mapping(self.last_start.get("changes"))}
+        return {**changed, **self.last_start.get("changes", {})}
 
     @property
     def newest_weights(self) -> str:
@@ -387,8 +374,9 @@ class RunReader:
         threads = devices.get("cpu_cores", "?")
         processors = ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
         cluster = self.section("cluster")
-        jobs = _as_mapping(cluster.get("members")).values()
-        members = sum(len(addresses) for addresses in jobs if isinstance(addresses, list))
+        jobs = cluster.get("members")
+        addresses = jobs.values() if isinstance(jobs, dict) else ()
+        members = sum(len(job) for job in addresses if isinstance(job, list))
         return f"{processors} ({cluster.get('me')} of {members} members)" if members else processors
 
     @property
@@ -484,11 +472,3 @@ def _parse_times(attempt: Mapping[str, object], key: str) -> list[float]:
     except ValueError:
         return []
     return [when.timestamp()]
-
-
-def _numbers(values: object) -> dict[str, float]:
-    return metric_values(values) if isinstance(values, dict) else {}
-
-
-def _as_mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
