@@ -316,6 +316,27 @@ def test_run_that_lost_its_assets_is_usable_while_its_data_are_unchanged(copied:
     assert "was trained with other assets" in str(error)
 
 
+@pytest.mark.slow
+def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_texts(tmp_path / "data")
+    config = tmp_path / "config.yaml"
+    config.write_text(to_yaml(text_config(tmp_path / "data", **_SHORT)))
+    arguments = [f"--experiment={config}", "--train_steps=2"]
+    assert main(["run", *arguments, f"--model_dir={tmp_path / 'a'}"]) == 0
+    start = [*arguments, f"--task.init_checkpoint={tmp_path / 'a'}"]
+    assert main(["run", *start, f"--model_dir={tmp_path / 'b'}"]) == 0
+    assert "learned other things" not in capsys.readouterr().err
+    # The same words, with other ids because other ones are more frequent.
+    write_pairs(tmp_path / "data", "train", sentences(40, 9), packed=True)
+    tables._open.cache_clear()  # A process reads each file once.
+    assert main(["run", *start, f"--model_dir={tmp_path / 'c'}"]) == 0
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'a'} learned other things from its data" in error
+    assert "preprocessing.json" in error
+
+
 def _lookup_model(words: tuple[str, ...] = ("soup", "goal")) -> Any:
     import tf_keras
 

@@ -94,6 +94,11 @@ class Assets:
             f"{path}: is damaged: {reason}\nrestore it from a copy of the run", code="damaged-file"
         )
 
+    def differences(self, other: Assets) -> list[str]:
+        """Returns the files that differ between two runs; those that only one has are left out."""
+        names = sorted(self._files.keys() & other._files.keys())
+        return [name for name in names if self._files[name] != other._files[name]]
+
     @property
     def digest(self) -> str:
         """The SHA-256 of all assets as hexadecimal digits; "" if there are none."""

@@ -24,9 +24,10 @@ from orbit_runner.run_directory.evaluations import changed_data_settings
 from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.tasks.assets import assets_of
+from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.own_callbacks import EarlyStop
@@ -170,6 +171,8 @@ class Run:
             self._write_data_record()
         if restored:
             note(f"restored step {self.step} from {restored}")
+        elif self.is_chief:
+            self._report_other_assets()
         if self.is_chief and self.trainer is not None and self.state.trained_layers is not None:
             note(self.state.trained_layers.describe(self.checkpoints.loaded))
         self.callbacks.call("on_run_begin", self)
@@ -244,6 +247,21 @@ class Run:
             if is_other and isinstance(callback, (BestCheckpoint, EarlyStop)):
                 callback.forget()
         return is_other
+
+    def _report_other_assets(self) -> None:
+        """Reports that initial weights belong to other classes or vocabularies, if they do."""
+        loaded = self.checkpoints.loaded
+        assets = assets_of(self.task)
+        if loaded is None or assets is None or is_remote(loaded.source):
+            return
+        run = Path(loaded.source).parent.parent  # if the checkpoint is in the directory of a run
+        parts = assets.differences(Assets(run)) if RunDirectory(run).assets.is_dir() else []
+        if parts:
+            note(
+                f"note: task.init_checkpoint: {run} learned other things from its data, which the "
+                f"loaded weights belong to:\n{format_list(parts)}\n"
+                "task.init_ignore leaves out the layers that read or return them"
+            )
 
     def restore_callbacks(self) -> None:
         """Restores the callbacks from the record of the restored checkpoint.
