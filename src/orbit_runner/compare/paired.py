@@ -64,7 +64,7 @@ class PairedComparison:
 
     def settings(self) -> dict[str, list[object]]:
         """Returns the settings that differ: dotted path to the value in each group."""
-        return differing_settings(
+        return differing_values(
             [run.settings for run in self._pair()], ignored=("description", SEED)
         )
 
