@@ -208,6 +208,7 @@ class KerasCallbacks(Callback):
             self._end_epoch(run, {})
         before = weights_fingerprint(run.model)
         self._call_all("on_train_end", dict(self._last))
+        self.inexact_reason = self._inexact_reason()  # Callbacks may have more attributes now.
         self._has_ended = True
         is_changed = bool(weights_fingerprint(run.model) != before)
         if is_changed and run.state.ema is not None:
