@@ -275,7 +275,7 @@ class TrainerConfig(Config):
         None, help="criteria for stopping before the last step"
     )
     fine_tuning: FineTuning | None = field(
-        None, help="frozen layers, gradual unfreezing, and learning rates by layer"
+        None, help="frozen layers, and learning rates by layer"
     )
     # Without rollbacks, divergence only ends the run.
     loss_upper_bound: float = field(
