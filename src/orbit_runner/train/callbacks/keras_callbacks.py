@@ -83,7 +83,7 @@ class KerasCallbacks(Callback):
         self._callbacks = callbacks
         self._called = [item for item in callbacks if item.is_called]
         self.averages_epochs = bool(self._called)
-        # By their class and how many there are of it.
+        # By the class and a number, which tells those of one class apart.
         self._states: dict[str, ObjectState] = {}
         numbers = Counter[str]()
         for item in self._called:
