@@ -70,13 +70,13 @@ def averages(run_experiment: Any, model_dir: Path, *, trainable_only: bool) -> d
     slot = "/.OPTIMIZER_SLOT/optimizer/average"
     paths = {key: key.partition("/.ATTRIBUTES/")[0] for key in names}
     weights = {names[key]: path for key, path in paths.items() if not path.endswith(slot)}
-    found = {}
+    values = {}
     for key, path in paths.items():
         if path.startswith("ema/"):
             path = f"{weights[names[key].removesuffix('/average')]}{slot}"
         if path.endswith(slot):
-            found[path.removeprefix("model/").removesuffix(slot)] = content.tensor(key)
-    return found
+            values[path.removeprefix("model/").removesuffix(slot)] = content.tensor(key)
+    return values
 
 
 @pytest.mark.slow
