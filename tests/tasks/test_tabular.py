@@ -140,7 +140,7 @@ def test_texts_that_training_does_not_have_get_code_0() -> None:
         column = Column(name, "category", np.array([0, 2, 1, -1], np.int32), ("a", "b", "new"))
         assert fitted.codes(column).tolist() == expected
     column = Column("y", "category", np.array([1, 0, 1], np.int32), ("a", "b"))
-    assert fitted.class_numbers(column).tolist() == [1, 0, 1]
+    assert column.numbers(("a", "b")).tolist() == [1, 0, 1]
 
 
 def test_evaluation_notes_categories_that_training_does_not_have(

@@ -245,13 +245,13 @@ def test_missing_number_and_class_without_training_row_are_errors(tmp_path: Path
     _people().to_csv(tmp_path / "train.csv", index=False)
     other = _people(5)
     other.loc[3, "kind"] = "gest"
-    other.to_csv(path, index=False)
+    other.to_csv(tmp_path / "other.csv", index=False)
     config = _config(
         tmp_path / "train.csv",
         task__validation_data__source="csv",
-        task__validation_data__input_path=str(path),
+        task__validation_data__input_path=str(tmp_path / "other.csv"),
     )
-    with raises("bad-record"):
+    with raises("unknown-class"):
         section_source(config, "validation_data")
 
 

@@ -14,9 +14,9 @@ from orbit_runner.data.arrays import TextArray
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.build import CellError
-from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TablePart
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TablePart, class_numbers
 from orbit_runner.data.tables.dataset import TableDataset, TableUse
-from orbit_runner.errors import DataError, nearest_name_hint, shorten, unknown_name_message
+from orbit_runner.errors import DataError, unknown_name_message
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig
 from orbit_runner.tasks.keras.user_arrays import W, X, Y, named_below
 from orbit_runner.tasks.tabular.config import (
@@ -164,7 +164,7 @@ def _make_arrays(
     arrays = {path: _array(part, columns, "inputs") for path, columns in inputs}
     for path, columns in outputs:
         if path in names:
-            arrays[path] = _class_numbers(part, str(columns), names[path])
+            arrays[path] = class_numbers(part, str(columns), names[path])
         else:
             arrays[path] = _as_integers(_array(part, columns, "outputs"))
     if weight_column:
@@ -205,21 +205,6 @@ def _as_integers(labels: np.ndarray) -> np.ndarray:
     """Returns one column of whole numbers as int32, and others as they are."""
     is_whole = labels.ndim == 1 and np.array_equal(labels, labels // 1)
     return labels.astype(np.int32) if is_whole and np.abs(labels).max(initial=0) < 2**24 else labels
-
-
-def _class_numbers(part: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
-    """Returns the class of each row, int32 [n]."""
-    column = part.column(name)
-    codes = {text: code for code, text in enumerate(classes)}
-    # The last entry is for missing values.
-    table = np.array([*(codes.get(text, -1) for text in column.vocabulary), -1], np.int32)
-    numbers = table[column.values]
-    if (numbers < 0).any():
-        text = column.text(int((numbers < 0).argmax()))
-        hint = nearest_name_hint(text, classes) + f"\nclasses: {shorten(', '.join(classes), 200)}"
-        got = f"the class {text!r}, which no training row has{hint}" if text else "no value"
-        raise _cell_error(part, name, numbers < 0, got, "outputs")
-    return numbers
 
 
 def _cell_error(

@@ -19,11 +19,13 @@ from orbit_runner.data.tables.columns import (
     NUMBER,
     Column,
     TablePart,
+    rows_text,
+    unknown_class,
 )
 from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.data.tables.summary import TableSummary, summarize
-from orbit_runner.errors import DataError, format_count, nearest_name_hint, shorten
+from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
@@ -127,8 +129,7 @@ def _missing_problem(column: Column, part: TablePart) -> str:
     if not len(rows):
         return ""
     return (
-        f"column {column.name!r} has no value in {part.row_location(int(rows[0]))}"
-        f"{_other_rows(rows)}\n"
+        f"column {column.name!r} has no value in {rows_text(part, rows)}\n"
         "a target needs a value in each row: fill it in, or remove the rows"
     )
 
@@ -137,22 +138,15 @@ def _class_problems(
     path: str, name: str, columns: dict[str, Column], parts: dict[str, TablePart]
 ) -> Problems:
     train, validation = (columns[section] for section in SECTIONS)
-    known = set(train.text_counts()) - {""}
+    known = [text for text in train.text_counts() if text]
     if len(known) < 2:
         message = f"column {name!r} has only the class {', '.join(known)!r} in training"
         yield Problem(path, message, code="bad-data")
-    new = np.array([text not in known for text in (*validation.vocabulary, "")])
-    rows = np.flatnonzero(new[validation.values] & ~validation.is_missing())
+    rows = np.flatnonzero((validation.numbers(known) < 0) & ~validation.is_missing())
     if len(rows):
-        got = validation.text(int(rows[0]))
-        where = parts["validation_data"].row_location(int(rows[0]))
-        advice = nearest_name_hint(got, known)
+        message = unknown_class(parts["validation_data"], name, rows, known, "no training row has")
         if odd_among_numbers(dict.fromkeys(known, 1)) == ():
-            advice = f"\nfor numbers, write targets: [{{column: {name}, type: {REGRESSION}}}]"
-        message = (
-            f"column {name!r} has the class {got!r} in {where}{_other_rows(rows)}, which no "
-            f"training row has{advice}"
-        )
+            message += f"\nfor numbers, write targets: [{{column: {name}, type: {REGRESSION}}}]"
         yield Problem(path, message, code="unknown-class")
 
 
@@ -163,7 +157,7 @@ def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Prob
         if len(rows):
             message = (
                 f"column {config.weight_column!r} has {values[rows[0]]:g} in "
-                f"{part.row_location(int(rows[0]))}{_other_rows(rows)}, expected 0 or more"
+                f"{rows_text(part, rows)}, expected 0 or more"
             )
             yield Problem("weight_column", message, code="bad-record")
         elif not values.any():
@@ -210,11 +204,6 @@ def _row_of(column: Column, texts: Sequence[str]) -> int:
     chosen = {*texts}
     is_chosen = np.array([*(text in chosen for text in column.vocabulary), False])
     return int(is_chosen[column.values].argmax())
-
-
-def _other_rows(rows: Sequence[int] | np.ndarray) -> str:
-    more = len(rows) - 1
-    return f" and {format_count(more, 'other row')}" if more else ""
 
 
 def left_out(config: TabularConfig) -> list[str]:

@@ -99,9 +99,8 @@ class TabularData(TaskData):
             other = validation.column(target.column)
             both = (train_weights[kept], weights)
             if target.type == CLASSIFICATION:
-                codes = {text: code for code, text in enumerate(column.vocabulary)}
-                numbers = np.array([*(codes.get(text, -1) for text in other.vocabulary), -1])
-                results |= constant_class(column.values, numbers[other.values], both, prefix)
+                numbers = other.numbers(column.vocabulary)
+                results |= constant_class(column.values, numbers, both, prefix)
             else:
                 results |= constant_number(column.values, other.values, both, prefix)
         return results

@@ -149,7 +149,7 @@ class Preprocessing:
 
     def codes(self, column: Column) -> np.ndarray:
         """Returns the codes of a categorical feature, int32 [n]."""
-        return _recode(column, self.categorical[column.name], first=1, other=0)
+        return column.numbers(self.categorical[column.name], first=1, other=0)
 
     def new_categories(self, part: TablePart) -> list[str]:
         """Returns the texts of categorical features that no training row has, one line each."""
@@ -160,17 +160,6 @@ class Preprocessing:
             for text, rows in part.column(name).text_counts().items()
             if text not in known[name]
         ]
-
-    def class_numbers(self, column: Column) -> np.ndarray:
-        """Returns the class of each row, int32 [n], -1 for a class that training does not have."""
-        return _recode(column, self.classes[column.name], first=0, other=-1)
-
-
-def _recode(column: Column, texts: Sequence[str], *, first: int, other: int) -> np.ndarray:
-    index = {text: number for number, text in enumerate(texts, first)}
-    # The last text is that of missing values, whose code is -1.
-    table = [index.get(text, other) for text in (*column.vocabulary, "")]
-    return np.array(table, np.int32)[column.values]
 
 
 def fit(config: TabularConfig) -> Preprocessing:

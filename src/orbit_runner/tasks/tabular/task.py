@@ -13,8 +13,16 @@ import tf_keras
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER, Column, TablePart
-from orbit_runner.errors import DataError, nearest_name_hint, shorten
+from orbit_runner.data.tables.columns import (
+    CATEGORY,
+    DATE,
+    DAY_SECONDS,
+    NUMBER,
+    Column,
+    TablePart,
+    class_numbers,
+)
+from orbit_runner.errors import DataError, shorten
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import Task, section_of, split_labels
@@ -305,7 +313,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     if fitted.texts:
         parts = [fit.tokens(part.column(name)) for name, fit in fitted.texts.items()]
         features[TOKENS] = np.concatenate(parts, axis=1) if parts[1:] else parts[0]
-    targets = {name: _class_numbers(part, fitted, name) for name in fitted.classes}
+    targets = {n: class_numbers(part, n, texts) for n, texts in fitted.classes.items()}
     targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
     arrays: dict[str, np.ndarray | dict[str, np.ndarray]] = {
         INPUTS.features: features,
@@ -325,22 +333,3 @@ def _days_and_seconds(column: Column) -> np.ndarray:
     days[missing] = MISSING_DAY
     seconds[missing] = 0
     return np.stack([days, seconds], axis=1).astype(np.int32)
-
-
-def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndarray:
-    """Returns the class of each row, int32 [n]."""
-    column = part.column(name)
-    numbers = fitted.class_numbers(column)
-    unknown = np.flatnonzero(numbers < 0)
-    if len(unknown):
-        row = int(unknown[0])
-        classes = fitted.classes[name]
-        text = column.text(row)
-        raise DataError(
-            f"column {name!r} has the class {text!r} in {part.row_location(row)}, which the run "
-            f"was not trained on{nearest_name_hint(text, classes)}\n"
-            f"its classes: {shorten(', '.join(classes), 200)}",
-            field="source",
-            code="unknown-class",
-        )
-    return numbers
