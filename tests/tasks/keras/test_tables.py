@@ -135,7 +135,7 @@ _FRACTIONS = "fractions: {train: .6, validation: .2, test: .2}"
 @pytest.mark.parametrize(
     "split",
     [
-        {"task__validation_split": 0.2, "task__test_split": 0.2},
+        {"task__split": f"{{{_FRACTIONS}}}"},
         {"task__split": f"{{{_FRACTIONS}, hash_of: [age]}}"},
     ],
 )

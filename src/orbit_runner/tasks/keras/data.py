@@ -171,7 +171,7 @@ class KerasData(TaskData):
             return shared_images(train, validation, excluded=excluded)
         if not isinstance(train, ArraySource) or not isinstance(validation, ArraySource):
             return None
-        advice = "" if self.config.split or self.config.validation_split else NO_SPLIT
+        advice = "" if self.config.row_parts else NO_SPLIT
         return shared_arrays(train, validation, (Y, W), advice=advice, excluded=excluded)
 
     def training_examples(

@@ -54,7 +54,7 @@ def tabular_config(config: KerasConfig, section: str) -> TabularConfig:
             for name in _names(outputs)
         ],
         weight_column=config.weight_column,
-        split=config.row_parts if config.part_of(section) else None,
+        split=config.row_parts,
         **sections,
     )
 
@@ -106,7 +106,7 @@ def class_names(config: KerasConfig) -> dict[str, tuple[str, ...]]:
 
 def _training_dataset(config: KerasConfig) -> TableDataset:
     data = config.train_data.sources[0]
-    use = TableUse(is_split=bool(config.part_of(SECTIONS[0])))
+    use = TableUse(is_split=config.row_parts is not None)
     return data.format.of_section(data, data.options, use)
 
 
