@@ -20,7 +20,7 @@ from orbit_runner.tasks.tabular.preprocessing import (
     Preprocessing,
     fit,
 )
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
@@ -36,7 +36,7 @@ def _task(config: ExperimentConfig, folder: Path | None = None) -> TabularTask:
 
 
 def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
-    part = load_part(config.task, section)  # type: ignore[arg-type]
+    part = table_query(config.task).part(section)  # type: ignore[arg-type]
     assert part.rows is not None
     return [make_rows()[row] for row in part.rows]
 
@@ -289,7 +289,7 @@ def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(
         }
     )
     _, logs = run(config, tmp_path / "run")
-    assert logs["validation_examples"] == load_part(config.task, "validation_data").size  # type: ignore[arg-type]
+    assert logs["validation_examples"] == table_query(config.task).part("validation_data").size  # type: ignore[arg-type]
     assert 10 <= logs["validation_examples"] <= 30
     best = json.loads((tmp_path / "run" / "best" / "info.json").read_text())
     assert best["validation_loss"] <= logs["validation_loss"]

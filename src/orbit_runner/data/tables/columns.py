@@ -218,25 +218,21 @@ def rows_text(part: TablePart, rows: np.ndarray) -> str:
 def class_numbers(part: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
     """Returns the class of each row, int32 [n].
 
-    Raises `DataError` if a row has a class that is not among `classes`, those of the run.
+    Raises `DataError` if a row has a class that is not among `classes`, those of the training rows.
     """
-    numbers = part.column(name).numbers(classes)
+    column = part.column(name)
+    numbers = column.numbers(classes)
     unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
-        problem = unknown_class(part, name, unknown, classes, "the run was not trained on")
-        raise DataError(problem, field="source", code="unknown-class")
+        text = column.text(int(unknown[0]))
+        raise DataError(
+            f"column {name!r} has the class {text!r} in {rows_text(part, unknown)}, which no "
+            f"training row has{nearest_name_hint(text, classes)}\n"
+            f"its classes: {shorten(', '.join(classes), 200)}",
+            field="source",
+            code="unknown-class",
+        )
     return numbers
-
-
-def unknown_class(
-    part: TablePart, name: str, rows: np.ndarray, classes: Sequence[str], why: str
-) -> str:
-    """Returns the message about `rows` of a class that is not among `classes`; `why` it should."""
-    text = part.column(name).text(int(rows[0]))
-    return (
-        f"column {name!r} has the class {text!r} in {rows_text(part, rows)}, which {why}"
-        f"{nearest_name_hint(text, classes)}\nits classes: {shorten(', '.join(classes), 200)}"
-    )
 
 
 def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Sequence[str]) -> None:

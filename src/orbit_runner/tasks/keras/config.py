@@ -214,7 +214,9 @@ class KerasConfig(TaskConfig):
         help="tables: column to predict, several columns of numbers, or a column or a list for "
         "each output",
     )
-    weight_column: str = field("", help="tables: column with the weight of each row")
+    weight_column: str = field(
+        "", help="tables: column with the weight of each row, not scaled, as in `fit`"
+    )
     image_size: list[int] | None = field(
         None,
         ge=1,
@@ -345,6 +347,10 @@ class KerasConfig(TaskConfig):
 
     def _kind_problems(self) -> Iterator[Problem]:
         """Yields settings of another kind of data, and columns in a wrong form."""
+        other = self.section(SECTIONS[1])
+        if other and self.kind and (other.kind == TABLE) != (self.kind == TABLE):
+            message = f"got {other.kind} data, expected {self.kind} as in train_data"
+            yield conflict("validation_data.source", message)
         kinds = dict.fromkeys(("inputs", "outputs", "weight_column"), TABLE)
         for name, kind in {**kinds, "image_size": IMAGES}.items():
             if getattr(self, name) and self.kind != kind:

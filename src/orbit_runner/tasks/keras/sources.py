@@ -45,10 +45,9 @@ from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, TABLE, KerasConfig
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import bound_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
-from orbit_runner.tasks.keras.table_source import class_names, table_source, tabular_config
+from orbit_runner.tasks.keras.table_source import class_names, table_query, table_source
 from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of, named_below
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
-from orbit_runner.tasks.tabular.sources import source_files as table_files
 from orbit_runner.utils.metrics import summarize_array
 
 # The names of classes, by the path of the labels.
@@ -103,7 +102,7 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     if data is None:
         return []
     if data.kind == TABLE:
-        return table_files(tabular_config(config, section), section)
+        return table_query(config).data_files(section)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split).data_files()
     return [row for part in data.sources for row in _array_files(part)]

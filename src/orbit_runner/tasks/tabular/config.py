@@ -196,7 +196,11 @@ class TabularConfig(TableTaskConfig):
     )
     features: FeaturesConfig = field(factory=FeaturesConfig, help="columns that the model sees")
     targets: list[TargetConfig] = field((), help="columns to predict")
-    weight_column: str = field("", help="column with the weight of each row; by default all equal")
+    weight_column: str = field(
+        "",
+        help="column with the weight of each row, scaled to a mean of 1 in each section; by "
+        "default all equal",
+    )
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,

@@ -24,7 +24,7 @@ from orbit_runner.data.text.tokenizer.words import (
 from orbit_runner.errors import DataError, RunnerError, format_count
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.config import REGRESSION, WORDS, TabularConfig, TextColumnConfig
-from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
+from orbit_runner.tasks.tabular.sources import table_query
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -164,8 +164,9 @@ class Preprocessing:
 
 def fit(config: TabularConfig) -> Preprocessing:
     """Fits the values on the training rows. Raises `DataError` if they cannot be read."""
-    part = load_part(config, "train_data")
-    kinds = feature_kinds(config)
+    query = table_query(config)
+    part = query.part("train_data")
+    kinds = query.feature_kinds()
     regression = {target.column for target in config.targets if target.type == REGRESSION}
     return Preprocessing(
         numeric={n: _fit_number(part.column(n)) for n, kind in kinds.items() if kind == NUMBER},

@@ -31,7 +31,7 @@ from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
-from orbit_runner.tasks.tabular.checks import left_out
+from orbit_runner.tasks.table_checks import unused_columns
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
     METRICS_OF_TYPE,
@@ -43,12 +43,7 @@ from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.report_examples import table_examples
-from orbit_runner.tasks.tabular.sources import (
-    feature_kinds,
-    load_part,
-    table_mixture,
-    target_classes,
-)
+from orbit_runner.tasks.tabular.sources import table_mixture, table_query, target_classes
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -214,7 +209,8 @@ class TabularTask(Task):
         }
         kinds = zip(lists.values(), (NUMBER, CATEGORY, DATE), strict=True)
         try:
-            if feature_kinds(config) == {name: kind for names, kind in kinds for name in names}:
+            fitted = {name: kind for names, kind in kinds for name in names}
+            if table_query(config).feature_kinds() == fitted:
                 return config
         except DataError:
             pass  # The training data are not there, and not needed.
@@ -222,7 +218,7 @@ class TabularTask(Task):
 
     def part(self, params: TableDataConfig) -> TablePart:
         """Returns the rows of a section. Raises `SettingError` if they cannot be read."""
-        return self._read(params, lambda: load_part(self._fitted_config, section_of(params)))
+        return self._read(params, lambda: table_query(self._fitted_config).part(section_of(params)))
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""
@@ -265,7 +261,7 @@ class TabularTask(Task):
         """
         source = self.arrays(params)
         if params.is_training:
-            for line in left_out(self.table_config):
+            for line in unused_columns(table_query(self.table_config)):
                 note(f"note: {line}")
             excluded = self.excluded_examples(params)
             mixture = self._mixture(params, excluded)
