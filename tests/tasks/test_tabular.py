@@ -187,11 +187,11 @@ def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
 
 
 def test_codes_become_one_hot_vectors_or_embeddings_and_unknown_texts_zeros() -> None:
-    layer = EncodeCategories([2, 9], max_one_hot=2, width=None)
-    found = layer(tf.constant([[1, 9], [2, 1], [0, 0]])).numpy()
+    layer = EncodeCategories([2, 11], width=3)
+    found = layer(tf.constant([[1, 11], [2, 1], [0, 0]])).numpy()
     table = layer.tables[1].numpy()
-    assert table.shape == (10, 3)
-    np.testing.assert_array_equal(found[0], [1, 0, *table[9]])
+    assert table.shape == (12, 3)
+    np.testing.assert_array_equal(found[0], [1, 0, *table[11]])
     np.testing.assert_array_equal(found[1], [0, 1, *table[1]])
     np.testing.assert_array_equal(found[2], np.zeros(5))
 

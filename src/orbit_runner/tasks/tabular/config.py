@@ -149,18 +149,13 @@ class TabularModelConfig(Config):
         (64, 32), ge=1, le=65536, help="number of units in each hidden layer"
     )
     dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
-    max_one_hot: int = field(
-        10,
-        ge=0,
-        le=1024,
-        help="categorical columns with more different texts are embedded, others one-hot encoded",
-    )
     embedding_width: int | None = field(
         None,
         ge=1,
         le=4096,
-        help="width of embeddings; by default the square root of the number of texts, or of the "
-        "token ids of a text column, at most 50",
+        help="width of the embeddings of categorical columns with more than 10 different texts, "
+        "and of text columns; by default the square root of the number of texts or token ids, at "
+        "most 50",
     )
 
 
