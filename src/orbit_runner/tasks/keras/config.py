@@ -40,7 +40,7 @@ from orbit_runner.tasks.image_classification.data_config import (
 )
 from orbit_runner.tasks.imbalance.config import class_weights_field, source_problems, value_problems
 from orbit_runner.tasks.keras_items import item_problems, split_item
-from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig, names_of
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -359,7 +359,7 @@ class KerasConfig(TaskConfig):
         for name in ("inputs", "outputs"):
             setting = getattr(self, name) or "none"
             columns = setting.values() if isinstance(setting, Mapping) else [setting]
-            if not all(_are_names(names) for names in columns):
+            if not all(map(names_of, columns)):
                 yield wrong_type(name, f"got {setting!r}, expected columns by name")
         if self.kind == TABLE and not self.outputs:
             yield not_set("outputs", "is not set; set it to the column to predict")
@@ -375,11 +375,6 @@ class KerasConfig(TaskConfig):
             return None
         height, width, *channels = self.image_size
         return height, width, channels[0] if channels else 3
-
-
-def _are_names(value: object) -> bool:
-    names = value if isinstance(value, (list, tuple)) else [value]
-    return bool(names) and all(isinstance(name, str) and name for name in names)
 
 
 def _signature_of(reference: str) -> Signature | str | None:
