@@ -84,6 +84,14 @@ def test_parts_of_arrays_have_each_example_once() -> None:
     assert other.rows.tolist() != short.rows.tolist()
 
 
+_CSV = {
+    "task__validation_data__source": "csv",
+    "task__validation_data__input_path": "a.csv",
+    "task__validation_data__function": "''",
+    "task__validation_data__arguments": "{}",
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "setting"),
     [
@@ -92,6 +100,7 @@ def test_parts_of_arrays_have_each_example_once() -> None:
         ({"task__train_data__labels_file": "a.csv"}, "task.train_data.labels_file"),
         ({"task__train_data__split": "test"}, "task.train_data.split"),
         ({"task__split": "{column: part}"}, "task.split.column"),
+        (_CSV, "task.validation_data.source"),
     ],
 )
 def test_setting_of_another_kind_of_data_is_an_error(changes: dict[str, Any], setting: str) -> None:
