@@ -240,7 +240,5 @@ def _load_columns(
 
     `deciding` are the columns that the split reads as another kind.
     """
-    table = read_table(dataset, dict(kinds))
-    if not deciding:
-        return table
-    return dataclasses.replace(table, deciding=read_table(dataset, dict(deciding)).columns)
+    others = read_table(dataset, dict(deciding)).columns if deciding else {}
+    return dataclasses.replace(read_table(dataset, dict(kinds)), deciding=others)
