@@ -193,7 +193,7 @@ def import_function(reference: str, path: str) -> Callable[..., Any]:
     """
     module_name, _, name = reference.partition(":")
     module = _import_module(module_name, path)
-    attribute: Any = getattr(module, name, None)
+    attribute: object = getattr(module, name, None)
     if callable(attribute):
         return attribute
     reason = "is not a function or class" if attribute is not None else "does not exist"
