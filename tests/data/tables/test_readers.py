@@ -200,7 +200,7 @@ def test_a_function_returns_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("own_table:uneven", "bad-data"),
         ("own_table:wrong", "bad-data"),
         ("own_table:absent", "import-failed"),
-        ("own_table", "wrong-type"),
+        ("own_table", "import-failed"),
     ):
         with raises(code):
             open_table("arrays", function=function)
