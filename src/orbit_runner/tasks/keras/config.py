@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -320,6 +320,11 @@ class KerasConfig(TaskConfig):
     def row_split(self) -> RowSplit | None:
         """How arrays and images are split, None if each section reads all of them."""
         return None if self.row_parts is None else self.row_parts.row_split()
+
+    @property
+    def shared_data_settings(self) -> Sequence[str]:
+        """Names in `train_data` that say what the validation data are, too: of a part of it."""
+        return PLACES if self._validates_on_part else ()
 
     @property
     def _validates_on_part(self) -> bool:
