@@ -304,9 +304,11 @@ def test_one_error_before_training_lists_all_unknown_metrics(package: Any, tmp_p
 @pytest.mark.parametrize("package", PACKAGES)
 def test_learning_rate_of_a_schedule_cannot_be_set(package: Any, tmp_path: Path) -> None:
     schedule = package.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
-    given = package.callbacks.LearningRateScheduler(lambda epoch, rate=0.1: 0.1)
-    with pytest.raises(TypeError, match="LearningRateSchedule"):
+    scheduler = package.callbacks.LearningRateScheduler(lambda epoch, rate: rate)
+    given = [scheduler, package.callbacks.ReduceLROnPlateau()]
+    with pytest.raises(ConfigError, match="follows a schedule") as caught:
         train(package, tmp_path / "run", given, optimizer=package.optimizers.SGD(schedule))
+    check(caught.value.problems, ("conflict", "callbacks[0]"), ("conflict", "callbacks[1]"))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
