@@ -89,6 +89,14 @@ class StepMetrics(tf.Module):
             for metric in self.all()
         )
 
+    def replica_variables(self, strategy: tf.distribute.Strategy) -> list[tuple[tf.Variable, ...]]:
+        """Returns the variables of the metrics, each on all local replicas."""
+        return [
+            strategy.experimental_local_results(variable)
+            for metric in self.all()
+            for variable in getattr(metric, "all_variables", getattr(metric, "variables", ()))
+        ]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainStep:

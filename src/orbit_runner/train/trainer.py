@@ -273,6 +273,19 @@ class Trainer(orbit.AbstractTrainer):
         self._batches.discard()
         self._source = None
 
+    def metric_values(self) -> list[list[Any]]:
+        """Returns the values of the variables of the metrics, on each local replica, as lists."""
+        variables = self.metrics.replica_variables(self._strategy)
+        return [[part.numpy().tolist() for part in parts] for parts in variables]
+
+    def restore_metrics(self, values: list[list[Any]]) -> None:
+        """Restores what `metric_values` returned, so that the next record is complete."""
+        variables = self.metrics.replica_variables(self._strategy)
+        for parts, numbers in zip(variables, values, strict=True):
+            for part, number in zip(parts, numbers, strict=True):
+                part.assign(tf.constant(number, part.dtype))
+        self._first_step = self._plan.record_start(self._global_step() + 1)
+
     def missing_steps(self, step: int) -> int:
         """Returns how many steps the record that ends at `step` lacks, because of a resume."""
         start = self._plan.record_start(step)

@@ -112,8 +112,6 @@ class KerasCallbacks(Callback):
         names = ", ".join(f"{item.place}: {item.name}" for item, _ in inexact)
         verb = "was passed as an object" if len(inexact) == 1 else "were passed as objects"
         unstored = [f"{item.place}.{name}" for item, state in inexact for name in state.unstored()]
-        trained = {item.monitor for item, _ in inexact if not item.monitor.startswith("val_")}
-        unstored += [f"{name!r} of an unfinished epoch" for name in sorted(trained - {""})]
         more = f", and checkpoints do not contain {', '.join(unstored)}" if unstored else ""
         return f"{names} {verb}, {_UNNAMED}{more}"
 
@@ -220,18 +218,20 @@ class KerasCallbacks(Callback):
         """Returns the state of each callback, and where the training is."""
         if not self._called:
             return None
-        if self._files is None:
+        if self._run is None or self._files is None:
             return self._restored
         arrays: Arrays = {}
         states = {key: state.read(arrays) for key, state in self._states.items()}
         rates = [*map(read_rate, self._optimizers)]
         stops = self._model.stop_training and not self._has_ended
+        is_partial = self._is_within_epoch and not self._run.plan.starts_average(self._run.step)
         return {
             "epoch": self._epoch,
             "is_within_epoch": self._is_within_epoch,
             "stopped_by": self._stopped_by if stops else "",
             "states": {key: state for key, state in states.items() if state},
             "learning_rates": rates if rates != self._rates else [],
+            "metrics": self._run.trainer.metric_values() if is_partial else [],
             "arrays": self._files.write(arrays),
         }
 
@@ -258,6 +258,9 @@ class KerasCallbacks(Callback):
         for optimizer, rate in zip(self._optimizers, rates, strict=False):
             if rate != read_rate(optimizer):
                 optimizer.learning_rate = rate
+        if state["metrics"]:
+            with contextlib.suppress(ValueError):  # The metrics are others, after an override.
+                run.trainer.restore_metrics(state["metrics"])
 
     def _begin_epoch(self) -> None:
         self._is_within_epoch = True

@@ -111,10 +111,19 @@ class KerasCallback:
 
     def conflicts(self, optimizer: Any) -> Iterator[Problem]:
         """Yields the reasons why the callback does not suit an optimizer."""
-        if self.base in _RATE_SETTERS and _package(self.callback) != _package(optimizer):
+        if self.base not in _RATE_SETTERS:
+            return
+        sets = f"{self.name} sets the learning rate, but"
+        if _package(self.callback) != _package(optimizer):
             text = (
-                f"{self.name} sets the learning rate, but is not of the Keras of the optimizer\n"
+                f"{sets} is not of the Keras of the optimizer\n"
                 "pass an optimizer to compile or run, instead of trainer.optimizer_config"
+            )
+            yield self._problem("conflict", text)
+        elif not all(map(has_settable_rate, parts_of(optimizer))):  # Keras 2 would ignore it.
+            text = (
+                f"{sets} that of the optimizer follows a schedule\n"
+                "remove the callback, or set a constant learning rate"
             )
             yield self._problem("conflict", text)
 
