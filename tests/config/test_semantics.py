@@ -124,7 +124,6 @@ CASES = [
     ("ImageSplitConfig", "task.split={fractions: {train: 1}, hash_of: [directory], stratified: true}", "task.split.stratified", "conflict"),
     ("TextClassificationConfig", "task.text.column=''", "task.text.column", "not-set"),
     ("TextClassificationConfig", "task.label_column=text", "task.label_column", "conflict"),
-    ("TextColumnConfig", "task.text={column: text, tokenizer: subwords, max_length: 1}", "task.text.max_length", "out-of-range"),
     # Rules of the declarations, and rules about several sections.
     ("resnet50_imagenet", "task.model.depth=51", "task.model.depth", "not-allowed"),
     ("resnet50_imagenet", "task.model.input_size=[224, 224]", "task.model.input_size", "wrong-type"),
