@@ -13,7 +13,7 @@ import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.text.buckets import steps_per_epoch
-from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
+from orbit_runner.data.text.pipeline import TrainingPairs, eval_pairs
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
@@ -82,12 +82,8 @@ class TranslationTask(Task):
         """
         options = PipelineOptions.from_config(params)
         if params.is_training:
-            return train_pairs(
-                self.pairs(params),
-                start_step=start_step,
-                input_context=input_context,
-                options=options,
-                **self._train_settings(params),
+            return self._training_pairs(params).dataset(
+                start_step=start_step, input_context=input_context, options=options
             )
         return eval_pairs(
             self.pairs(params),
@@ -103,16 +99,17 @@ class TranslationTask(Task):
 
     def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Tensors] | None:
         """Returns a function that creates the batch of one step, for asynchronous training."""
-        return make_train_pair_reader(self.pairs(params), **self._train_settings(params))
+        return self._training_pairs(params).batch_at()
 
-    def _train_settings(self, params: TranslationDataConfig) -> dict[str, Any]:
-        return {
-            "shuffle": params.shuffle_buffer_size > 1,
-            "seed": params.seed or 0,
-            "excluded": self.excluded_examples(params),
-            "element": _training_element,
+    def _training_pairs(self, params: TranslationDataConfig) -> TrainingPairs:
+        return TrainingPairs(
+            source=self.pairs(params),
+            shuffle=params.shuffle_buffer_size > 1,
+            seed=params.seed or 0,
+            excluded=self.excluded_examples(params),
+            element=_training_element,
             **_batch_settings(params),
-        }
+        )
 
     def num_examples(self, params: TranslationDataConfig) -> int:
         """Returns the number of pairs of a section that are used."""
@@ -300,7 +297,7 @@ def decode(
     *,
     static: bool,
 ) -> dict[str, tf.Tensor]:
-    """Translates the rows of a batch that `asked`, bool [batch], selects, by beam search.
+    """Translates the rows of a batch that `selected`, bool [batch], selects, by beam search.
 
     `inputs` are the sources, int32 [batch, length], and `ids` their numbers, int64 [batch]. With
     `static`, all rows are translated, which keeps shapes static. Returns `outputs`, int32
