@@ -99,8 +99,6 @@ CASES = [
     ("KerasModelConfig", "task={name: keras}", "task.model.build", "not-set"),
     ("KerasDataConfig", "task={name: keras, train_data: {source: npz, global_batch_size: 1}}", "task.train_data.input_path", "not-set"),
     ("NeuMFConfig", "task.model.layers=[33, 8]", "task.model.layers", "not-divisible"),
-    ("NeuMFConfig", "task.model={kind: gmf, mlp_regularization: 0.1}", "task.model.mlp_regularization", "no-effect"),
-    ("NeuMFConfig", "task.model={kind: mlp, mf_regularization: 0.1}", "task.model.mf_regularization", "no-effect"),
     ("RecommendationConfig", "task.top_k=1000", "task.top_k", "out-of-range"),
     ("NetworkTaskConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("TableTaskConfig", "task.train_data.split=trian", "task.train_data.split", "unknown-part"),
@@ -231,7 +229,7 @@ def test_batch_size_must_be_a_multiple_of_replica_count(
     [
         ("digits", "max_bad_images: 1"),
         ("diabetes", "function: 'a:b'"),
-        ("ncf_movielens", "variant: 1m"),
+        ("ncf_movielens", "num_negatives: 1"),
         ("transformer_multi30k", "max_seq_length: 9"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Neural collaborative filtering: GMF, MLP, and both (He et al. 2017)."""
+"""Neural collaborative filtering (He et al. 2017)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ def neumf(
     *,
     num_users: int,
     num_items: int,
-    kind: str = "neumf",
     mf_dim: int = 8,
     layer_sizes: Sequence[int] = (64, 32, 16, 8),
     mf_regularization: float = 0.0,
@@ -24,39 +23,34 @@ def neumf(
 
     The model maps `user` and `item`, int32 [batch], to float32 logits [batch]. It is described in
     He, Liao, Zhang, Nie, Hu and Chua, Neural Collaborative Filtering, WWW 2017, equations 8 to 12:
-    the product of two embeddings (`kind` `gmf`), dense ReLU layers on two others (`mlp`), or both
-    side by side (`neumf`), and one linear layer on top.
+    the product of two embeddings (GMF) and dense ReLU layers on two others (MLP), side by side, and
+    one linear layer on top.
 
     `num_users` and `num_items` are one more than the largest id. `layer_sizes` are the widths of
-    the MLP. The first is that of its input, two embeddings of half that width, and must be even.
+    the MLP. The first, an even number, is that of its input, two embeddings of half that width.
     The regularization factors are for the squared embeddings, and for the squared kernels of the
     MLP.
     """
-    if kind not in ("gmf", "mlp", "neumf"):
-        raise ValueError(f"`kind` ({kind!r}) must be gmf, mlp or neumf.")
-    if layer_sizes[0] % 2:
-        raise ValueError(f"`layer_sizes` ({layer_sizes}) must begin with an even number.")
     user = tf_keras.Input((), dtype="int32", name="user")
     item = tf_keras.Input((), dtype="int32", name="item")
-    branches = []
-    if kind != "mlp":
-        pair = [
-            _embedding(num_users, mf_dim, "mf_user", mf_regularization)(user),
-            _embedding(num_items, mf_dim, "mf_item", mf_regularization)(item),
-        ]
-        branches.append(layers.Multiply(name="gmf")(pair))
-    if kind != "gmf":
-        half = layer_sizes[0] // 2
-        pair = [
-            _embedding(num_users, half, "mlp_user", mlp_regularization)(user),
-            _embedding(num_items, half, "mlp_item", mlp_regularization)(item),
-        ]
-        branches.append(_mlp_tower(pair, layer_sizes[1:], mlp_regularization))
-    x = layers.Concatenate(name="fusion")(branches) if len(branches) > 1 else branches[0]
+    factors = [
+        _embedding(num_users, mf_dim, "mf_user", mf_regularization)(user),
+        _embedding(num_items, mf_dim, "mf_item", mf_regularization)(item),
+    ]
+    half = layer_sizes[0] // 2
+    pair = [
+        _embedding(num_users, half, "mlp_user", mlp_regularization)(user),
+        _embedding(num_items, half, "mlp_item", mlp_regularization)(item),
+    ]
+    branches = [
+        layers.Multiply(name="gmf")(factors),
+        _mlp_tower(pair, layer_sizes[1:], mlp_regularization),
+    ]
+    x = layers.Concatenate(name="fusion")(branches)
     # The initializer is that of the published code; the loss needs more than 16 bits.
     logit = layers.Dense(1, kernel_initializer="lecun_uniform", dtype="float32", name="logit")(x)
     return tf_keras.Model(
-        {"user": user, "item": item}, layers.Reshape((), dtype="float32")(logit), name=kind
+        {"user": user, "item": item}, layers.Reshape((), dtype="float32")(logit), name="neumf"
     )
 
 
