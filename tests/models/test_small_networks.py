@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.layers import Normalize, normalized_input
-from orbit_runner.models.neumf import neumf
+from orbit_runner.models.simple import neumf
 
 USERS, ITEMS = np.array([0, 3, 6, 3], "int32"), np.array([4, 0, 1, 1], "int32")
 
