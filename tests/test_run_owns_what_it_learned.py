@@ -275,7 +275,7 @@ def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(copied: Pa
     run = str(copied / "run")
     error = str(error_of(["run", f"--experiment={run}", f"--model_dir={run}", "--mode=eval"]))
     assert "has the class 'Big'" in error
-    assert "which the run was not trained on" in error
+    assert "which no training row has" in error
     assert "its classes: big, small" in error
 
 

@@ -15,7 +15,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.sources import table_query
 from tests.support.images import png
 from tests.support.problems import fails, output_of
 
@@ -142,7 +142,7 @@ def test_ids_that_repeat_split_the_rows_and_are_no_features(
     assert (f"#   {name}: an ID that repeats: " in text) == is_group
     for part in config.task.split.fractions:
         data = config.task.validation_data.replace(split=part)
-        assert load_part(config.task.replace(validation_data=data), "validation_data").size
+        assert table_query(config.task.replace(validation_data=data)).part("validation_data").size
 
 
 def test_label_names_the_column_to_predict() -> None:

@@ -29,7 +29,7 @@ from orbit_runner.data.tables.columns import NUMBER
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.registration import Entry, Registry
 from orbit_runner.registry import TABLE_SOURCES, TASKS
-from orbit_runner.tasks.tabular.sources import load_datasets
+from orbit_runner.tasks.tabular.sources import table_query
 from tests.support import tfds
 from tests.support.array_records import write_array_file
 from tests.support.configs import config_of
@@ -512,7 +512,7 @@ def _column_kinds(section: Settings) -> Mapping[str, str]:
     """Returns the kinds of the columns of a table."""
     both = {f"both.{name}": value for name, value in section.items()}
     config = _resolve("tabular", {**TASK_SAMPLES["tabular"].settings, "targets": ["kind"], **both})
-    return load_datasets(config.task, "train_data")[0].kinds
+    return table_query(config.task).datasets("train_data")[0].kinds
 
 
 def flat_network() -> Any:

@@ -16,7 +16,7 @@ _BASE: dict[str, Any] = {
     "task.model.dropout_rate": 0.2,
     "task.text.max_length": 4,
     "task.train_data.source": "text_files",
-    "task.train_data.files": {"english": "train.en", "german": "train.de"},
+    "task.train_data.files": {"english": "train.en.gz", "german": "train.de*"},
     "task.train_data.global_batch_size": 8,
     "task.validation_data.source": "text_files",
     "task.validation_data.files": {"english": "val.en", "german": "val.de"},

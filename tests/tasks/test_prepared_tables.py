@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.tasks.tabular.sources import load_part, source_files
+from orbit_runner.tasks.tabular.sources import table_query
 from tests.support.prepared_tables import write_table
 from tests.support.tables import table_config
 
@@ -30,7 +30,7 @@ def rows_config(folder: Path, **changes: Any) -> ExperimentConfig:
 
 
 def sizes(config: ExperimentConfig) -> list[int]:
-    return [load_part(config.task, section).size for section in _SECTIONS]  # type: ignore[arg-type]
+    return [table_query(config.task).part(section).size for section in _SECTIONS]  # type: ignore[arg-type]
 
 
 def write(folder: Path) -> None:
@@ -46,5 +46,5 @@ def test_sections_read_their_splits(tmp_path: Path) -> None:
     train, validation = sizes(rows_config(tmp_path, task__split=split))
     assert train + validation == 50
     assert list(rows_config(tmp_path).data.problems()) == []
-    files = source_files(rows_config(tmp_path).task, "train_data")  # type: ignore[arg-type]
+    files = table_query(rows_config(tmp_path).task).data_files("train_data")  # type: ignore[arg-type]
     assert [row.digest[:7] for row in files] == ["sha256:"] * 2

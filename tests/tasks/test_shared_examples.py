@@ -164,7 +164,7 @@ def test_rows_of_a_table_without_a_split(tmp_path: Path) -> None:
 def test_rows_of_a_large_table_are_compared_by_their_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbit_runner.tasks.tabular.checks._MOST_COMPARED_ROWS", 50)
+    monkeypatch.setattr("orbit_runner.tasks.table_checks._MOST_COMPARED_ROWS", 50)
     path = write_csv(tmp_path / "rows.csv", make_rows())
 
     assert _counts(table_config(path, task__split=None)) == (100, 100)

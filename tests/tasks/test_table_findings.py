@@ -16,8 +16,8 @@ from pyarrow import parquet
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.tables import csv_file
-from orbit_runner.tasks.tabular.checks import left_out
-from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
+from orbit_runner.tasks.table_checks import unused_columns
+from orbit_runner.tasks.tabular.sources import table_query
 from tests.support.problems import pairs
 
 ROWS = 400
@@ -80,7 +80,7 @@ def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(
     settings = {f"{s}__missing_values": json.dumps([odd]) for s in SECTIONS}
     mended = _config(path, **settings, features__numeric="[x]" if source == "parquet" else "[]")
     assert _problems(mended) == {}
-    column = load_part(mended, "train_data").column("x")
+    column = table_query(mended).part("train_data").column("x")
     assert column.kind == "number"
     assert np.flatnonzero(column.is_missing()).tolist() == [298]
     assert _problems(_config(path, features__categorical="[x]")) == {}
@@ -124,11 +124,11 @@ def test_dates_as_texts_are_refused_and_typed_times_left_out(tmp_path: Path) -> 
     assert "column 'day': got '2024-01-01' in a column of texts, most of which are date" in message
     mended = _config(path, features__exclude="[when, day]")
     assert _problems(mended) == {}
-    assert feature_kinds(mended) == {"a": "number"}
-    assert "columns that are not used: when" in left_out(mended)[0]
+    assert table_query(mended).feature_kinds() == {"a": "number"}
+    assert "columns that are not used: when" in unused_columns(table_query(mended))[0]
     declared = _config(path, features__numeric="[a]", features__categorical="[when]")
     assert _problems(declared) == {}
-    assert load_part(declared, "train_data").column("when").text(0).startswith("00:00:00")
+    assert table_query(declared).part("train_data").column("when").text(0).startswith("00:00:00")
 
 
 def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.csv", columns | {"z": [1] * ROWS})
     config = _config(path, split__column="part", features__exclude="[z]")
 
-    assert left_out(config) == ["columns that are not used: z"]
-    assert task_data(config).summary().left_out == left_out(config)
+    assert unused_columns(table_query(config)) == ["columns that are not used: z"]
+    assert task_data(config).summary().left_out == unused_columns(table_query(config))
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,9 @@ def test_spaces_do_not_decide_on_the_kind(tmp_path: Path) -> None:
     path.write_text("x,zip,c,y\n" + "1, 07, u,no\n 2.5,10,v ,yes\n NA, 11,u,no\n" * 9)
     config = _config(path)
     assert _problems(config) == {}
-    assert feature_kinds(config) == {"x": "number", "zip": "category", "c": "category"}
-    assert load_part(config, "train_data").column("x").is_missing().sum() == 9
+    kinds = table_query(config).feature_kinds()
+    assert kinds == {"x": "number", "zip": "category", "c": "category"}
+    assert table_query(config).part("train_data").column("x").is_missing().sum() == 9
 
 
 def test_each_type_of_parquet_is_a_feature_or_named(tmp_path: Path) -> None:
@@ -194,5 +195,6 @@ def test_each_type_of_parquet_is_a_feature_or_named(tmp_path: Path) -> None:
 
     assert _problems(config) == {}
     expected = dict.fromkeys(kinds, "number") | dict.fromkeys(categories, "category")
-    assert feature_kinds(config) == expected
-    assert all(name in left_out(config)[0] for name in ("record (struct<", "bytes (binary)"))
+    assert table_query(config).feature_kinds() == expected
+    (unused,) = unused_columns(table_query(config))
+    assert all(name in unused for name in ("record (struct<", "bytes (binary)"))

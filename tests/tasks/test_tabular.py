@@ -20,7 +20,7 @@ from orbit_runner.tasks.tabular.preprocessing import (
     Preprocessing,
     fit,
 )
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
@@ -36,9 +36,8 @@ def _task(config: ExperimentConfig, folder: Path | None = None) -> TabularTask:
 
 
 def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
-    part = load_part(config.task, section)  # type: ignore[arg-type]
-    assert part.rows is not None
-    return [make_rows()[row] for row in part.rows]
+    part = table_query(config.task).part(section)  # type: ignore[arg-type]
+    return [make_rows()[row] for row in part.places.all_rows()]
 
 
 def _problems(path: Path, **changes: Any) -> dict[str, str]:
@@ -140,7 +139,7 @@ def test_texts_that_training_does_not_have_get_code_0() -> None:
         column = Column(name, "category", np.array([0, 2, 1, -1], np.int32), ("a", "b", "new"))
         assert fitted.codes(column).tolist() == expected
     column = Column("y", "category", np.array([1, 0, 1], np.int32), ("a", "b"))
-    assert fitted.class_numbers(column).tolist() == [1, 0, 1]
+    assert column.numbers(("a", "b")).tolist() == [1, 0, 1]
 
 
 def test_evaluation_notes_categories_that_training_does_not_have(
@@ -187,11 +186,11 @@ def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
 
 
 def test_codes_become_one_hot_vectors_or_embeddings_and_unknown_texts_zeros() -> None:
-    layer = EncodeCategories([2, 9], max_one_hot=2, width=None)
-    found = layer(tf.constant([[1, 9], [2, 1], [0, 0]])).numpy()
+    layer = EncodeCategories([2, 11], width=3)
+    found = layer(tf.constant([[1, 11], [2, 1], [0, 0]])).numpy()
     table = layer.tables[1].numpy()
-    assert table.shape == (10, 3)
-    np.testing.assert_array_equal(found[0], [1, 0, *table[9]])
+    assert table.shape == (12, 3)
+    np.testing.assert_array_equal(found[0], [1, 0, *table[11]])
     np.testing.assert_array_equal(found[1], [0, 1, *table[1]])
     np.testing.assert_array_equal(found[2], np.zeros(5))
 
@@ -289,7 +288,7 @@ def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(
         }
     )
     _, logs = run(config, tmp_path / "run")
-    assert logs["validation_examples"] == load_part(config.task, "validation_data").size  # type: ignore[arg-type]
+    assert logs["validation_examples"] == table_query(config.task).part("validation_data").size  # type: ignore[arg-type]
     assert 10 <= logs["validation_examples"] <= 30
     best = json.loads((tmp_path / "run" / "best" / "info.json").read_text())
     assert best["validation_loss"] <= logs["validation_loss"]

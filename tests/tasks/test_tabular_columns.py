@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.tables.columns import MISSING_DATE, Column
+from orbit_runner.tasks.tabular import networks
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, fit_text
@@ -161,11 +162,12 @@ def test_synthetic_tables_have_columns_of_each_kind() -> None:
 @pytest.mark.parametrize("model", ["mlp", "wide_deep"])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_stopped_and_resumed_run_gets_the_same_weights(
-    path: Path, tmp_path: Path, strategy: str, model: str
+    path: Path, tmp_path: Path, strategy: str, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(networks, "_MAX_ONE_HOT", 2)
     changes: dict[str, Any] = {
         "task__model__name": model, "task__targets": TARGETS, "task__weight_column": "w",
-        "task__model__max_one_hot": 2, "task__features": FEATURES,
+        "task__features": FEATURES,
     }  # fmt: skip
     resumed = run_and_resume(table_config(path, **changes), tmp_path, strategy)
     assert resumed.resumed_logs["validation_loss"] == resumed.logs["validation_loss"]

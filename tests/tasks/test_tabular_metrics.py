@@ -12,7 +12,7 @@ import tf_keras
 from orbit_runner.reporting.results import Results
 from orbit_runner.reporting.results import rows as result_rows
 from orbit_runner.tasks.tabular.config import TabularConfig
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support import problems
 from tests.support.tables import make_rows, table_config
@@ -48,7 +48,7 @@ def test_metrics_of_a_regression_are_those_of_keras(
     whole: Any = config.task.replace(
         validation_data=config.task.validation_data.replace(global_batch_size=64)
     )
-    part = load_part(whole, "validation_data")
+    part = table_query(whole).part("validation_data")
     targets, outputs = _outputs(whole, model)
     truth = targets["price"].numpy()[: part.size].astype(np.float64)
     error = outputs["price"].numpy()[: part.size] - truth
@@ -108,9 +108,8 @@ def test_baselines_are_what_constants_of_the_training_rows_reach(path: Path, wei
     rows = make_rows()
     parts = {}
     for section in ("train_data", "validation_data"):
-        part = load_part(config.task, section)  # type: ignore[arg-type]
-        assert part.rows is not None
-        parts[section] = [rows[row] for row in part.rows]
+        part = table_query(config.task).part(section)  # type: ignore[arg-type]
+        parts[section] = [rows[row] for row in part.places.all_rows()]
     train = [row for n, row in enumerate(parts["train_data"]) if str(n) not in exclude]
     validation = parts["validation_data"]
     counts: dict[str, float] = {}

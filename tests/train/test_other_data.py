@@ -86,17 +86,43 @@ def test_settings_that_change_what_is_evaluated(
     assert bool(evaluated_data(tmp_path, make(**changes))) == is_other
 
 
+def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_path: Path) -> None:
+    steps = {"trainer__validation_steps": 2}
+    (tmp_path / "config.yaml").write_text(to_yaml(keras_config(**steps)))
+    other = evaluated_data(
+        tmp_path, keras_config(**steps, task__validation_data__global_batch_size=8)
+    )
+    assert other == {"task.validation_data.global_batch_size": 8}
+
+
 def test_held_out_part_of_the_training_data(tmp_path: Path) -> None:
     base = {path: value for path, value in BASE.items() if "validation_data" not in path}
     base |= {"task.validation_split": 0.2, "task.validation_data.global_batch_size": 8}
     (tmp_path / "config.yaml").write_text(to_yaml(config_of(base)))
     assert evaluated_data(tmp_path, config_of(base, task__validation_split=0.3))
+    assert evaluated_data(tmp_path, config_of(base, task__train_data__arguments="{count: 50}"))
     larger_batches = config_of(base, task__train_data__global_batch_size=8)
     assert not evaluated_data(tmp_path, larger_batches)
     # The examples that are left out of training stay in the part that is held out.
     for name, value in {"exclude": "[3]", "class_sampling": "balanced"}.items():
         config = config_of(base, **{f"task__train_data__{name}": value})
         assert not evaluated_data(tmp_path, config)
+
+
+def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> None:
+    base = {
+        "task.name": "keras",
+        "task.split": "{fractions: {train: 0.8, validation: 0.2}}",
+        "task.train_data": "{source: csv, input_path: a.csv, global_batch_size: 4}",
+        "task.outputs": "y",
+        "task.validation_data.global_batch_size": 4,
+    }
+    base = {**{path: value for path, value in BASE.items() if "_data" not in path}, **base}
+    (tmp_path / "config.yaml").write_text(to_yaml(config_of(base)))
+    excluding = config_of(base, task__train_data__exclude="[3]")
+    assert not evaluated_data(tmp_path, excluding)
+    other = evaluated_data(tmp_path, config_of(base, task__train_data__input_path="b.csv"))
+    assert [*other] == ["task.train_data.input_path"]
 
 
 def test_files_that_changed_are_other_data(tmp_path: Path) -> None:

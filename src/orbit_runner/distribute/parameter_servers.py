@@ -267,17 +267,16 @@ class RunEnd:
         self._folder = model_dir / ".cluster"
         self._ended = self._folder / "ended.json"
         if me is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._leaving = self._folder / f"leaving-{me.role}-{me.index}.json"
-            self._begin(self._ended, self._leaving)  # They are of an earlier run.
-
-    def _begin(self, *files: Path) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for path in files:
-            path.unlink(missing_ok=True)
+            self._leaving.unlink(missing_ok=True)
+        self._old = _stamp(self._ended)  # Written by an earlier run.
 
     def begin(self) -> None:
         """Removes the files of an earlier run."""
-        self._begin(self._ended, *self._folder.glob("leaving-*.json"))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for note in (self._ended, *self._folder.glob("leaving-*.json")):
+            note.unlink(missing_ok=True)
 
     def leaving_members(self) -> list[str]:
         """Returns the members that are about to exit, such as `worker 1`."""
@@ -286,19 +285,31 @@ class RunEnd:
 
     def tell_servers(self, code: int) -> None:
         """Tells the servers the exit code of the run, unless the chief will be started again."""
-        self._write(self._ended, code)
+        _write(self._ended, code)
 
     def tell_chief(self) -> None:
         """Tells the chief that this server is about to exit."""
-        self._write(self._leaving, os.getpid())
-
-    def _write(self, path: Path, number: int) -> None:
-        if self._folder.is_dir():  # Otherwise, the run directory was removed.
-            write_atomically(path, f"{number}\n")
+        _write(self._leaving, os.getpid())
 
     def exit_code(self) -> int | None:
         """Returns the exit code that the run ended with; None while it is running."""
+        stamp = _stamp(self._ended)
+        if stamp is None or stamp == self._old:
+            return None
         try:
             return int(self._ended.read_text(encoding="utf-8"))
         except OSError:
-            return None
+            return None  # Another run has just started and removed it.
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+def _write(path: Path, number: int) -> None:
+    if path.parent.is_dir():  # Otherwise, the run directory was removed.
+        write_atomically(path, f"{number}\n")

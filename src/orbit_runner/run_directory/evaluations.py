@@ -37,13 +37,12 @@ from orbit_runner.utils.files import (
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
-_VALIDATION = "task.validation_data."
+_VALIDATION, _TRAINING = "task.validation_data.", "task.train_data."
 _STEPS = "trainer.validation_steps"
+_DROPS = f"{_VALIDATION}drop_remainder"
+_BATCH_SIZE = "global_batch_size"
 # Settings of the task that change neither its validation data nor what is measured on them.
-_OTHER = (
-    *("task.model", "task.init_", "task.metrics", "task.class_weights", "task.train_data."),
-    f"{_VALIDATION}global_batch_size",
-)
+_OTHER = ("task.model", "task.init_", "task.metrics", "task.class_weights")
 
 
 def evaluated_data(run: Path, config: ExperimentConfig) -> dict[str, object]:
@@ -72,15 +71,30 @@ def changed_data_settings(run: Path, config: ExperimentConfig) -> dict[str, tupl
         path: (own.get(path), now.get(path))
         for path in (sorted({*own, *now}) if own else ())
         if own.get(path) != now.get(path)
-        and _can_change_data(path, config, compares_data=compares_data)
+        and _can_change_data(path, now, config, compares_data=compares_data)
     }
 
 
-def _can_change_data(path: str, config: ExperimentConfig, *, compares_data: bool) -> bool:
+def _can_change_data(
+    path: str,
+    now: Mapping[str, object],
+    config: ExperimentConfig,
+    *,
+    compares_data: bool,
+) -> bool:
+    if path == _STEPS:
+        return True
     if not path.startswith("task.") or path.startswith(_OTHER) or cannot_affect_weights(path):
-        return path == _STEPS
+        return False
     if compares_data and is_data_location(path, config):
         return False
+    if path.startswith(_TRAINING):
+        # Not `exclude`: a part that is held out has its examples, whatever is left out of training.
+        shared = getattr(config.task, "shared_data_settings", ())  # None of Model Garden's tasks.
+        return path.removeprefix(_TRAINING).partition(".")[0] in shared
+    if path == f"{_VALIDATION}{_BATCH_SIZE}":
+        # Then it decides how many examples are evaluated.
+        return bool(now.get(_DROPS)) or now.get(_STEPS) not in (None, -1)
     return path.startswith(_VALIDATION) or can_affect_weights(path, config)
 
 

@@ -16,11 +16,18 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orbit_runner.errors import SettingError, format_list, unknown_name_message
+from orbit_runner.errors import (
+    SettingError,
+    first_line,
+    format_list,
+    nearest_name_hint,
+    unknown_name_message,
+)
 from orbit_runner.utils.files import read_file
 from orbit_runner.utils.log import note
 
@@ -179,6 +186,31 @@ def _describe(name: str) -> str:
     return path if relative.startswith(os.pardir) else relative
 
 
+def import_function(reference: str, path: str) -> Callable[..., Any]:
+    """Returns a function or class `module:name`. `path` is the setting that names it.
+
+    Raises `SettingError` if it cannot be imported.
+    """
+    module_name, _, name = reference.partition(":")
+    module = _import_module(module_name, path)
+    attribute: object = getattr(module, name, None)
+    if callable(attribute):
+        return attribute
+    reason = "is not a function or class" if attribute is not None else "does not exist"
+    known = [key for key, value in vars(module).items() if callable(value)]
+    raise SettingError(
+        path, f"{reference} {reason}{nearest_name_hint(name, known)}", code="import-failed"
+    )
+
+
+def _import_module(name: str, path: str) -> types.ModuleType:
+    try:
+        return importlib.import_module(name)
+    except (ImportError, ValueError) as error:
+        message = f"cannot import {name!r}: {first_line(error)}"
+        raise SettingError(path, message, code="import-failed") from error
+
+
 def load_class(
     class_name: str, base: type, arguments: Mapping[str, object], path: str
 ) -> type[Any]:
@@ -199,12 +231,7 @@ def load_class(
 
 def _import_class(class_name: str, base: type, path: str) -> type[Any]:
     module_name, _, name = class_name.rpartition(".")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise SettingError(
-            path, f"cannot import {module_name!r}: {error}", code="import-failed"
-        ) from error
+    module = _import_module(module_name, path)
     value = getattr(module, name, None)
     if isinstance(value, type) and issubclass(value, base):
         return value

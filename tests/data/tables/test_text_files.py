@@ -24,7 +24,7 @@ def _read(folder: Path, files: Files) -> TableSource:
 
 def _rows(source: TableSource) -> list[tuple[str, str, str]]:
     text, label = source.columns["text"], source.columns["label"]
-    return [(text.text(n), label.text(n), source.location(n)) for n in range(source.size)]
+    return [(text.text(n), label.text(n), source.places.text(n)) for n in range(source.size)]
 
 
 def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:
     (tmp_path / "b2.txt").write_bytes(b"two\n")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\xe2\x80\xa8line\n"))
 
-    found = _read(tmp_path, (("b", ("b*.txt",)), ("a", ("a.txt",))))
+    found = _read(tmp_path, (("b", ("b*.txt",)), ("a", ("a.txt.gz",))))
 
     assert _rows(found) == [
         ("ünd", "b", f"{tmp_path / 'b1.txt'}, row 1"),

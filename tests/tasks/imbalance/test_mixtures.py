@@ -14,7 +14,7 @@ from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.sources import table_query
 from tests.support.array_records import write_array_file
 from tests.support.batches import global_batches
 from tests.support.digits import digits_config
@@ -157,7 +157,7 @@ def _labels(task: Any, batch: Any) -> list[Any]:
 
 def test_rows_of_a_mixture_keep_file_and_row_and_their_texts(folder: Path) -> None:
     config = _table(folder)
-    part = load_part(config.task, "train_data")  # type: ignore[arg-type]
+    part = table_query(config.task).part("train_data")  # type: ignore[arg-type]
     assert part.size == 100
     rows = make_rows()
     for number in (0, 79, 80, 99):
@@ -172,7 +172,7 @@ def test_rows_of_a_mixture_keep_file_and_row_and_their_texts(folder: Path) -> No
 def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
     config = _table(folder, task__split={"fractions": {"train": 0.5}, "hash_of": ["id"]},
                     task__validation_data__split="train")  # fmt: skip
-    part = load_part(config.task, "train_data")  # type: ignore[arg-type]
+    part = table_query(config.task).part("train_data")  # type: ignore[arg-type]
     assert 30 < part.size < 70
     np.testing.assert_array_equal(part.origins, part.places.all_rows() >= 80)
 

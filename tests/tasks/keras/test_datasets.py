@@ -71,14 +71,25 @@ def test_parts_of_arrays_have_each_example_once() -> None:
     config = keras_config(
         **changes,
         task__validation_data__arguments="{}",
-        task__validation_split=0.2,
-        task__test_split=0.3,
+        task__split="{fractions: {validation: 0.2, test: 0.3, train: 0.5}}",
     ).task
     parts = _part_sources(config)
 
-    rows = np.concatenate([part.rows for part in parts])
+    rows = np.concatenate([part.places.all_rows() for part in parts])
     assert sorted(rows.tolist()) == [*range(100)]
     assert 10 < parts[1].size < 30 < parts[0].size
+    short = section_source(config.replace(split=None, validation_split=0.2), "validation_data")
+    np.testing.assert_array_equal(short.rows, parts[1].rows)
+    other = section_source(config.replace(split=config.split.replace(seed=1)), "validation_data")
+    assert other.rows.tolist() != short.rows.tolist()
+
+
+_CSV = {
+    "task__validation_data__source": "csv",
+    "task__validation_data__input_path": "a.csv",
+    "task__validation_data__function": "''",
+    "task__validation_data__arguments": "{}",
+}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +99,8 @@ def test_parts_of_arrays_have_each_example_once() -> None:
         ({"task__train_data__augment": "crop_flip"}, "task.train_data.augment"),
         ({"task__train_data__labels_file": "a.csv"}, "task.train_data.labels_file"),
         ({"task__train_data__split": "test"}, "task.train_data.split"),
-        ({"task__split": "{column: part}"}, "task.split"),
+        ({"task__split": "{column: part}"}, "task.split.column"),
+        (_CSV, "task.validation_data.source"),
     ],
 )
 def test_setting_of_another_kind_of_data_is_an_error(changes: dict[str, Any], setting: str) -> None:

@@ -18,7 +18,7 @@ from orbit_runner.tasks.keras.data import KerasData
 from orbit_runner.tasks.keras.sources import section_source, specs_of, trained_arrays
 from orbit_runner.tasks.tabular.config import FeaturesConfig, TabularConfig, TargetConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.sources import table_query
 from tests.support.keras_models import NO_ARRAYS, keras_config
 from tests.support.problems import pairs, raises
 
@@ -33,6 +33,13 @@ def _people(count: int = 90) -> pandas.DataFrame:
             "kind": rng.choice(["buyer", "guest", "visitor"], count),
         }
     )
+
+
+def _write(people: pandas.DataFrame, path: Path) -> None:
+    if path.suffix == ".jsonl":
+        people.to_json(path, orient="records", lines=True, date_format="iso", date_unit="s")
+    else:
+        (people.to_csv if path.suffix == ".csv" else people.to_parquet)(path, index=False)
 
 
 def _config(path: Path, **changes: Any) -> Any:
@@ -51,12 +58,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
 def test_columns_of_a_table_are_inputs_by_their_names(tmp_path: Path, suffix: str) -> None:
     people, path = _people(), tmp_path / f"people{suffix}"
-    if suffix == ".csv":
-        people.to_csv(path, index=False)
-    elif suffix == ".parquet":
-        people.to_parquet(path)
-    else:
-        people.to_json(path, orient="records", lines=True)
+    _write(people, path)
     config = _config(path)
     source = section_source(config, "train_data")
 
@@ -135,7 +137,7 @@ _FRACTIONS = "fractions: {train: .6, validation: .2, test: .2}"
 @pytest.mark.parametrize(
     "split",
     [
-        {"task__validation_split": 0.2, "task__test_split": 0.2},
+        {"task__split": f"{{{_FRACTIONS}}}"},
         {"task__split": f"{{{_FRACTIONS}, hash_of: [age]}}"},
     ],
 )
@@ -174,10 +176,7 @@ def test_a_split_gives_the_same_rows_in_each_format_and_task(
     people = _people().assign(age=_people().age + 2.0**24)
     people["born"] = pandas.date_range("2000-01-01", periods=len(people), freq="7h")
     path = tmp_path / f"people{suffix}"
-    if suffix == ".jsonl":
-        people.to_json(path, orient="records", lines=True, date_format="iso", date_unit="s")
-    else:
-        (people.to_csv if suffix == ".csv" else people.to_parquet)(path, index=False)
+    _write(people, path)
     config = _config(path, **{"task__split": f"{{{_FRACTIONS}, hash_of: [age]}}"} | changes)
     sections = {
         name: TableDataConfig(
@@ -190,9 +189,9 @@ def test_a_split_gives_the_same_rows_in_each_format_and_task(
     places = positions(hash_rows([key]), 0)
 
     for section, part in zip(sections, ("train", "validation"), strict=True):
-        rows = section_source(config, section).rows
+        rows = section_source(config, section).places.all_rows()
         np.testing.assert_array_equal(
-            load_part(TabularConfig(**table | fields), section).rows, rows
+            table_query(TabularConfig(**table | fields)).part(section).places.all_rows(), rows
         )
         if config.split.hash_of:
             expected = rows_of_fraction(places, config.split.fractions, part)
@@ -240,19 +239,47 @@ def test_missing_number_and_class_without_training_row_are_errors(tmp_path: Path
     people.to_csv(path, index=False)
     for changes, setting in (({}, "inputs"), ({"task__outputs": "income"}, "outputs")):
         problems = dict(pairs(KerasData(_config(path, **changes)).problems()))
-        assert "column 'income' has no value in 1 rows" in problems[setting]
+        assert f"column 'income' has no value in {path}, row 8" in problems[setting]
 
     _people().to_csv(tmp_path / "train.csv", index=False)
     other = _people(5)
     other.loc[3, "kind"] = "gest"
-    other.to_csv(path, index=False)
+    other.to_csv(tmp_path / "other.csv", index=False)
     config = _config(
         tmp_path / "train.csv",
         task__validation_data__source="csv",
-        task__validation_data__input_path=str(path),
+        task__validation_data__input_path=str(tmp_path / "other.csv"),
     )
-    with raises("bad-record"):
+    with raises("unknown-class"):
         section_source(config, "validation_data")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_text_among_numbers_is_an_error_unless_inputs_lists_the_column(
+    tmp_path: Path, suffix: str
+) -> None:
+    people, path = _people().astype({"age": str}), tmp_path / f"people{suffix}"
+    people.loc[7, "age"] = "?"
+    _write(people, path)
+
+    problems = dict(pairs(KerasData(_config(path)).problems()))
+    assert f"{path}, row 8: column 'age': got '?' in a column of texts" in problems["inputs"]
+    listed = _config(path, task__inputs="[age, city]")
+    assert not [*KerasData(listed).problems()]
+    assert specs_of(section_source(listed, "train_data"))["x.age"] == ((), "string")
+
+
+def test_inspection_shows_the_columns_and_the_rows_of_both_sections(table: Path) -> None:
+    both = {"task__validation_data__source": "csv", "task__validation_data__input_path": str(table)}
+    data = KerasData(_config(table, task__inputs="[age]", **both))
+
+    summary, shared = data.summary(), data.shared_examples()
+    assert [(c.name, c.role) for c in summary.columns["validation_data"]] == [
+        ("age", "feature"), ("kind", "target")
+    ]  # fmt: skip
+    assert summary.left_out == ["columns that are not used: city, income"]
+    assert shared is not None
+    assert (shared.count, shared.places[0]) == (90, f"{table}, row 1")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ records of training, the best checkpoint and the curves do not change, and the r
 progress. The exit code is 3 if a result is NaN or infinite."""
 _VALIDATION = "task.validation_data"
 # The settings of a task that split its data into parts.
-_PARTS = ("split", "validation_split", "test_split")
+_PARTS = ("split", "validation_split")
 # What else decides how a run evaluates.
 _SETTINGS = (
     "trainer.validation_steps",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.errors import (
@@ -103,6 +103,11 @@ class TaskConfig(Config):
         role="devices",
         help="alternative to runtime.eval_input_partition_dims, as in Model Garden",
     )
+
+    @property
+    def shared_data_settings(self) -> Sequence[str]:
+        """Names in `train_data` that say what the validation data are, too: of a part of it."""
+        return ()
 
     @classmethod
     def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:

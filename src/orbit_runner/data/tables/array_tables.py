@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,8 @@ from orbit_runner.data.tables.dataset import (
     check_columns,
     table_files,
 )
-from orbit_runner.errors import DataError, first_line
+from orbit_runner.errors import DataError, SettingError, first_line
+from orbit_runner.utils.user_code import import_function
 
 if TYPE_CHECKING:
     import pyarrow
@@ -82,7 +82,10 @@ class FunctionTable(ArrayTable):
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         why = "the function finds its own files"
         refuse_paths(self.name, why, data_dir=data_dir, input_path=input_path)
-        arrays = _import_function(options.function)()
+        try:
+            arrays = import_function(options.function, "function")()
+        except SettingError as error:
+            raise DataError(error.reason, field="function", code=error.code) from error
         if not hasattr(arrays, "items"):
             raise DataError(
                 f"arrays: {options.function} returned {type(arrays).__name__}, expected arrays by "
@@ -146,21 +149,3 @@ def _to_arrow(where: str, name: str, array: np.ndarray) -> pyarrow.Array:
     except pyarrow.ArrowException as error:
         problem = first_line(error)
     raise DataError(f"{where}: column {name!r}: {problem}", field="source", code="bad-data")
-
-
-def _import_function(reference: str) -> Callable[[], object]:
-    module, _, name = reference.partition(":")
-    if not module or not name:
-        raise DataError(
-            f"arrays: got function {reference!r}, expected `module:function`",
-            field="function",
-            code="wrong-type",
-        )
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise DataError(
-            f"arrays: cannot load {reference}: {first_line(error)}",
-            field="function",
-            code="import-failed",
-        ) from None

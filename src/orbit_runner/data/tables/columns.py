@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import numpy as np
 
 from orbit_runner.data.dataset import Dataset, joined_fields
 from orbit_runner.data.places import Places
-from orbit_runner.errors import DataError, unknown_name_message
+from orbit_runner.errors import (
+    DataError,
+    format_count,
+    nearest_name_hint,
+    shorten,
+    unknown_name_message,
+)
 
 # The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text
 # becomes a category, too, but the text itself, and not its normal form.
@@ -63,6 +70,16 @@ class Column:
         texts = ("", *self.vocabulary)
         return {texts[code]: int(counts[code]) for code in np.flatnonzero(counts)}
 
+    def numbers(self, texts: Sequence[str], *, first: int = 0, other: int = -1) -> np.ndarray:
+        """Returns the place of each row's text among `texts`, counted from `first`: int32 [n].
+
+        `other` stands for a text that is not among them. A missing value has the text "".
+        """
+        index = {text: number for number, text in enumerate(texts, first)}
+        # The last text is that of missing values, whose code is -1.
+        table = [index.get(text, other) for text in (*self.vocabulary, "")]
+        return np.array(table, np.int32)[self.values]
+
     def text(self, row: int) -> str:
         """Returns a value as text, "" if it is missing."""
         if self.kind == CATEGORY:
@@ -104,10 +121,15 @@ class TableSource:
     files: tuple[Path, ...] = ()
     deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
+    def places(self) -> Places:
+        """The rows of the files."""
+        return Places(tuple(self.parts))
+
     @property
     def size(self) -> int:
         """The number of rows."""
-        return sum(count for _, count in self.parts)
+        return self.places.size
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,7 +145,7 @@ class TablePart(Dataset):
     @classmethod
     def of_source(cls, source: TableSource, rows: np.ndarray | None = None) -> TablePart:
         """Returns some rows of a table, ascending, int64 [k]; None for all."""
-        return cls(source, source.name, Places(tuple(source.parts), rows))
+        return cls(source, source.name, dataclasses.replace(source.places, rows=rows))
 
     @property
     def size(self) -> int:
@@ -171,6 +193,32 @@ def _join_columns(columns: Sequence[Column]) -> Column:
     ]
     codes_of_rows = [table[column.values] for table, column in zip(tables, columns, strict=True)]
     return Column(first.name, CATEGORY, np.concatenate(codes_of_rows), tuple(texts))
+
+
+def rows_text(part: TablePart, rows: np.ndarray) -> str:
+    """Returns where the first of some rows is, as in `a.csv, row 7 and 2 other rows`."""
+    others = f" and {format_count(len(rows) - 1, 'other row')}" if rows[1:].size else ""
+    return f"{part.location(int(rows[0]))}{others}"
+
+
+def class_numbers(part: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
+    """Returns the class of each row, int32 [n].
+
+    Raises `DataError` if a row has a class that is not among `classes`, those of the training rows.
+    """
+    column = part.column(name)
+    numbers = column.numbers(classes)
+    unknown = np.flatnonzero(numbers < 0)
+    if len(unknown):
+        text = column.text(int(unknown[0]))
+        raise DataError(
+            f"column {name!r} has the class {text!r} in {rows_text(part, unknown)}, which no "
+            f"training row has{nearest_name_hint(text, classes)}\n"
+            f"its classes: {shorten(', '.join(classes), 200)}",
+            field="source",
+            code="unknown-class",
+        )
+    return numbers
 
 
 def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Sequence[str]) -> None:

@@ -44,6 +44,8 @@ class RandomTable(ArrayTable):
 def _draw(num_examples: int, kind: str, seed: int, part: str, use: TableUse) -> RandomTable:
     """Returns a table of random rows, or of equal rows if `kind` is `constant`."""
     kinds = dict(use.kinds if use.has_features else (*_FEATURES, *use.kinds))
+    known = dict(_FEATURES)
+    kinds = {name: kind or known.get(name, CATEGORY) for name, kind in kinds.items()}
 
     def random(name: str) -> np.random.Generator:
         entropy = (seed % 2**64, zlib.crc32(part.encode()), zlib.crc32(name.encode()))

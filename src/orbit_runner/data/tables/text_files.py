@@ -19,20 +19,22 @@ _BLOCK_ROWS = 2**14
 class TextTable(TableDataset):
     """Text files, plain or gzip, whose lines are the column `text`.
 
-    `options.files` has the files of each class, which is the column `label`. If there is no such
-    file, the name with `.gz` is tried. Raises `DataError` if a file is missing, or is not UTF-8.
+    `options.files` has the files of each class, which is the column `label`. Raises `DataError` if
+    a file is missing, or is not UTF-8.
     """
 
     name = "text_files"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         refuse_paths(self.name, "list the files of each class in `files`", input_path=input_path)
-        self._labels = [
-            (label, path)
-            for label, names in options.files
-            for name in names
-            for path in _find_files(self.name, data_dir, name)
-        ]
+        try:
+            self._labels = [
+                (label, path)
+                for label, names in options.files
+                for path in named_files(self.name, data_dir, names)
+            ]
+        except DataError as error:
+            raise DataError(str(error), field="files", code=error.code) from None
         self.files = tuple(path for _, path in self._labels)
         twice = next((path for path in self.files if self.files.count(path) > 1), None)
         if twice is not None:
@@ -46,18 +48,6 @@ class TextTable(TableDataset):
         """Yields the lines of each file."""
         for label, path in self._labels:
             yield from _read_blocks(path, label, names)
-
-
-def _find_files(source: str, data_dir: str, name: str) -> list[Path]:
-    try:
-        return named_files(source, data_dir, [name])
-    except DataError as error:
-        try:
-            return named_files(source, data_dir, [f"{name}.gz"])
-        except DataError:
-            raise DataError(
-                f"{error}, plain or with .gz", field="files", code="missing-file"
-            ) from None
 
 
 def _read_blocks(path: Path, label: str, names: Sequence[str]) -> Iterator[Block]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -40,7 +40,7 @@ from orbit_runner.tasks.image_classification.data_config import (
 )
 from orbit_runner.tasks.imbalance.config import class_weights_field, source_problems, value_problems
 from orbit_runner.tasks.keras_items import item_problems, split_item
-from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig, names_of
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -51,7 +51,9 @@ ARRAYS, TABLE, IMAGES = "arrays", "table", "images"  # the kinds of sources
 NO_SPLIT = "set task.validation_split, or name other data in validation_data"
 _NO_MIXING = "labels are class numbers here; use the task image_classification"
 _NO_SYNTHETIC = "name a function that returns random arrays"
-_NO_PARTS = "none of task.split, task.validation_split and task.test_split is set"
+_NO_PARTS = "neither task.split nor task.validation_split is set"
+# Settings of `split` that a kind of data does not have.
+_UNREAD_BY = {ARRAYS: ("column", "hash_of", "stratified"), TABLE: ("stratified",)}
 # The settings that say what a section reads, and not which of its rows.
 PLACES = (
     *("source", "data_dir", "input_path"),
@@ -146,9 +148,8 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     )
     split: str = field(
         "",
-        help="images: split of the dataset; others: part that task.split, task.validation_split "
-        "and task.test_split define: train, validation or test; by default depending on "
-        "is_training",
+        help="images: split of the dataset; or a part that task.split or task.validation_split "
+        "defines, such as train, validation or test; by default depending on is_training",
     )
     center_crop_fraction: float | None = field(
         None, gt=0.0, le=1.0,
@@ -213,7 +214,9 @@ class KerasConfig(TaskConfig):
         help="tables: column to predict, several columns of numbers, or a column or a list for "
         "each output",
     )
-    weight_column: str = field("", help="tables: column with the weight of each row")
+    weight_column: str = field(
+        "", help="tables: column with the weight of each row, not scaled, as in `fit`"
+    )
     image_size: list[int] | None = field(
         None,
         ge=1,
@@ -221,21 +224,16 @@ class KerasConfig(TaskConfig):
         "those of the images",
     )
     split: ImageSplitConfig | None = field(
-        None, help="tables and images: how they are split into parts"
+        None,
+        help="how the training data are split into parts; without hash_of, by a hash of the index "
+        "of arrays, of the inputs of a row of a table, of the path of an image",
     )
     validation_split: float = field(
         0.0,
         ge=0.0,
         lt=1.0,
-        help="fraction of the training data that is held out for validation, chosen by a hash: of "
-        "the index of arrays, of the inputs of a row of a table, of the path of an image",
-    )
-    test_split: float = field(
-        0.0,
-        ge=0.0,
-        lt=1.0,
-        help="fraction of the training data that is held out for a test, in the same way; "
-        "`runner evaluate RUN --split=test` uses it",
+        help="fraction of the training data that is held out for validation; short for split: "
+        "{fractions: {validation: 0.2, train: 0.8}}",
     )
     loss: str | list[str | Mapping[str, Any] | None] | Mapping[str, Any] = field(
         "",
@@ -301,18 +299,12 @@ class KerasConfig(TaskConfig):
         return bool(config and config.get("use_ema"))
 
     @property
-    def fractions(self) -> Mapping[str, float]:
-        """The share of each part of the training data; empty without such a split."""
-        held_out = {"validation": self.validation_split, "test": self.test_split}
-        shares = {name: share for name, share in held_out.items() if share}
-        return {**shares, "train": 1.0 - sum(shares.values())} if shares else {}
-
-    @property
     def row_parts(self) -> ImageSplitConfig | None:
         """How the training data are split into parts; None if they are not."""
-        if self.split is not None or not self.fractions:
+        if self.split is not None or not self.validation_split:
             return self.split
-        return ImageSplitConfig(fractions=self.fractions)
+        held_out = self.validation_split
+        return ImageSplitConfig(fractions={"validation": held_out, "train": 1.0 - held_out})
 
     def section(self, name: str) -> KerasDataConfig | None:
         """Returns a section with its source, None if there is none.
@@ -324,52 +316,41 @@ class KerasConfig(TaskConfig):
             return data.replace(**{place: getattr(self.train_data, place) for place in PLACES})
         return data if data.source else None
 
-    def part_of(self, name: str) -> str:
-        """Returns the part of its source that a section reads; "" if it reads all examples."""
-        is_part = name == SECTIONS[0] or self.split is not None or self._validates_on_part
-        data: KerasDataConfig = getattr(self, name)
-        return data.part if is_part and self.row_parts is not None else ""
+    @property
+    def row_split(self) -> RowSplit | None:
+        """How arrays and images are split, None if each section reads all of them."""
+        return None if self.row_parts is None else self.row_parts.row_split()
 
-    def row_split(self, section: str) -> RowSplit | None:
-        """Returns how the images of a section are split, None if it reads all of them."""
-        split = self.row_parts if self.part_of(section) else None
-        return None if split is None else split.row_split()
+    @property
+    def shared_data_settings(self) -> Sequence[str]:
+        """Names in `train_data` that say what the validation data are, too: of a part of it."""
+        return PLACES if self._validates_on_part else ()
 
     @property
     def _validates_on_part(self) -> bool:
         """Whether the validation data are a part of the training data."""
-        data = self.validation_data
-        if self.split is not None:
-            return not data.source
-        # `runner evaluate --split=test` sets the part, also if there are other validation data.
-        is_test = data.split == "test" and bool(self.test_split)
-        return is_test or (not data.source and data.part in self.fractions)
+        return self.row_parts is not None and not self.validation_data.source
 
     def _split_problems(self) -> Iterator[Problem]:
-        if self.validation_split + self.test_split >= 1:
-            got = f"{self.validation_split:g} and test_split {self.test_split:g}"
-            yield out_of_range("validation_split", f"got {got}, expected a sum below 1")
-        if self.split is not None and self.fractions:
-            name = "validation_split" if self.validation_split else "test_split"
-            yield conflict("split", f"{name} is set, too; remove one")
-        if self.kind == ARRAYS and self.split is not None:
-            yield not_supported(
-                "split", "is for tables and images; set validation_split and test_split"
-            )
-            return
-        if self.kind == TABLE and self.split is not None and self.split.stratified:
-            yield not_supported("split.stratified", "is for images")
+        if self.split is not None and self.validation_split:
+            yield conflict("split", "validation_split is set, too; remove one")
+        for name in _UNREAD_BY.get(self.kind, ()) if self.split is not None else ():
+            if getattr(self.split, name):
+                yield not_supported(f"split.{name}", f"is not for {self.kind} data")
         for name in SECTIONS:
             if (data := self.section(name)) is None:
                 continue
-            if self.part_of(name) or self.kind == IMAGES:
-                split = self.row_parts if self.part_of(name) else None
-                yield from part_problems(name, data, split)
+            if self.row_parts is not None or self.kind == IMAGES:
+                yield from part_problems(name, data, self.row_parts)
             elif data.split:
                 yield not_supported(f"{name}.split", f"got {data.split!r}, but {_NO_PARTS}")
 
     def _kind_problems(self) -> Iterator[Problem]:
         """Yields settings of another kind of data, and columns in a wrong form."""
+        other = self.section(SECTIONS[1])
+        if other and self.kind and (other.kind == TABLE) != (self.kind == TABLE):
+            message = f"got {other.kind} data, expected {self.kind} as in train_data"
+            yield conflict("validation_data.source", message)
         kinds = dict.fromkeys(("inputs", "outputs", "weight_column"), TABLE)
         for name, kind in {**kinds, "image_size": IMAGES}.items():
             if getattr(self, name) and self.kind != kind:
@@ -378,7 +359,7 @@ class KerasConfig(TaskConfig):
         for name in ("inputs", "outputs"):
             setting = getattr(self, name) or "none"
             columns = setting.values() if isinstance(setting, Mapping) else [setting]
-            if not all(_are_names(names) for names in columns):
+            if not all(map(names_of, columns)):
                 yield wrong_type(name, f"got {setting!r}, expected columns by name")
         if self.kind == TABLE and not self.outputs:
             yield not_set("outputs", "is not set; set it to the column to predict")
@@ -394,11 +375,6 @@ class KerasConfig(TaskConfig):
             return None
         height, width, *channels = self.image_size
         return height, width, channels[0] if channels else 3
-
-
-def _are_names(value: object) -> bool:
-    names = value if isinstance(value, (list, tuple)) else [value]
-    return bool(names) and all(isinstance(name, str) and name for name in names)
 
 
 def _signature_of(reference: str) -> Signature | str | None:

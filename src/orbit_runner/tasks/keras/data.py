@@ -12,7 +12,7 @@ from orbit_runner.data.fingerprint import DataFile, content_digest, describe_fil
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_arrays, shared_images
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tables.build import CellError
+from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_label
@@ -25,7 +25,7 @@ from orbit_runner.tasks.image_classification.sources import (
     size_problems,
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
-from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
+from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, TABLE, KerasDataConfig
 from orbit_runner.tasks.keras.passed_objects import ARRAYS, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
@@ -41,8 +41,15 @@ from orbit_runner.tasks.keras.sources import (
     trained_arrays,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
+from orbit_runner.tasks.keras.table_source import table_query
 from orbit_runner.tasks.keras.user_arrays import W, Y
 from orbit_runner.tasks.keras_items import leaves_of, split_item
+from orbit_runner.tasks.table_checks import (
+    shared_rows,
+    summarize_table,
+    table_problems,
+    unused_columns,
+)
 from orbit_runner.utils.log import note_once
 
 
@@ -58,6 +65,14 @@ class KerasData(TaskData):
             for path, item in leaves_of(getattr(self.config, name), name):
                 if problem := script_problem(split_item(item)[0]):
                     yield Problem(path, problem, code="import-failed")
+        if self.config.kind == TABLE:
+            query = table_query(self.config)
+            problems = [*table_problems(query)]
+            yield from problems
+            if problems:
+                return
+            for line in unused_columns(query):
+                note_once(f"note: {line}")
         sources: dict[str, Examples] = {}
         for section in SECTIONS:
             if section != SECTIONS[0] and not self._own_source(section) and not sources:
@@ -128,15 +143,11 @@ class KerasData(TaskData):
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the setting that an error of a dataset is about."""
-        if isinstance(error, CellError) and error.setting:
-            return error.setting
-        if error.field == "columns":
-            return "inputs"
         if error.field.startswith("split."):
             return error.field
         if not self._own_source(section):
             section = SECTIONS[0]
-        return f"{section}.{error.field}"
+        return table_query(self.config).setting_of_error(section, error)
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files, or the arrays that a function returned, of both sections.
@@ -163,6 +174,8 @@ class KerasData(TaskData):
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation examples with the features of a training example, or None."""
+        if self.config.kind == TABLE:
+            return shared_rows(table_query(self.config), self.excluded_rows)
         train, validation = (section_source(self.config, section) for section in SECTIONS)
         if train is None or validation is None:
             return None
@@ -171,7 +184,7 @@ class KerasData(TaskData):
             return shared_images(train, validation, excluded=excluded)
         if not isinstance(train, ArraySource) or not isinstance(validation, ArraySource):
             return None
-        advice = "" if self.config.split or self.config.validation_split else NO_SPLIT
+        advice = "" if self.config.row_parts else NO_SPLIT
         return shared_arrays(train, validation, (Y, W), advice=advice, excluded=excluded)
 
     def training_examples(
@@ -209,6 +222,11 @@ class KerasData(TaskData):
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""
         return image_rows(self._images())
+
+    def summary(self) -> TableSummary | None:
+        """Returns a first look at a table, or None."""
+        is_table = self.config.kind == TABLE
+        return summarize_table(table_query(self.config)) if is_table else None
 
     def learn(self, assets: Assets) -> TrainedArrays:
         """Returns what the run found out about its arrays."""

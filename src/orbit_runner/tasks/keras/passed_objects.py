@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 import io
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +22,9 @@ from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.indexed import describe_examples
 from orbit_runner.data.source import ArraySource, places_of_arrays
-from orbit_runner.errors import SettingError, first_line, nearest_name_hint
+from orbit_runner.errors import SettingError
 from orbit_runner.utils.code_digest import code_digest, is_importable
-from orbit_runner.utils.user_code import PASSED, PASSED_CODE, is_other
+from orbit_runner.utils.user_code import PASSED, PASSED_CODE, import_function, is_other
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.assets import Assets
@@ -187,23 +186,9 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
         return _of_run[reference]
     if reference in FUNCTIONS:
         return _find_trained(reference, path)
-    module_name, _, name = reference.partition(":")
     if problem := script_problem(reference):
         raise SettingError(path, problem, code="import-failed")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        message = f"cannot import {module_name!r}: {first_line(error)}"
-        raise SettingError(path, message, code="import-failed") from error
-    attribute = getattr(module, name, None)
-    if not callable(attribute):
-        reason = "is not a function or class" if attribute is not None else "does not exist"
-        known = [key for key, value in vars(module).items() if callable(value)]
-        raise SettingError(
-            path, f"{reference} {reason}{nearest_name_hint(name, known)}", code="import-failed"
-        )
-    result: Callable[..., object] = attribute
-    return result
+    return import_function(reference, path)
 
 
 def bound_function(

@@ -33,7 +33,7 @@ from orbit_runner.data.order.keyed_random import GOLDEN, mix
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.tables.split import rows_of_fraction
+from orbit_runner.data.tables.split import RowSplit, rows_of_fraction
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.registry import ARRAY_SOURCES
@@ -45,10 +45,9 @@ from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, TABLE, KerasConfig
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import bound_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
-from orbit_runner.tasks.keras.table_source import class_names, table_source, tabular_config
+from orbit_runner.tasks.keras.table_source import class_names, table_query, table_source
 from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of, named_below
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
-from orbit_runner.tasks.tabular.sources import source_files as table_files
 from orbit_runner.utils.metrics import summarize_array
 
 # The names of classes, by the path of the labels.
@@ -74,10 +73,10 @@ def section_source(
     if data.kind == TABLE:
         return table_source(config, section, classes)
     if data.kind == IMAGES:
-        return load_images(data, config.input_size, None, config.row_split(section))
+        return load_images(data, config.input_size, None, config.row_split)
     source = load_source(data)
-    part = config.part_of(section)
-    if not part:
+    split = config.row_split
+    if split is None:
         return source
     if isinstance(source, StreamSource):
         raise DataError(
@@ -85,7 +84,7 @@ def section_source(
             field="function",
             code="bad-data",
         )
-    return _select_part(source, tuple(config.fractions.items()), part)
+    return _select_part(source, split, data.part)
 
 
 def load_source(data: KerasDataConfig) -> ArraySource | StreamSource:
@@ -103,9 +102,9 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     if data is None:
         return []
     if data.kind == TABLE:
-        return table_files(tabular_config(config, section), section)
+        return table_query(config).data_files(section)
     if data.kind == IMAGES:
-        return load_images(data, config.input_size, None, config.row_split(section)).data_files()
+        return load_images(data, config.input_size, None, config.row_split).data_files()
     return [row for part in data.sources for row in _array_files(part)]
 
 
@@ -153,7 +152,8 @@ def example_classes(source: Examples) -> Classes:
 def labels_by_name(source: Examples | None) -> Mapping[str, Any]:
     """Returns the labels of all examples, by "" if there is one array; none if they are unknown."""
     if isinstance(source, ImageDataset):
-        return {"": source.class_numbers()}
+        # To read all records takes too long.
+        return {"": source.class_numbers()} if source.has_labels else {}
     if not isinstance(source, ArraySource) or indexed_arrays(source) or Y not in source.arrays:
         return {}
     labels = source.arrays[Y]
@@ -232,13 +232,12 @@ def specs_of(source: Examples, size: Size = None) -> Specs:
 
 
 @cache_source(maxsize=4)
-def _select_part(
-    source: ArraySource, fractions: tuple[tuple[str, float], ...], part: str
-) -> ArraySource:
-    """Returns the examples of a part, which depend only on their index and the fractions."""
-    mixed = mix((np.arange(source.size, dtype=np.uint64) + _KEY) * np.uint64(GOLDEN))
+def _select_part(source: ArraySource, split: RowSplit, part: str) -> ArraySource:
+    """Returns the examples of a part, which depend only on their index and the split."""
+    first = mix(np.array([split.seed], np.uint64)) + _KEY
+    mixed = mix((np.arange(source.size, dtype=np.uint64) + first) * np.uint64(GOLDEN))
     places = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
-    return source.select(rows_of_fraction(places, dict(fractions), part))
+    return source.select(rows_of_fraction(places, dict(split.fractions), part))
 
 
 def batch_size_of(source: ArraySource | StreamSource) -> int:

@@ -139,18 +139,13 @@ class TabularModelConfig(Config):
         (64, 32), ge=1, le=65536, help="number of units in each hidden layer"
     )
     dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
-    max_one_hot: int = field(
-        10,
-        ge=0,
-        le=1024,
-        help="categorical columns with more different texts are embedded, others one-hot encoded",
-    )
     embedding_width: int | None = field(
         None,
         ge=1,
         le=4096,
-        help="width of embeddings; by default the square root of the number of texts, or of the "
-        "token ids of a text column, at most 50",
+        help="width of the embeddings of categorical columns with more than 10 different texts, "
+        "and of text columns; by default the square root of the number of texts or token ids, at "
+        "most 50",
     )
 
 
@@ -186,7 +181,11 @@ class TabularConfig(TableTaskConfig):
     )
     features: FeaturesConfig = field(factory=FeaturesConfig, help="columns that the model sees")
     targets: list[TargetConfig] = field((), help="columns to predict")
-    weight_column: str = field("", help="column with the weight of each row; by default all equal")
+    weight_column: str = field(
+        "",
+        help="column with the weight of each row, scaled to a mean of 1 in each section; by "
+        "default all equal",
+    )
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,

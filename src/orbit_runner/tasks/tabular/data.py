@@ -18,16 +18,13 @@ from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_class, constant_number
 from orbit_runner.tasks.examples import DatasetExamples
+from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
-from orbit_runner.tasks.tabular.checks import (
-    setting_of_error,
-    shared_rows,
-    summarize_table,
-    table_problems,
-)
+from orbit_runner.tasks.table_checks import shared_rows, summarize_table, table_problems
+from orbit_runner.tasks.table_query import TRAIN, TableQuery
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
+from orbit_runner.tasks.tabular.sources import table_mixture, table_query, target_classes
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.tabular.preprocessing import Preprocessing
@@ -45,13 +42,22 @@ class TabularData(TaskData):
         table: TabularConfig = self.config.to_tabular_config()
         return table
 
+    @property
+    def query(self) -> TableQuery:
+        """What the task reads of its tables."""
+        return table_query(self.table)
+
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the files, the columns and the values that a run needs."""
-        yield from table_problems(self.table)
+        problems = [*table_problems(self.query)]
+        yield from problems
+        if not problems:
+            origins = self.query.part(TRAIN).origins
+            yield from imbalance_problems(self.table, origins, lambda: target_classes(self.table))
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
-        return {name: source_files(self.table, name) for name in SECTIONS}
+        return {name: self.query.data_files(name) for name in SECTIONS}
 
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""
@@ -59,12 +65,12 @@ class TabularData(TaskData):
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation rows with the features of a training row, or None."""
-        return shared_rows(self.table, self.excluded_rows)
+        return shared_rows(self.query, self.excluded_rows)
 
     def training_examples(self, section: TableDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which rows are in the batch of each training step."""
         table = self.table
-        part = load_part(table, SECTIONS[0])
+        part = self.query.part(TRAIN)
         return DatasetExamples(
             part,
             section,
@@ -80,7 +86,7 @@ class TabularData(TaskData):
     def baselines(self) -> Mapping[str, tuple[str, float]]:
         """Returns the results of the majority class, or of the mean, of the training rows."""
         table = self.table
-        train, validation = (load_part(table, section) for section in SECTIONS)
+        train, validation = map(self.query.part, SECTIONS)
         excluded = self.excluded_rows()
         kept = np.ones(train.size, bool)
         if excluded is not None:
@@ -93,19 +99,15 @@ class TabularData(TaskData):
             other = validation.column(target.column)
             both = (train_weights[kept], weights)
             if target.type == CLASSIFICATION:
-                codes = {text: code for code, text in enumerate(column.vocabulary)}
-                numbers = np.array([*(codes.get(text, -1) for text in other.vocabulary), -1])
-                results |= constant_class(column.values, numbers[other.values], both, prefix)
+                numbers = other.numbers(column.vocabulary)
+                results |= constant_class(column.values, numbers, both, prefix)
             else:
                 results |= constant_number(column.values, other.values, both, prefix)
         return results
 
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""
-        try:
-            return summarize_table(self.table)
-        except DataError:
-            return None
+        return summarize_table(self.query)
 
     def learn(self, assets: Assets) -> Preprocessing:
         """Returns the values fitted on the training rows of the run."""
@@ -115,7 +117,7 @@ class TabularData(TaskData):
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
-        return setting_of_error(section, error)
+        return self.query.setting_of_error(section, error)
 
 
 def _weights(config: TabularConfig, part: TablePart) -> np.ndarray:

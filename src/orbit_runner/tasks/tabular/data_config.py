@@ -13,6 +13,8 @@ from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.shared_config import StoredDataConfig
 
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+
 
 @config_class
 class TableDataConfig(NoImagesConfig, StoredDataConfig):
@@ -29,7 +31,7 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
         (), help="`source: csv`: names of the columns, if the files have no header"
     )
     missing_values: list[str] = field(
-        ("", "NA", "N/A", "NaN", "nan", "null", "NULL"),
+        _MISSING,
         help="texts that mean that a value is missing; the default is for `source: csv`, and other "
         "sources read a list that you set",
     )
@@ -48,22 +50,13 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
         if len(self.delimiter) != 1:
             message = f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
             yield wrong_type("delimiter", message)
-        if self.files is not None:
-            yield from self._class_file_problems()
-
-    def _class_file_problems(self) -> Iterator[Problem]:
-        """Yields too few classes, and classes without files."""
-        files = self.files or {}
-        messages = []
-        if len(files) < (2 if self.is_training else 1):
-            got = f"got only the class {next(iter(files))!r}" if files else "is empty"
-            messages = [f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"]
-        messages += [
-            f"{label}: got {names!r}, expected the name of a file, or a list"
-            for label, names in files.items()
-            if not _file_names(names)
-        ]
-        yield from (wrong_type("files", message) for message in messages)
+        expected = "expected two or more, such as {en: train.en, de: train.de}"
+        if self.files is not None and len(self.files) < 1 + bool(self.is_training):
+            yield wrong_type("files", f"got the classes {[*self.files]}, {expected}")
+        for label, names in self.class_files:
+            if not names:
+                got = f"{label}: got {(self.files or {})[label]!r}"
+                yield wrong_type("files", f"{got}, expected the name of a file, or a list")
 
     @property
     def format(self) -> type[TableDataset]:
@@ -91,18 +84,17 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
 
         The default is only for untyped values.
         """
-        default = type(self).__dataclass_fields__["missing_values"].default
-        is_default = list(self.missing_values) == list(default)
+        is_default = tuple(self.missing_values) == _MISSING
         texts = () if is_default and self.format.is_typed else self.missing_values
         return tuple(dict.fromkeys([*texts, *(normal_text(text.strip()) for text in texts)]))
 
     @property
     def class_files(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The classes of `files`, each with the names of its files."""
-        return tuple((label, _file_names(names)) for label, names in (self.files or {}).items())
+        """The classes of `files`, each with the names of its files; () if it has no such names."""
+        return tuple((label, names_of(names)) for label, names in (self.files or {}).items())
 
 
-def _file_names(value: object) -> tuple[str, ...]:
+def names_of(value: object) -> tuple[str, ...]:
     """Returns one name or a list of names as a tuple; () if it is neither."""
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):

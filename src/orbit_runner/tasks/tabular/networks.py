@@ -16,6 +16,8 @@ from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
 layers = tf_keras.layers
 NUMERIC, CATEGORICAL, DATES, TOKENS = "numeric", "categorical", "dates", "tokens"
 _MAX_EMBEDDING_WIDTH = 50
+# Categorical columns with more different texts are embedded, others one-hot encoded.
+_MAX_ONE_HOT = 10
 
 
 def mlp(
@@ -23,7 +25,6 @@ def mlp(
     fitted: Preprocessing,
     hidden_units: Sequence[int] = (64, 32),
     dropout_rate: float = 0.0,
-    max_one_hot: int = 10,
     embedding_width: int | None = None,
     is_wide: bool = False,
 ) -> tf_keras.Model:
@@ -40,7 +41,7 @@ def mlp(
     category (Cheng et al., Wide & Deep Learning for Recommender Systems, DLRS 2016), without
     crossed columns and text columns.
     """
-    inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
+    inputs, parts = _encoded_inputs(fitted, embedding_width)
     x = hidden_layers(_concatenate(parts), hidden_units, dropout_rate)
     outputs = {}
     for name, width in _output_widths(fitted).items():
@@ -104,12 +105,9 @@ class NormalizeColumns(tf_keras.layers.Layer):
 class EncodeCategories(tf_keras.layers.Layer):
     """Encodes each column of codes one-hot, or as an embedding. Code 0 becomes zeros."""
 
-    def __init__(
-        self, sizes: Sequence[int], max_one_hot: int, width: int | None, **kwargs: Any
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], width: int | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._sizes = sizes
-        self._most = max_one_hot
         self._width = width
         self.tables: list[tf.Variable | None] = []
 
@@ -118,7 +116,7 @@ class EncodeCategories(tf_keras.layers.Layer):
         for place, size in enumerate(self._sizes):
             width = self._width or _embedding_width(size)
             table = None
-            if size > self._most:
+            if size > _MAX_ONE_HOT:
                 table = self.add_weight(
                     name=f"embedding{place}", shape=(size + 1, width), initializer="uniform"
                 )
@@ -179,7 +177,7 @@ class Rescale(tf_keras.layers.Layer):
 
 
 def _encoded_inputs(
-    fitted: Preprocessing, max_one_hot: int, width: int | None
+    fitted: Preprocessing, width: int | None
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the inputs by name, and what the layers see of them."""
     inputs = {}
@@ -192,7 +190,7 @@ def _encoded_inputs(
         count = len(fitted.categorical)
         inputs[CATEGORICAL] = tf_keras.Input((count,), dtype="int32", name=CATEGORICAL)
         sizes = [len(texts) for texts in fitted.categorical.values()]
-        encode = EncodeCategories(sizes, max_one_hot, width, name="encode")
+        encode = EncodeCategories(sizes, width, name="encode")
         parts[CATEGORICAL] = encode(inputs[CATEGORICAL])
     if fitted.dates:
         inputs[DATES] = tf_keras.Input((2 * len(fitted.dates),), dtype="int32", name=DATES)

@@ -15,7 +15,7 @@ from orbit_runner.data.text.tokenizer.words import encode_words, frequent_words
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig, TextColumnConfig
-from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
+from orbit_runner.tasks.tabular.sources import table_query
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -108,7 +108,7 @@ class Preprocessing:
 
     def codes(self, column: Column) -> np.ndarray:
         """Returns the codes of a categorical feature, int32 [n]."""
-        return _recode(column, self.categorical[column.name], first=1, other=0)
+        return column.numbers(self.categorical[column.name], first=1, other=0)
 
     def new_categories(self, part: TablePart) -> list[str]:
         """Returns the texts of categorical features that no training row has, one line each."""
@@ -120,22 +120,12 @@ class Preprocessing:
             if text not in known[name]
         ]
 
-    def class_numbers(self, column: Column) -> np.ndarray:
-        """Returns the class of each row, int32 [n], -1 for a class that training does not have."""
-        return _recode(column, self.classes[column.name], first=0, other=-1)
-
-
-def _recode(column: Column, texts: Sequence[str], *, first: int, other: int) -> np.ndarray:
-    index = {text: number for number, text in enumerate(texts, first)}
-    # The last text is that of missing values, whose code is -1.
-    table = [index.get(text, other) for text in (*column.vocabulary, "")]
-    return np.array(table, np.int32)[column.values]
-
 
 def fit(config: TabularConfig) -> Preprocessing:
     """Fits the values on the training rows. Raises `DataError` if they cannot be read."""
-    part = load_part(config, "train_data")
-    kinds = feature_kinds(config)
+    query = table_query(config)
+    part = query.part("train_data")
+    kinds = query.feature_kinds()
     regression = {target.column for target in config.targets if target.type == REGRESSION}
     return Preprocessing(
         numeric={n: _fit_number(part.column(n)) for n, kind in kinds.items() if kind == NUMBER},

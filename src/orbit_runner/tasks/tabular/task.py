@@ -13,8 +13,16 @@ import tf_keras
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER, Column, TablePart
-from orbit_runner.errors import DataError, nearest_name_hint, shorten
+from orbit_runner.data.tables.columns import (
+    CATEGORY,
+    DATE,
+    DAY_SECONDS,
+    NUMBER,
+    Column,
+    TablePart,
+    class_numbers,
+)
+from orbit_runner.errors import DataError, shorten
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import Task, section_of, split_labels
@@ -23,7 +31,7 @@ from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
-from orbit_runner.tasks.tabular.checks import left_out
+from orbit_runner.tasks.table_checks import unused_columns
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
     METRICS_OF_TYPE,
@@ -35,12 +43,7 @@ from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.report_examples import table_examples
-from orbit_runner.tasks.tabular.sources import (
-    feature_kinds,
-    load_part,
-    table_mixture,
-    target_classes,
-)
+from orbit_runner.tasks.tabular.sources import table_mixture, table_query, target_classes
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -206,7 +209,8 @@ class TabularTask(Task):
         }
         kinds = zip(lists.values(), (NUMBER, CATEGORY, DATE), strict=True)
         try:
-            if feature_kinds(config) == {name: kind for names, kind in kinds for name in names}:
+            fitted = {name: kind for names, kind in kinds for name in names}
+            if table_query(config).feature_kinds() == fitted:
                 return config
         except DataError:
             pass  # The training data are not there, and not needed.
@@ -214,7 +218,7 @@ class TabularTask(Task):
 
     def part(self, params: TableDataConfig) -> TablePart:
         """Returns the rows of a section. Raises `SettingError` if they cannot be read."""
-        return self._read(params, lambda: load_part(self._fitted_config, section_of(params)))
+        return self._read(params, lambda: table_query(self._fitted_config).part(section_of(params)))
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""
@@ -257,7 +261,7 @@ class TabularTask(Task):
         """
         source = self.arrays(params)
         if params.is_training:
-            for line in left_out(self.table_config):
+            for line in unused_columns(table_query(self.table_config)):
                 note(f"note: {line}")
             excluded = self.excluded_examples(params)
             mixture = self._mixture(params, excluded)
@@ -305,7 +309,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     if fitted.texts:
         parts = [fit.tokens(part.column(name)) for name, fit in fitted.texts.items()]
         features[TOKENS] = np.concatenate(parts, axis=1) if parts[1:] else parts[0]
-    targets = {name: _class_numbers(part, fitted, name) for name in fitted.classes}
+    targets = {n: class_numbers(part, n, texts) for n, texts in fitted.classes.items()}
     targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
     arrays: dict[str, np.ndarray | dict[str, np.ndarray]] = {
         INPUTS.features: features,
@@ -325,22 +329,3 @@ def _days_and_seconds(column: Column) -> np.ndarray:
     days[missing] = MISSING_DAY
     seconds[missing] = 0
     return np.stack([days, seconds], axis=1).astype(np.int32)
-
-
-def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndarray:
-    """Returns the class of each row, int32 [n]."""
-    column = part.column(name)
-    numbers = fitted.class_numbers(column)
-    unknown = np.flatnonzero(numbers < 0)
-    if len(unknown):
-        row = int(unknown[0])
-        classes = fitted.classes[name]
-        text = column.text(row)
-        raise DataError(
-            f"column {name!r} has the class {text!r} in {part.location(row)}, which the run "
-            f"was not trained on{nearest_name_hint(text, classes)}\n"
-            f"its classes: {shorten(', '.join(classes), 200)}",
-            field="source",
-            code="unknown-class",
-        )
-    return numbers
