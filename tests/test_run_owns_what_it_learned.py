@@ -90,7 +90,7 @@ def _ratings(data: Path) -> Any:
     sections = {
         f"task__{section}__{name}": value
         for section in ("train_data", "validation_data")
-        for name, value in {"source": "movielens", "data_dir": str(data), "variant": "100k"}.items()
+        for name, value in {"source": "movielens", "data_dir": str(data)}.items()
     }
     return ratings_config(**sections, **_SHORT)
 

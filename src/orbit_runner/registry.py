@@ -222,8 +222,8 @@ for _name, _target, _help, _traits in (
 RATING_MODELS.register(
     "neumf",
     config="orbit_runner.tasks.recommendation.config:NeuMFConfig",
-    target="orbit_runner.models.neumf:neumf",
-    help="neural collaborative filtering: GMF, MLP, or both (He et al. 2017)",
+    target="orbit_runner.models.simple:neumf",
+    help="neural collaborative filtering, GMF and MLP (He et al. 2017)",
 )
 _RATINGS = "orbit_runner.tasks.recommendation.config:RecommendationDataConfig"
 RATING_SOURCES.register(

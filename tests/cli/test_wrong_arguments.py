@@ -110,7 +110,6 @@ CASES = [
     ("show --experiment=digits --diff=no_such", "unknown-name", "--experiment"),
     ("validate official/resnet_imagenat", "unknown-name", "--experiment"),
     ("data get mnits", "unknown-name", ""),
-    ("data get imagenet", "not-supported", ""),
     ("data get mnist --from=", "not-set", "--from"),
     ("data get mnist --from=ftp://x/y", "wrong-type", "--from"),
     ("show --experiment=digits --import=no_such", "import-failed", "imports"),

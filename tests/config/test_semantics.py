@@ -99,8 +99,6 @@ CASES = [
     ("KerasModelConfig", "task={name: keras}", "task.model.build", "not-set"),
     ("KerasDataConfig", "task={name: keras, train_data: {source: npz, global_batch_size: 1}}", "task.train_data.input_path", "not-set"),
     ("NeuMFConfig", "task.model.layers=[33, 8]", "task.model.layers", "not-divisible"),
-    ("NeuMFConfig", "task.model={kind: gmf, mlp_regularization: 0.1}", "task.model.mlp_regularization", "no-effect"),
-    ("NeuMFConfig", "task.model={kind: mlp, mf_regularization: 0.1}", "task.model.mf_regularization", "no-effect"),
     ("RecommendationConfig", "task.top_k=1000", "task.top_k", "out-of-range"),
     ("NetworkTaskConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("TableTaskConfig", "task.train_data.split=trian", "task.train_data.split", "unknown-part"),
@@ -124,7 +122,6 @@ CASES = [
     ("ImageSplitConfig", "task.split={fractions: {train: 1}, hash_of: [directory], stratified: true}", "task.split.stratified", "conflict"),
     ("TextClassificationConfig", "task.text.column=''", "task.text.column", "not-set"),
     ("TextClassificationConfig", "task.label_column=text", "task.label_column", "conflict"),
-    ("TextColumnConfig", "task.text={column: text, tokenizer: subwords, max_length: 1}", "task.text.max_length", "out-of-range"),
     # Rules of the declarations, and rules about several sections.
     ("resnet50_imagenet", "task.model.depth=51", "task.model.depth", "not-allowed"),
     ("resnet50_imagenet", "task.model.input_size=[224, 224]", "task.model.input_size", "wrong-type"),
@@ -232,7 +229,7 @@ def test_batch_size_must_be_a_multiple_of_replica_count(
     [
         ("digits", "max_bad_images: 1"),
         ("diabetes", "function: 'a:b'"),
-        ("ncf_movielens", "variant: 1m"),
+        ("ncf_movielens", "num_negatives: 1"),
         ("transformer_multi30k", "max_seq_length: 9"),
     ],
 )

@@ -15,7 +15,7 @@ from orbit_runner.data.ratings import synthetic
 from orbit_runner.data.ratings.interactions import leave_one_out
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
-from orbit_runner.data.text.pipeline import train_pairs
+from orbit_runner.data.text.pipeline import TrainingPairs
 from orbit_runner.data.tfrecord import bad_record
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.source import load
@@ -110,9 +110,9 @@ def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool) ->
     batch = whole.rows(3).examples
     excluded = np.unique([*batch[batch >= 0], *some_indices(201, 20)])
     order = BucketOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
-    batches = train_pairs(
-        pairs, **settings, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded
-    )
+    batches = TrainingPairs(
+        source=pairs, **settings, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded
+    ).dataset()
 
     rows_of = BucketOrder(plan.exclude(excluded), SEED, shuffle=shuffle, xp=TENSORFLOW)
 

@@ -19,7 +19,7 @@ from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
-from orbit_runner.data.text.pipeline import train_pairs
+from orbit_runner.data.text.pipeline import TrainingPairs
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.source import load
 from tests.support.batches import contexts, make_source, some_indices
@@ -150,11 +150,13 @@ def test_steps_of_sentence_pairs(
 
     def make(context: Any) -> tf.data.Dataset:
         # The first token of a pair is 3 plus its index, and 0 in a row of padding.
-        return train_pairs(
-            pairs, max_length=60, seed=SEED, start_step=first, shuffle=shuffle,
-            excluded=excluded, input_context=context,
+        training = TrainingPairs(
+            source=pairs, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded,
             element=lambda batch: batch["inputs"][:, :, 0], **batching,
-        ).map(lambda token: tf.maximum(tf.cast(token, tf.int64) - 3, -1))  # fmt: skip
+        )  # fmt: skip
+        return training.dataset(start_step=first, input_context=context).map(
+            lambda token: tf.maximum(tf.cast(token, tf.int64) - 3, -1)
+        )
 
     _assert_equal_steps(order, make, shards, first)
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.text.buckets import plan_batches
-from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
+from orbit_runner.data.text.pipeline import TrainingPairs, eval_pairs
 from tests.support.batches import assert_equal_batches
 from tests.support.problems import raises
 from tests.support.sentences import token_pairs
@@ -37,14 +37,15 @@ def _padded(parts):
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _batches(steps, *, replicas=1, pipelines=1, **settings):
+def _batches(steps, *, replicas=1, pipelines=1, start_step=0, **settings):
     settings = {"seed": _SEED, "max_length": _LONGEST, **settings}
     rows = [
-        train_pairs(
-            _source(),
+        TrainingPairs(source=_source(), **settings)
+        .dataset(
+            start_step=start_step,
             input_context=tf.distribute.InputContext(pipelines, p, replicas),
-            **settings,
-        ).as_numpy_iterator()
+        )
+        .as_numpy_iterator()
         for p in range(pipelines)
     ]
     local = replicas // pipelines
@@ -114,13 +115,9 @@ def test_replicas_split_the_single_replica_batch(mode, replicas, pipelines):
 @pytest.mark.parametrize("mode", _MODES)
 def test_asynchronous_workers_take_whole_batches_in_turn(mode):
     rows = [
-        train_pairs(
-            _source(),
-            seed=_SEED,
-            max_length=_LONGEST,
-            input_context=tf.distribute.InputContext(3, p, 1),
-            **_MODES[mode],
-        ).as_numpy_iterator()
+        TrainingPairs(source=_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode])
+        .dataset(input_context=tf.distribute.InputContext(3, p, 1))
+        .as_numpy_iterator()
         for p in range(3)
     ]
     turns = itertools.chain.from_iterable(zip(*rows, strict=True))
@@ -131,7 +128,7 @@ def test_asynchronous_workers_take_whole_batches_in_turn(mode):
 @pytest.mark.parametrize("mode", _MODES)
 def test_batch_at_a_step_matches_the_pipeline(mode):
     at = tf.function(
-        make_train_pair_reader(_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode]),
+        TrainingPairs(source=_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode]).batch_at(),
         input_signature=[tf.TensorSpec([], tf.int64)],
     )
     for step, batch in enumerate(_alone(mode)[:5]):
@@ -143,7 +140,7 @@ def test_pipeline_starts_at_a_step_tensor():
     @tf.function
     def inputs(step):
         settings = {"seed": _SEED, "max_length": _LONGEST, "batch_tokens": _TOKENS}
-        iterator = iter(train_pairs(_source(), start_step=step, **settings))
+        iterator = iter(TrainingPairs(source=_source(), **settings).dataset(start_step=step))
         return next(iterator)["inputs"]
 
     for step in (0, 30):
@@ -155,10 +152,9 @@ def test_pipeline_starts_at_a_step_tensor():
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_static_shapes_pad_batches_to_max_length(replicas):
     context = tf.distribute.InputContext(1, 0, replicas)
-    settings = {"seed": 1, "max_length": 48, "static_shapes": True, "input_context": context}
-    by_tokens = train_pairs(_source(), batch_tokens=48 * 17, **settings)
-    by_rows = train_pairs(_source(), global_batch_size=6, **settings)
-    for dataset, rows in ((by_tokens, 16), (by_rows, 6)):
+    settings = {"source": _source(), "seed": 1, "max_length": 48, "static_shapes": True}
+    for size, rows in (({"batch_tokens": 48 * 17}, 16), ({"global_batch_size": 6}, 6)):
+        dataset = TrainingPairs(**settings, **size).dataset(input_context=context)
         shape = [rows // replicas, 48]
         assert dataset.element_spec["inputs"] == tf.TensorSpec(shape, tf.int32)
         assert dataset.element_spec["targets"] == tf.TensorSpec(shape, tf.int32)

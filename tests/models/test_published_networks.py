@@ -126,12 +126,6 @@ def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(
     assert {v.shape[1] for v in model.variables if "pos_embedding" in v.name} == {4}
 
 
-@pytest.mark.parametrize("shape", [(30, 32, 3), (32, 33, 3), (8, 8, 3)])
-def test_image_size_must_be_a_multiple_of_the_patch_size(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=rf"{shape[0]} × {shape[1]} pixels, .* multiples of 16"):
-        _build("vit", model_name="vit-ti16", input_shape=shape)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "blocks"), [(18, 8), (50, 16)])
 def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(depth: int, blocks: int) -> None:

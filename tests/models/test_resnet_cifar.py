@@ -93,18 +93,6 @@ def test_nearest_valid_depths_are_found(depth, version, nearest):
     assert nearest_cifar_depths(depth, version) == nearest
 
 
-@pytest.mark.parametrize(
-    ("depth", "version", "message"),
-    [
-        (21, 1, r"`depth` \(21\) must be 6n\+2 with n >= 1 in version 1; nearest: 20 and 26\."),
-        (20, 3, r"`version` \(3\) must be 1 or 2\."),
-    ],
-)
-def test_unsupported_depth_or_version_is_rejected(depth, version, message):
-    with pytest.raises(ValueError, match=message):
-        _build(depth, version)
-
-
 def _features(height: int, width: int, channels: int) -> np.ndarray:
     shape = (2, height, width, channels)
     return np.random.default_rng(5).normal(size=shape).astype("float32")

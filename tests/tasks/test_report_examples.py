@@ -105,9 +105,8 @@ def test_translation_shows_sentences_of_the_last_evaluation(
     found = adapt(task).report_examples(None, [])
 
     assert found is not None
-    chosen = [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]
-    translated = words.decode([words.encode([f"nummer {n}"]).row(0) for n in chosen])
-    expected = [(*pairs[n], text) for n, text in zip(chosen, translated, strict=True)]
+    translated = words.decode([words.encode([f"nummer {n}"]).row(0) for n in range(10)])
+    expected = [(*pair, text) for pair, text in zip(pairs[:10], translated, strict=True)]
     assert found.rows == expected
     assert found.head == ("source", "reference", "translation")
 

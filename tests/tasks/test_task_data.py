@@ -15,7 +15,7 @@ from orbit_runner.tasks.image_classification.config import ImageClassificationCo
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, MixupAndCutmix
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
 from orbit_runner.tasks.recommendation.data import RecommendationData
-from orbit_runner.tasks.tabular.config import FeaturesConfig, TabularConfig, TextColumnConfig
+from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 
@@ -80,7 +80,6 @@ def test_subclass_of_a_config_has_the_data_of_its_base_class() -> None:
 
 
 _MIXED = ImageDataConfig(source="digits", mixup_and_cutmix=MixupAndCutmix(mixup_alpha=0.2))
-_SUBWORDS = TextColumnConfig(column="text", tokenizer="subwords")
 _TEXT_FILES = TranslationDataConfig(source="parallel_text")
 
 
@@ -90,9 +89,7 @@ _TEXT_FILES = TranslationDataConfig(source="parallel_text")
         (ImageClassificationConfig(), []),
         (ImageClassificationConfig(train_data=_MIXED), ["scipy"]),
         (TextClassificationConfig(), []),
-        (TextClassificationConfig(text=_SUBWORDS), ["sentencepiece"]),
         (TabularConfig(), []),
-        (TabularConfig(features=FeaturesConfig(text=[_SUBWORDS])), ["sentencepiece"]),
         (TranslationConfig(train_data=_TEXT_FILES, validation_data=_TEXT_FILES), ["sentencepiece"]),
         (_Ratings(), []),
     ],

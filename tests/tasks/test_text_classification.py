@@ -110,27 +110,6 @@ def test_words_are_those_of_the_training_texts(folder: Path, tmp_path: Path) -> 
     assert 2 <= len(lines) < 20
 
 
-def test_subwords_are_built_from_the_training_texts(folder: Path, tmp_path: Path) -> None:
-    config = text_config(
-        folder, task__text__tokenizer="subwords", task__text__vocab_size=40,
-        task__text__max_length=30,
-    )  # fmt: skip
-    task = _task(config, tmp_path)
-    tokens = task.arrays(config.task.validation_data).arrays["features"]["tokens"]
-    assert task.vocabulary.size == 40
-    assert task.vocabulary.decode(tokens.tolist()) == [line for line, _ in _rows(folder)]
-    task.assets.write()
-    assert (tmp_path / "assets" / PREPROCESSING_FILE).is_file()
-    assert _task(config, tmp_path).vocabulary == task.vocabulary
-
-
-def test_too_many_subwords_name_the_setting(folder: Path) -> None:
-    config = text_config(folder, task__text__tokenizer="subwords", task__text__vocab_size=900)
-    with raises("out-of-range", "task.text") as caught:
-        _ = _task(config).vocabulary
-    assert getattr(caught.value, "path", "task.text") == "task.text"
-
-
 def test_logits_are_float32_with_16_bits() -> None:
     before = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -146,14 +125,10 @@ def test_logits_are_float32_with_16_bits() -> None:
 TEXTS = ["one TWO, three", "zehn", "unknown words", "", "  FÜNF\u00a0 sechs ", "two" * 99, "ﬁ ½ ٣"]
 
 
-@pytest.fixture(scope="module", params=["words", "subwords"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Any:
     """A model of random weights."""
-    folder = write_texts(tmp_path_factory.mktemp("texts"))
-    config = text_config(
-        folder, task__text__tokenizer=request.param, task__text__vocab_size=40,
-        task__text__max_length=9,
-    )  # fmt: skip
+    config = text_config(folder, task__text__vocab_size=40, task__text__max_length=9)
     task = TextClassificationTask(config.task)  # type: ignore[arg-type]
     model, generator = task.build_model(), np.random.default_rng(2)
     for variable in model.trainable_variables:
@@ -228,24 +203,13 @@ def test_top_k_limits_the_labels(served: Any) -> None:
         list(predictor.items(["absent.csv"], []))
 
 
-_MODELS: dict[str, dict[str, Any]] = {
-    "bag_of_words": {"task__model__hidden_units": [8]},
-    "subwords": {
-        "task__text__tokenizer": "subwords",
-        "task__text__vocab_size": 40,
-        "task__text__max_length": 12,
-    },
-}
-
-
 @pytest.mark.slow
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-@pytest.mark.parametrize("model", _MODELS)
 def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    folder: Path, tmp_path: Path, strategy: str, model: str
+    folder: Path, tmp_path: Path, strategy: str
 ) -> None:
-    config = text_config(folder, **_MODELS[model])
+    config = text_config(folder, task__model__hidden_units=[8])
     runs = run_and_resume(config, tmp_path, strategy)
     assert runs.notes.reasons == []
     assert runs.resumed_logs["validation_loss"] == runs.logs["validation_loss"]

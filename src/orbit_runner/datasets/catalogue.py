@@ -1,9 +1,9 @@
 """The public datasets by name.
 
 Sizes and SHA-256 checksums are those recorded by TensorFlow Datasets 4.9.10
-(`url_checksums/mnist.txt`, `fashion_mnist.txt`, `cifar10.txt`, `movielens.txt`, `wmt1*.txt`,
-`datasets/imagenet2012/checksums.tsv`). Those of Multi30k were computed from files with the MD5
-checksums that torchtext publishes.
+(`url_checksums/mnist.txt`, `fashion_mnist.txt`, `cifar10.txt`, `movielens.txt`,
+`wmt1*.txt`). Those of Multi30k were computed from files with the MD5 checksums that torchtext
+publishes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class PublicDataset:
     results: tuple[str, ...]  # files that a data source reads
     folder: str  # default directory, and the `data_dir` of its experiments
     experiments: tuple[str, ...] = ()
-    manual_steps: str = ""  # instructions if it requires an account; nothing is downloaded then
 
     @property
     def size(self) -> int:
@@ -87,13 +86,6 @@ _CIFAR = "cifar-10-batches-bin"
 _CIFAR_BATCHES = tuple(
     f"{_CIFAR}/{name}.bin" for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")
 )
-_IMAGENET = "https://image-net.org/data/ILSVRC/2012"
-_IMAGENET_STEPS = """\
-1. Create an account at https://image-net.org and accept its terms.
-2. Download the files below from its ILSVRC 2012 page, and compare their sizes and checksums
-   (`sha256sum FILE`).
-3. Create one directory per class under train/ and val/: the training archive contains one archive
-   per class; the development kit on that page lists the class of each validation image."""
 
 
 def _idx_files(base: str, sums: tuple[tuple[int, str], ...]) -> tuple[RemoteFile, ...]:
@@ -137,27 +129,6 @@ IMAGES = (
         results=_CIFAR_BATCHES,
         folder="data/cifar10",
         experiments=("resnet_cifar", "resnet_cifar_v2"),
-    ),
-    PublicDataset(
-        name="imagenet",
-        help="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 photos of 1,000 classes; manual download",
-        terms="requires an account; research and teaching only: https://image-net.org/download",
-        files=(
-            RemoteFile(
-                url=f"{_IMAGENET}/ILSVRC2012_img_train.tar",
-                size=147897477120,
-                sha256="b08200a27a8e34218a0e58fde36b0fe8f73bc377f4acea2d91602057c3ca45bb",
-            ),
-            RemoteFile(
-                url=f"{_IMAGENET}/ILSVRC2012_img_val.tar",
-                size=6744924160,
-                sha256="c7e06a6c0baccf06d8dbeb6577d71efff84673a5dbdd50633ab44f8ea0456ae0",
-            ),
-        ),
-        results=("train", "val"),
-        folder="data/imagenet",
-        experiments=("resnet50_imagenet", "vit_base_imagenet", "efficientnet_imagenet"),
-        manual_steps=_IMAGENET_STEPS,
     ),
 )
 

@@ -13,7 +13,7 @@ from orbit_runner.data.dataset import Reader
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
-from orbit_runner.errors import DataError, first_line, format_choices, format_count, shorten
+from orbit_runner.errors import DataError, first_line, format_choices, shorten
 
 
 class _Layout(NamedTuple):
@@ -34,20 +34,23 @@ _LAYOUTS = {
 }
 
 
-def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "") -> Interactions:
+def load(*, data_dir: str = "", input_path: Sequence[str] = ()) -> Interactions:
     """Returns all ratings in the order of the file, regardless of their stars.
 
     `data_dir` contains `u.data` (100K), `ratings.dat` (1M) or `ratings.csv` (20M), or the directory
-    `ml-100k`, `ml-1m` or `ml-20m`. `input_path` is the file to read instead.
-
-    `variant` is `100k`, `1m` or `20m`, also for datasets of another size in the same format; by
-    default, the one that is found. Raises `DataError` if the file is missing or invalid, or if
-    several are found.
+    `ml-100k`, `ml-1m` or `ml-20m`. `input_path` is the file to read instead; its suffix decides on
+    the format. Raises `DataError` if the file is missing or invalid, or if several are found.
     """
-    if input_path:
-        path, variant, field = *_named_file(data_dir, input_path, variant), "input_path"
-    else:
-        path, variant, field = *_find_file(data_dir, variant), "data_dir"
+    path = _find_file(data_dir, input_path)
+    field = "input_path" if input_path else "data_dir"
+    variants = {Path(layout.file).suffix: variant for variant, layout in _LAYOUTS.items()}
+    variant = variants.get(path.suffix)
+    if variant is None:
+        raise DataError(
+            f"movielens: got {path}, expected the suffix {format_choices(variants)}",
+            field=field,
+            code="not-allowed",
+        )
 
     def parse() -> Values:
         numbers = _parse_ratings(path, _LAYOUTS[variant], field)
@@ -58,56 +61,39 @@ def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "
     return Interactions(f"movielens {variant}", users, items, times, files=(path,))
 
 
-def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:
-    files = named_files("movielens", data_dir, input_path)
-    if len(files) != 1:
+def _find_file(data_dir: str, input_path: Sequence[str]) -> Path:
+    if input_path:
+        files = named_files("movielens", data_dir, input_path)
+    else:
+        hint = download_hint("ml-1m", "ml-100k", "ml-20m", data_dir=data_dir)
+        directory = data_folder("movielens", data_dir, hint)
+        paths = [
+            folder / layout.file
+            for variant, layout in _LAYOUTS.items()
+            for folder in (directory, directory / f"ml-{variant}")
+        ]
+        files = [path for path in paths if path.is_file()]
+        if not files:
+            names = format_choices(layout.file for layout in _LAYOUTS.values())
+            below = format_choices(f"ml-{variant}" for variant in _LAYOUTS)
+            raise DataError(
+                f"movielens: no {names} in {directory} or its subdirectory {below}; {hint}",
+                code="missing-file",
+            )
+    if len(files) > 1:
+        found = " and ".join(map(str, files))
         raise DataError(
-            f"movielens: got {format_count(len(files), 'file')}, expected 1",
+            f"movielens: got {found}, expected 1 file; set input_path to one of them",
             field="input_path",
             code="not-allowed",
         )
-    endings = {Path(layout.file).suffix: known for known, layout in _LAYOUTS.items()}
-    kind = variant or endings.get(files[0].suffix, "")
-    if not kind:
-        raise DataError(
-            f"movielens: {files[0]}: cannot infer the format from the file name; set variant "
-            f"to {format_choices(_LAYOUTS)}",
-            field="variant",
-            code="not-set",
-        )
-    return files[0], kind
-
-
-def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
-    kinds = [variant] if variant else ["1m", "100k", "20m"]
-    hint = download_hint(*(f"ml-{kind}" for kind in kinds), data_dir=data_dir)
-    directory = data_folder("movielens", data_dir, hint)
-    wanted = [variant] if variant else list(_LAYOUTS)
-    places = {
-        kind: [directory / _LAYOUTS[kind].file, directory / f"ml-{kind}" / _LAYOUTS[kind].file]
-        for kind in wanted
-    }
-    matches = [(path, kind) for kind, paths in places.items() for path in paths if path.is_file()]
-    if not matches:
-        names = format_choices(_LAYOUTS[kind].file for kind in wanted)
-        below = format_choices(f"ml-{kind}" for kind in wanted)
-        raise DataError(
-            f"movielens: no {names} in {directory} or its subdirectory {below}; {hint}",
-            code="missing-file",
-        )
-    if len(matches) > 1:
-        paths = " and ".join(str(path) for path, _ in matches)
-        raise DataError(
-            f"movielens: found {paths}; set variant to select one", field="variant", code="not-set"
-        )
-    return matches[0]
+    return files[0]
 
 
 def _arguments(section: Any) -> dict[str, object]:
     return {
         "data_dir": section.data_dir,
         "input_path": input_paths(section),
-        "variant": section.variant,
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.catalog import APPLICATIONS, BACKBONE, patch_problem, patch_size
+from orbit_runner.models.catalog import APPLICATIONS, BACKBONE, patch_size
 from orbit_runner.models.layers import classifier, normalized_input
 from orbit_runner.tf_internals import last_norms, set_block_drop_rates
 
@@ -97,8 +97,8 @@ def vit(
     It has an encoder of patches, and a classifier whose kernel is initialized to zero.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
-    num_classes]. `mean` and `std` are those of `Normalize`. Raises `ValueError` if height or width
-    is not a multiple of the patch size. There is no layer between the encoder and the classifier
+    num_classes]. `mean` and `std` are those of `Normalize`. Height and width must be multiples of
+    the patch size. There is no layer between the encoder and the classifier
     (`representation_size` in the paper).
 
     `model_name` is a name in `VIT_NAMES`. `pooler` selects the input of the classifier: `token`,
@@ -109,9 +109,6 @@ def vit(
     ones. If `original_init` is True, kernels are initialized as in the paper (Glorot uniform),
     otherwise as in DeiT (Touvron et al. 2021; normal with a standard deviation of 0.02).
     """
-    problem = patch_problem(model_name, input_shape)
-    if problem:
-        raise ValueError(problem)
     from official.vision.modeling.backbones.vit import VIT_SPECS, VisionTransformer
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)

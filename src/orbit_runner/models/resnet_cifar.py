@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.catalog import CIFAR_LAYERS, nearest_cifar_depths
+from orbit_runner.models.catalog import CIFAR_LAYERS
 from orbit_runner.models.layers import classifier, normalized_input
 
 _STEM_FILTERS = 16
@@ -142,23 +142,13 @@ def resnet_cifar(
 
     Version 1 is He et al. 2015 ("Deep residual learning"), section 4.2: basic blocks, depth 6n+2,
     shortcuts without parameters. Version 2 is He et al. 2016 ("Identity mappings"), section 4 and
-    appendix: pre-activation bottlenecks, depth 9n+2. Raises `ValueError` if the version does not
-    have the depth.
+    appendix: pre-activation bottlenecks, depth 9n+2.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
     num_classes]. `mean` and `std` are those of `Normalize`. `dropout_rate` is for the pooled
     features; the papers use no dropout.
     """
-    step = CIFAR_LAYERS.get(version)
-    if step is None:
-        raise ValueError(f"`version` ({version}) must be 1 or 2.")
-    near = nearest_cifar_depths(depth, version)
-    if near != (depth,):
-        depths = " and ".join(map(str, near))
-        raise ValueError(
-            f"`depth` ({depth}) must be {step}n+2 with n >= 1 in version {version}; "
-            f"nearest: {depths}."
-        )
+    step = CIFAR_LAYERS[version]
 
     def norm(x: tf.Tensor, name: str) -> tf.Tensor:
         return tf_keras.layers.BatchNormalization(

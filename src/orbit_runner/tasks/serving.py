@@ -32,7 +32,8 @@ class Serving:
 
     Attributes:
         signatures: `tf.function`s by name. Each has an `input_signature` and returns a dict of
-            tensors. They must use only TensorFlow's own ops.
+            tensors. They must use only TensorFlow's own ops, or those of TensorFlow Text with names
+            that begin with `TFText>`.
         default: The name of the signature that is also exported as `serving_default`.
         resources: Other objects to save with the signatures: lookup tables, assets.
         only_saved_model: Why the network alone, without the signatures, cannot be exported in other

@@ -41,10 +41,9 @@ def _assert_rows(found, rows=ROWS):
 @pytest.mark.parametrize("below", [False, True])
 def test_each_variant_is_read_in_file_order(tmp_path, variant, below):
     _write(tmp_path / f"ml-{variant}" if below else tmp_path, variant)
-    for given in ("", variant):
-        found = movielens.load(data_dir=str(tmp_path), variant=given)
-        assert found.name == f"movielens {variant}"
-        _assert_rows(found)
+    found = movielens.load(data_dir=str(tmp_path))
+    assert found.name == f"movielens {variant}"
+    _assert_rows(found)
 
 
 @pytest.mark.parametrize("variant", NAMES)
@@ -56,11 +55,11 @@ def test_crlf_and_missing_final_newline_are_accepted(tmp_path, variant):
 def test_input_path_selects_the_ratings_file(tmp_path):
     path = _write(tmp_path, "1m")
     _assert_rows(movielens.load(input_path=(str(path),)))
-    other = path.rename(tmp_path / "mine.txt")
-    _assert_rows(movielens.load(data_dir=str(tmp_path), input_path=(other.name,), variant="1m"))
-    with raises("not-set") as caught:
-        movielens.load(input_path=(str(other),))
-    assert caught.value.field == "variant"
+    other = path.rename(tmp_path / "mine.dat")
+    _assert_rows(movielens.load(data_dir=str(tmp_path), input_path=(other.name,)))
+    with raises("not-allowed") as caught:
+        movielens.load(input_path=(str(other.rename(tmp_path / "mine.txt")),))
+    assert caught.value.field == "input_path"
 
 
 @pytest.mark.parametrize(
@@ -112,18 +111,15 @@ def test_missing_directory_or_ratings_file_is_reported(tmp_path):
         movielens.load(data_dir=str(tmp_path / "x"))
     with raises("missing-file"):
         movielens.load(data_dir=str(tmp_path))
-    _write(tmp_path, "100k")
-    with raises("missing-file"):
-        movielens.load(data_dir=str(tmp_path), variant="1m")
 
 
-def test_two_variants_in_one_directory_require_variant(tmp_path):
+def test_several_files_in_one_directory_require_input_path(tmp_path):
     _write(tmp_path, "100k")
     _write(tmp_path / "ml-20m", "20m")
-    with raises("not-set") as caught:
+    with raises("not-allowed") as caught:
         movielens.load(data_dir=str(tmp_path))
-    assert caught.value.field == "variant"
-    _assert_rows(movielens.load(data_dir=str(tmp_path), variant="20m"))
+    assert caught.value.field == "input_path"
+    _assert_rows(movielens.load(data_dir=str(tmp_path), input_path=("ml-20m/ratings.csv",)))
 
 
 @pytest.fixture

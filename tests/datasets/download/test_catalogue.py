@@ -32,7 +32,7 @@ def test_declared_results_are_produced_by_the_files(data: PublicDataset) -> None
     whole = any(file.is_archive and file.members is None for file in data.files)
 
     assert data.results
-    assert whole or data.manual_steps or {*data.results} == plain | named
+    assert whole or {*data.results} == plain | named
 
 
 def pairs() -> list[tuple[str, str]]:
@@ -41,7 +41,7 @@ def pairs() -> list[tuple[str, str]]:
 
 def test_experiment_data_dir_matches_the_download_directory() -> None:
     assert {use for _, use in pairs()} <= {*experiment_files()}
-    for experiment in sorted({use for name, use in pairs() if not SETS[name].manual_steps}):
+    for experiment in sorted({use for _, use in pairs()}):
         config = resolve(Request(experiment=experiment)).config
         folders = {data.folder for data in SETS.values() if experiment in data.experiments}
 

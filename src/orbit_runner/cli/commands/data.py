@@ -51,12 +51,6 @@ def _get(flags: argparse.Namespace) -> int:
             raise RunnerError(
                 "is empty; set a value, or omit the flag", path=f"--{name}", code="not-set"
             )
-    if data.manual_steps:
-        raise RunnerError(
-            f"{data.name} cannot be downloaded automatically\n{data.manual_steps}\n"
-            f"{_file_table(data)}",
-            code="not-supported",
-        )
     directory = Path(flags.dir or data.folder).expanduser()
     base = address_of(flags.origin)
     with messages_scope(flags):

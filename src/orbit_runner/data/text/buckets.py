@@ -141,7 +141,7 @@ def steps_per_epoch(
 
     With buckets, it is a whole number; otherwise it is the number of pairs divided by the number of
     sentences per batch. `excluded` is the number of pairs to leave out, whose rows stay empty in
-    batches with buckets. The other arguments and errors are those of `train_pairs`.
+    batches with buckets. The other arguments and errors are those of `TrainingPairs`.
     """
     width = max_length if static_shapes else None
     rows = fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)

@@ -7,13 +7,11 @@ of them it is.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.places import Places
-from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 
@@ -26,22 +24,16 @@ class PairDataset(abc.ABC):
     """
 
     is_text: ClassVar[bool] = False  # Whether there are files, of which a vocabulary makes ids.
-    # The function that reads the pairs, with `options` as keyword arguments.
-    reader: ClassVar[Callable[..., PairSource]]
 
     def __init__(self, section: Any) -> None:
         self.section = section
 
     @abc.abstractmethod
-    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
-        """Returns the arguments of `reader`, which must be hashable."""
-
     def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
         """Returns the pairs, read into memory once per process.
 
         `vocabulary` may be None if the pairs are ids. Raises `DataError` if they cannot be read.
         """
-        return _read(type(self).reader, tuple(self.options(vocab_size, vocabulary).items()))
 
     @abc.abstractmethod
     def check(self) -> None:
@@ -58,8 +50,3 @@ class PairDataset(abc.ABC):
     def places(self) -> list[Places]:
         """Returns the lines of the files of each side; [] for no files."""
         return []
-
-
-@cache_source(maxsize=8)
-def _read(reader: Callable[..., PairSource], options: Sequence[tuple[str, object]]) -> PairSource:
-    return reader(**dict(options))

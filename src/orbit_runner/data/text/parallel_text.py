@@ -13,6 +13,7 @@ from orbit_runner.data.disk_cache import Values, cached
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.data.places import Places
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import count_lines, lines_digest, read_files
 from orbit_runner.data.text.source import PairSource, Ragged, limit_lengths
@@ -37,13 +38,15 @@ class ParallelText(PairDataset):
         """Returns the files of the sources and of the targets."""
         return find_files(**self._places())
 
-    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
-        """Returns the arguments of `load`."""
-        return self._places() | {
-            "max_length": self.section.max_seq_length,
-            "is_training": bool(self.section.is_training),
-            "vocabulary": vocabulary,
-        }
+    def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
+        """Returns the pairs, read into memory once per process. Raises `DataError` as `load`."""
+        assert vocabulary is not None
+        return _load(
+            **self._places(),
+            vocabulary=vocabulary,
+            max_length=self.section.max_seq_length,
+            is_training=bool(self.section.is_training),
+        )
 
     def check(self) -> None:
         """Raises `DataError` if a file is missing, empty, not UTF-8, or has other lines."""
@@ -136,7 +139,7 @@ def load(
     return limit_lengths(pairs, max_length, is_training=is_training)
 
 
-ParallelText.reader = staticmethod(load)
+_load = cache_source(maxsize=8)(load)
 
 
 def _encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> Ragged:

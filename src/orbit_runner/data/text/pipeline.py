@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -121,101 +123,130 @@ _ENDLESS = 2**62
 _TRAINING = ("inputs", "targets", "share")
 
 
-def train_pairs(
-    source: PairSource,
-    *,
-    batch_tokens: int | None = None,
-    global_batch_size: int | None = None,
-    max_length: int,
-    static_shapes: bool = False,
-    rows_multiple: int = 8,
-    seed: int,
-    start_step: int | tf.Tensor = 0,
-    shuffle: bool = True,
-    excluded: np.ndarray = NO_EXAMPLES,
-    input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),
-    element: Callable[[Batch], Tensors] | None = None,
-) -> tf.data.Dataset:
-    """Returns the infinite dataset of one worker's training batches.
-
-    An element is a batch for one replica: `inputs`, int32 [b, ls], and `targets`, int32 [b, lt],
-    which end with `EOS` and are padded with 0; and `share`, float32 [b], the number of rows divided
-    by the number of target tokens of the global batch. The mean over rows of `share` times the sum
-    of a row's losses is the mean over all tokens, no matter how rows are distributed over replicas.
-    The last batch of an epoch is padded with empty rows, which have no target tokens but count as
-    rows. `element` may convert a batch into another structure of the same tensors.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingPairs:
+    """The batches of training.
 
     The pairs of a step depend only on `seed` and the step, not on the step at which training
-    started or on the number of replicas. Starting at a later step takes no longer than starting at
-    step 0. In a graph, `start_step` may be an int64 scalar tensor. If `input_context` is None, an
-    element is the global batch.
+    started or on the number of replicas. The last batch of an epoch is padded with empty rows,
+    which have no target tokens but count as rows.
 
-    `batch_tokens` is the maximum number of tokens per side of a global batch, including padding. A
-    batch has as many sentences of about the same length as fit, and their number is a multiple of
-    `rows_multiple`, which must be a multiple of the number of replicas. If it is None, a global
-    batch has `global_batch_size` sentences. `max_length` is the maximum number of tokens of a
-    sentence, including `EOS`; longer pairs must have been left out. If `static_shapes` is true, as
-    required on TPUs, both sides are padded to `max_length`, and all batches have as many sentences
-    as fit at that length; otherwise sides are padded to their longest sentence in the global batch.
-    If `shuffle` is false, pairs are ordered by length, or are in stored order if all batches have
-    the same number of sentences.
-
-    `excluded`, int64 [k], are the pairs to leave out, ascending. If all batches have the same
-    number of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
-    like those that pad the last batch.
-
-    Raises DataError if the batch is too small or cannot be divided by the number of replicas.
+    Attributes:
+        source: The pairs.
+        batch_tokens: The maximum number of tokens per side of a global batch, including padding. A
+            batch has as many sentences of about the same length as fit, and their number is a
+            multiple of `rows_multiple`. None: a global batch has `global_batch_size` sentences.
+        global_batch_size: The number of sentences, if `batch_tokens` is None.
+        max_length: The maximum number of tokens of a sentence, including `EOS`. Longer pairs must
+            have been left out.
+        static_shapes: Whether both sides are padded to `max_length`, as required on TPUs, and all
+            batches have as many sentences as fit at that length. Otherwise sides are padded to
+            their longest sentence in the global batch.
+        rows_multiple: A multiple of the number of replicas.
+        seed: The random seed.
+        shuffle: Whether to shuffle. Otherwise pairs are ordered by length, or are in stored order
+            if all batches have the same number of sentences.
+        excluded: The pairs to leave out, ascending, int64 [k]. If all batches have the same number
+            of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
+            like those that pad the last batch.
+        element: A function that converts a batch into another structure of the same tensors.
     """
-    width = max_length if static_shapes else None
-    rows = fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
-    slices = _train_slices(rows, rows_multiple, input_context)
-    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
-    read = PairReader(source, order, width)
 
-    def make_batches(number: tf.Tensor) -> Tensors:
-        batch = read(start_step + slices.first_step + number * slices.step_stride, slices)
-        tensors = {name: batch[name] for name in _TRAINING}
-        return tensors if element is None else element(tensors)
+    source: PairSource
+    batch_tokens: int | None = None
+    global_batch_size: int | None = None
+    max_length: int
+    static_shapes: bool = False
+    rows_multiple: int = 8
+    seed: int
+    shuffle: bool = True
+    excluded: np.ndarray = dataclasses.field(default_factory=lambda: NO_EXAMPLES)
+    element: Callable[[Batch], Tensors] | None = None
 
-    batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), make_batches, options)
-    # With a finite dataset, a distributed iterator would check in each step whether the data of any
-    # replica has ended.
-    endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    return batches.unbatch().apply(endless).with_options(options.tf_options())
+    def dataset(
+        self,
+        *,
+        start_step: int | tf.Tensor = 0,
+        input_context: tf.distribute.InputContext | None = None,
+        options: PipelineOptions = PipelineOptions(),
+    ) -> tf.data.Dataset:
+        """Returns the infinite dataset of one worker's training batches.
 
+        An element is a batch for one replica: `inputs`, int32 [b, ls], and `targets`, int32 [b,
+        lt], which end with `EOS` and are padded with 0; and `share`, float32 [b], the number of
+        rows divided by the number of target tokens of the global batch. The mean over rows of
+        `share` times the sum of a row's losses is the mean over all tokens, no matter how rows are
+        distributed over replicas. If `input_context` is None, an element is the global batch.
 
-def make_train_pair_reader(
-    source: PairSource,
-    *,
-    batch_tokens: int | None = None,
-    global_batch_size: int | None = None,
-    max_length: int,
-    static_shapes: bool = False,
-    rows_multiple: int = 8,
-    seed: int,
-    shuffle: bool = True,
-    excluded: np.ndarray = NO_EXAMPLES,
-    element: Callable[[Batch], Tensors] | None = None,
-) -> Callable[[tf.Tensor], Tensors]:
-    """Returns a function from a step, an int64 scalar, to its global batch in `train_pairs`.
+        Starting at a later step takes no longer than starting at step 0. In a graph, `start_step`
+        may be an int64 scalar tensor. Raises DataError if the batch is too small or cannot be
+        divided by the number of replicas.
+        """
+        slices = self._slices(input_context)
+        read = self._reader()
 
-    The arguments are those of `train_pairs`. Raises DataError if the batch is too small.
-    """
-    width = max_length if static_shapes else None
-    rows = fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
-    slices = _train_slices(rows, rows_multiple, None)
-    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
-    read = PairReader(source, order, width)
+        def make_batches(number: tf.Tensor) -> Tensors:
+            batch = read(start_step + slices.first_step + number * slices.step_stride, slices)
+            return self._element({name: batch[name] for name in _TRAINING})
 
-    def read_batch(step: tf.Tensor) -> Tensors:
-        # The tokens are in host memory, and are too many to copy to a device.
-        with tf.device("CPU:0"):
-            batch = read(step, slices)
-            tensors = {name: batch[name][0] for name in _TRAINING}
-        return tensors if element is None else element(tensors)
+        batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), make_batches, options)
+        # With a finite dataset, a distributed iterator would check in each step whether the data of
+        # any replica has ended.
+        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        return batches.unbatch().apply(endless).with_options(options.tf_options())
 
-    return read_batch
+    def batch_at(self) -> Callable[[tf.Tensor], Tensors]:
+        """Returns a function from a step, an int64 scalar, to its global batch.
+
+        Raises DataError if the batch is too small.
+        """
+        slices = self._slices(None)
+        read = self._reader()
+
+        def read_batch(step: tf.Tensor) -> Tensors:
+            # The tokens are in host memory, and are too many to copy to a device.
+            with tf.device("CPU:0"):
+                batch = read(step, slices)
+                return self._element({name: batch[name][0] for name in _TRAINING})
+
+        return read_batch
+
+    def _element(self, batch: Batch) -> Tensors:
+        return batch if self.element is None else self.element(batch)
+
+    @property
+    def _width(self) -> int | None:
+        return self.max_length if self.static_shapes else None
+
+    @functools.cached_property
+    def _rows(self) -> int | None:
+        """The number of sentences of each global batch, or None if they differ."""
+        return fixed_rows(
+            self.batch_tokens, self.global_batch_size, self._width, self.rows_multiple
+        )
+
+    def _slices(self, context: tf.distribute.InputContext | None) -> ReplicaSlices:
+        replicas = context.num_replicas_in_sync if context else 1
+        rows, multiple = self._rows, self.rows_multiple
+        if rows is None and multiple % replicas:
+            raise DataError(
+                f"got {multiple}, expected a multiple of {replicas}, the number of replicas",
+                field="batch_rows_multiple",
+                code="not-divisible",
+            )
+        return replica_slices(multiple if rows is None else rows, context)
+
+    def _reader(self) -> PairReader:
+        source, seed, shuffle, excluded = self.source, self.seed, self.shuffle, self.excluded
+        order: PairOrder
+        if self._rows is not None:
+            examples = make_order(source.size, seed, shuffle, excluded, xp=TENSORFLOW)
+            order = FixedRowOrder(examples, self._rows, TENSORFLOW)
+        else:
+            tokens = self.batch_tokens or 0
+            plan = plan_batches(source, batch_tokens=tokens, rows_multiple=self.rows_multiple)
+            order = BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle, xp=TENSORFLOW)
+        return PairReader(source, order, self._width)
 
 
 def eval_pairs(
@@ -234,7 +265,7 @@ def eval_pairs(
 
     An element is a pair of a batch for one replica and float32 weights [b]; `element` may convert
     it into another structure of the same tensors. The batch has `inputs` and `targets` as in
-    `train_pairs`, and `id`, int64 [b], the indices of the pairs in the source. The last batch is
+    training, and `id`, int64 [b], the indices of the pairs in the source. The last batch is
     padded with its last pair, whose weight is 0; all other weights are 1. Long sentences come
     first, so that batches have little padding.
 
@@ -259,35 +290,6 @@ def eval_pairs(
     batches = _make_dataset(turns, make_batches, options, cache=cache).unbatch()
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
-
-
-def _train_slices(
-    rows: int | None, multiple: int, context: tf.distribute.InputContext | None
-) -> ReplicaSlices:
-    replicas = context.num_replicas_in_sync if context else 1
-    if rows is None and multiple % replicas:
-        raise DataError(
-            f"got {multiple}, expected a multiple of {replicas}, the number of replicas",
-            field="batch_rows_multiple",
-            code="not-divisible",
-        )
-    return replica_slices(multiple if rows is None else rows, context)
-
-
-def _train_order(
-    source: PairSource,
-    rows: int | None,
-    batch_tokens: int | None,
-    multiple: int,
-    seed: int,
-    shuffle: bool,
-    excluded: np.ndarray,
-) -> PairOrder:
-    if rows is not None:
-        order = make_order(source.size, seed, shuffle, excluded, xp=TENSORFLOW)
-        return FixedRowOrder(order, rows, TENSORFLOW)
-    plan = plan_batches(source, batch_tokens=batch_tokens or 0, rows_multiple=multiple)
-    return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle, xp=TENSORFLOW)
 
 
 def _make_dataset(

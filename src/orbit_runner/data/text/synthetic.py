@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
@@ -15,15 +16,15 @@ _SHORTEST = 2
 class SyntheticPairs(PairDataset):
     """Sentences of random subwords."""
 
-    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
-        """Returns the arguments of `load`."""
-        return {
-            "num_examples": self.section.synthetic.num_examples,
-            "kind": self.section.synthetic.kind,
-            "vocab_size": vocab_size,
-            "max_length": self.section.max_seq_length,
-            "seed": self.section.seed or 0,
-        }
+    def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
+        """Returns the pairs, drawn once per process."""
+        return _load(
+            num_examples=self.section.synthetic.num_examples,
+            kind=self.section.synthetic.kind,
+            vocab_size=vocab_size,
+            max_length=self.section.max_seq_length,
+            seed=self.section.seed or 0,
+        )
 
     def check(self) -> None:
         """Accepts all settings: the config has checked them."""
@@ -55,7 +56,7 @@ def load(
     return PairSource("synthetic", inputs, outputs, vocab_size)
 
 
-SyntheticPairs.reader = staticmethod(load)
+_load = cache_source(maxsize=8)(load)
 
 
 def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # The directory for files that TensorFlow itself does not read.
 EXTRA = "assets.extra"
 FORMAT = ExportFormat(name=SAVED_MODEL, file="saved_model.pb")
+_TEXT_OP = b"TFText>"  # The prefix of the names of the ops of TensorFlow Text.
 
 
 def write(model: tf_keras.Model, serving: Serving, path: Path) -> None:
@@ -51,7 +52,10 @@ def load_signatures(path: Path) -> dict[str, Callable[..., dict[str, tf.Tensor]]
     import tensorflow as tf
 
     try:
-        return dict(tf.saved_model.load(readable_path(path)).signatures)
+        folder = readable_path(path)
+        if _TEXT_OP in (Path(folder) / FORMAT.file).read_bytes():
+            import tensorflow_text  # noqa: F401 -- registers its ops.
+        return dict(tf.saved_model.load(folder).signatures)
     except (OSError, ValueError, tf.errors.OpError) as error:
         raise RunnerError(
             f"{path} cannot be loaded: {first_line(error)}", path="WHERE", code="export-failed"

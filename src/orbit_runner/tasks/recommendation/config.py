@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.errors import Problem, no_effect, out_of_range
+from orbit_runner.config.errors import Problem, out_of_range
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import (
     NoImagesConfig,
@@ -23,14 +23,9 @@ _NO_FEATURES = "synthetic choices have fixed features; see num_items"
 
 @config_class
 class NeuMFConfig(Config):
-    """GMF, MLP, or both; with the fields of Model Garden's NCF flags."""
+    """GMF and MLP; with the fields of Model Garden's NCF flags."""
 
     name: str = field("", help="name of the model; `runner list` shows all")
-    kind: str = field(
-        "neumf",
-        allowed=("gmf", "mlp", "neumf"),
-        help="parts of the network: gmf, mlp, or both (neumf)",
-    )
     mf_dim: int = field(8, ge=1, le=65536, help="width of the GMF embeddings")
     layers: list[int] = field(
         (64, 32, 16, 8),
@@ -48,15 +43,11 @@ class NeuMFConfig(Config):
     )
 
     def problems(self) -> Iterator[Problem]:
-        """Yields widths that two embeddings cannot have, and settings without effect."""
+        """Yields widths that two embeddings cannot have."""
         if not self.layers or self.layers[0] % 2:
             got = list(self.layers)
             message = f"got {got}, expected an even number first, for two equal embeddings"
             yield Problem("layers", message, code="not-divisible")
-        for kind, name in (("gmf", "mlp_regularization"), ("mlp", "mf_regularization")):
-            if self.kind == kind and getattr(self, name):
-                got = getattr(self, name)
-                yield no_effect(name, f"got {got}, which has no effect with kind: {kind}")
 
 
 @config_class
@@ -83,11 +74,6 @@ class RecommendationDataConfig(NoImagesConfig):
     """The choices of users and their input pipeline."""
 
     source: str = source_field(RATING_SOURCES)
-    variant: str = field(
-        "",
-        allowed=("", "100k", "1m", "20m"),
-        help="MovieLens version; by default the one that is found",
-    )
     min_interactions: int = field(
         20,
         ge=2,

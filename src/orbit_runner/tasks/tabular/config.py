@@ -26,7 +26,6 @@ from orbit_runner.tasks.shared_config import (
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
-WORDS, SUBWORDS = "words", "subwords"
 # The metrics that each type of target always has.
 METRICS_OF_TYPE = {CLASSIFICATION: ("accuracy",), REGRESSION: ("mae", "rmse")}
 TARGET = "target"  # In an item of `metrics`, the column that it is for.
@@ -61,32 +60,19 @@ _TABLE = (
 
 @config_class
 class TextColumnConfig(Config):
-    """A column of texts, which are split into tokens. In a list, its name alone is sufficient."""
+    """A column of texts, which are split into words. In a list, its name alone is sufficient."""
 
     shorthand: ClassVar[str] = "column"
     column: str = field("", help="column of texts")
-    tokenizer: str = field(
-        WORDS,
-        allowed=(WORDS, SUBWORDS),
-        help="words: runs of letters and digits, in lower case; subwords: pieces of the text as it "
-        "is, found by SentencePiece",
-    )
     vocab_size: int = field(
         10_000,
         ge=8,
         le=2**24,
-        help="number of token ids; words: the most frequent ones of the training texts, and at "
-        "most as many",
+        help="largest number of token ids; they are the most frequent words of the training texts",
     )
     max_length: int = field(
-        64, ge=1, le=2**16, help="number of tokens, from the first, that the model sees of a text"
+        64, ge=1, le=2**16, help="number of words, from the first, that the model sees of a text"
     )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields a length without room for a token."""
-        if self.tokenizer == SUBWORDS and self.max_length < 2:
-            message = "got 1, expected at least 2 with subwords: one is the end token"
-            yield Problem("max_length", message, code="out-of-range")
 
 
 @config_class
@@ -102,7 +88,7 @@ class FeaturesConfig(Config):
         help="columns of dates, with or without a time, as in ISO 8601: 2024-01-31 or "
         "2024-01-31T10:30",
     )
-    text: list[TextColumnConfig] = field((), help="columns of texts, which are split into tokens")
+    text: list[TextColumnConfig] = field((), help="columns of texts, which are split into words")
     exclude: list[str] = field(
         (),
         help="columns that are not features; all other columns are, so list no features",

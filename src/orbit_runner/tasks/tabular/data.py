@@ -14,7 +14,6 @@ from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.shared_examples import SharedExamples
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.summary import TableSummary
-from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_class, constant_number
@@ -23,7 +22,7 @@ from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.table_checks import shared_rows, summarize_table, table_problems
 from orbit_runner.tasks.table_query import TRAIN, TableQuery
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, SUBWORDS, TabularConfig
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import table_mixture, table_query, target_classes
 
@@ -63,11 +62,6 @@ class TabularData(TaskData):
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""
         return "memory"
-
-    def packages(self) -> Sequence[str]:
-        """Returns SentencePiece if a column of texts has subwords."""
-        has_subwords = any(column.tokenizer == SUBWORDS for column in self.table.features.text)
-        return (SENTENCEPIECE,) if has_subwords else ()
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation rows with the features of a training row, or None."""

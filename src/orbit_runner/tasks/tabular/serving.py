@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.tables.cell_texts import normal_text, parse_date, parse_number
+from orbit_runner.data.text.tokenizer.words import WordTokenizer
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import (
     Prediction,
@@ -77,7 +78,7 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     categories = len(fitted.categorical)
     dates = len(fitted.dates)
     vocabularies = Vocabularies(list(fitted.categorical.values()))
-    tokenizers = [text.make_tokenizer() for text in fitted.texts.values()]
+    tokenizers = [WordTokenizer(text.words) for text in fitted.texts.values()]
 
     def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs: dict[str, tf.Tensor] = {}
@@ -91,7 +92,8 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
             inputs[DATES] = tf.concat(columns, axis=1)
         if fitted.texts:
             texts = zip(fitted.texts.values(), tokenizers, values[-len(tokenizers) :], strict=True)
-            inputs[TOKENS] = tf.concat([fit.encode(*pair) for fit, *pair in texts], axis=1)
+            tokens = [words.encode(column, fit.max_length) for fit, words, column in texts]
+            inputs[TOKENS] = tf.concat(tokens, axis=1)
         returned = model(inputs, training=False)
         answers = {outputs[name]: tf.nn.softmax(returned[name]) for name in fitted.classes}
         return answers | {outputs[name]: returned[name] for name in fitted.scales}

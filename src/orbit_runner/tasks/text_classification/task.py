@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.text.tokenizer.words import WordTokenizer
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.serving import (
@@ -85,11 +86,12 @@ def text_serving(
     `class_names` takes nothing, and returns `names`, string [classes]. `label` is the column of
     the classes, whose names are `names`.
     """
-    tokenizer = fitted.make_tokenizer()
+    tokenizer = WordTokenizer(fitted.words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def text(text: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits = model({TOKENS: fitted.encode(tokenizer, text)}, training=False)[label]
+        tokens = tokenizer.encode(text, fitted.max_length)
+        logits = model({TOKENS: tokens}, training=False)[label]
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
     return Serving(

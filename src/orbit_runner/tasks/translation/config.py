@@ -121,11 +121,6 @@ class TranslationConfig(NetworkTaskConfig):
         help="sacrebleu tokenizer for BLEU",
     )
     bleu_lowercase: bool = field(False, help="ignore case in BLEU")
-    print_translations: bool | None = field(
-        None,
-        help="print translations",
-        unsupported="use `runner predict` to translate; evaluation only computes the score",
-    )
 
     @property
     def batch_shapes_vary(self) -> bool:

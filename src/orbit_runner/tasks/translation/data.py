@@ -172,7 +172,7 @@ class PairExamples:
 def make_order(
     pairs: PairSource, data: TranslationDataConfig, excluded: np.ndarray = NO_EXAMPLES
 ) -> StepOrder:
-    """Returns the order of `train_pairs` with these settings, without the excluded pairs."""
+    """Returns the order of `TrainingPairs` with these settings, without the excluded pairs."""
     shuffle = data.shuffle_buffer_size > 1
     seed = data.seed or 0
     multiple = data.batch_rows_multiple

@@ -62,7 +62,6 @@ def translation_serving(
     return Serving(
         {TEXT: text, TOKENS: tokens},
         default=TEXT,
-        resources=[tokenizer],
         only_saved_model=_ONLY_SAVED_MODEL,
     )
 

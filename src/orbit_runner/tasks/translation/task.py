@@ -13,11 +13,11 @@ import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.text.buckets import steps_per_epoch
-from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
+from orbit_runner.data.text.pipeline import TrainingPairs, eval_pairs
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -62,6 +62,14 @@ class TranslationTask(Task):
         For its inputs and outputs, see `orbit_runner.models.transformer`.
         """
         options = self.task_config.model.as_dict()
+        is_mixed = tf_keras.mixed_precision.global_policy().compute_dtype != "float32"
+        if is_mixed and not options["decoder"]["norm_first"]:
+            raise SettingError(
+                "task.model.decoder.norm_first",
+                "got false, but Model Garden's decoder then needs float32\n"
+                "set it to true, or runtime.mixed_precision_dtype to float32",
+                code="conflict",
+            )
         del options["label_smoothing"]
         build = TEXT_MODELS.get(options.pop("name")).load()
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
@@ -82,12 +90,8 @@ class TranslationTask(Task):
         """
         options = PipelineOptions.from_config(params)
         if params.is_training:
-            return train_pairs(
-                self.pairs(params),
-                start_step=start_step,
-                input_context=input_context,
-                options=options,
-                **self._train_settings(params),
+            return self._training_pairs(params).dataset(
+                start_step=start_step, input_context=input_context, options=options
             )
         return eval_pairs(
             self.pairs(params),
@@ -103,16 +107,17 @@ class TranslationTask(Task):
 
     def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Tensors] | None:
         """Returns a function that creates the batch of one step, for asynchronous training."""
-        return make_train_pair_reader(self.pairs(params), **self._train_settings(params))
+        return self._training_pairs(params).batch_at()
 
-    def _train_settings(self, params: TranslationDataConfig) -> dict[str, Any]:
-        return {
-            "shuffle": params.shuffle_buffer_size > 1,
-            "seed": params.seed or 0,
-            "excluded": self.excluded_examples(params),
-            "element": _training_element,
+    def _training_pairs(self, params: TranslationDataConfig) -> TrainingPairs:
+        return TrainingPairs(
+            source=self.pairs(params),
+            shuffle=params.shuffle_buffer_size > 1,
+            seed=params.seed or 0,
+            excluded=self.excluded_examples(params),
+            element=_training_element,
             **_batch_settings(params),
-        }
+        )
 
     def num_examples(self, params: TranslationDataConfig) -> int:
         """Returns the number of pairs of a section that are used."""
@@ -300,7 +305,7 @@ def decode(
     *,
     static: bool,
 ) -> dict[str, tf.Tensor]:
-    """Translates the rows of a batch that `asked`, bool [batch], selects, by beam search.
+    """Translates the rows of a batch that `selected`, bool [batch], selects, by beam search.
 
     `inputs` are the sources, int32 [batch, length], and `ids` their numbers, int64 [batch]. With
     `static`, all rows are translated, which keeps shapes static. Returns `outputs`, int32
@@ -350,7 +355,7 @@ def translation_examples(
     pairs: PairSource,
     vocabulary: Vocabulary,
 ) -> ReportExamples:
-    """Returns sentences at equal distances in the validation data, always the same ones.
+    """Returns the first sentences of the validation data that were translated.
 
     Args:
         translations: The translations of the last evaluation by the number of the sentence.
@@ -358,19 +363,13 @@ def translation_examples(
         pairs: The validation data.
         vocabulary: The vocabulary of the sources.
     """
-    chosen = pick_evenly(sorted(translations), _SENTENCES)
+    chosen = sorted(translations)[:_SENTENCES]
     sources = vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
     return ReportExamples(
-        note=f"{len(chosen)} of the {len(translations):,} sentences that were translated",
+        note=f"the first {len(chosen)} of the {len(translations):,} sentences that were translated",
         head=("source", "reference", "translation"),
         rows=[
             (source, references[n], translations[n])
             for n, source in zip(chosen, sources, strict=True)
         ],
     )
-
-
-def pick_evenly(numbers: Sequence[int], count: int) -> list[int]:
-    """Returns at most `count` of the numbers: the middle of each of as many equal parts."""
-    count = min(count, len(numbers))
-    return [numbers[(2 * index + 1) * len(numbers) // (2 * count)] for index in range(count)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import itertools
 import re
@@ -92,30 +93,23 @@ class Vocabulary:
         return [clean(text) for text in self._processor.decode(until)] if until else []
 
     def check_reproducible(self) -> None:
-        """Raises DataError if the model may split text differently from `build_vocabulary`.
-
-        Other models may change text first, or may not be unigram models. The field is `vocabulary`.
-        """
+        """Raises DataError with the field `vocabulary` if `GraphTokenizer` cannot use the model."""
         # Imported here because it needs protobuf, which is slow to import.
-        from sentencepiece import sentencepiece_model_pb2 as messages
-
-        proto = messages.ModelProto.FromString(self.model)  # type: ignore[attr-defined]
-        trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+        messages = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+        proto = messages.ModelProto.FromString(self.model)
+        trainer = proto.trainer_spec
         others = {
             "model_type": (trainer.model_type, trainer.UNIGRAM),
             "byte_fallback": (trainer.byte_fallback, False),
             "treat_whitespace_as_suffix": (trainer.treat_whitespace_as_suffix, False),
-            "normalization_rule_name": (normalizer.precompiled_charsmap, b""),
-            "add_dummy_prefix": (normalizer.add_dummy_prefix, True),
-            "escape_whitespaces": (normalizer.escape_whitespaces, True),
             "user_defined_symbols": (sum(p.type == p.USER_DEFINED for p in proto.pieces), 0),
         }
         wrong = [name for name, (got, expected) in others.items() if got != expected]
         if wrong:
             raise _error(
                 f"{self._name}: the model splits text in a way that TensorFlow cannot reproduce, "
-                f"because of its {', '.join(wrong)}; build it with --model_type=unigram "
-                "--normalization_rule_name=identity, or leave it unset"
+                f"because of its {', '.join(wrong)}; build it with --model_type=unigram, "
+                "or leave it unset"
             )
 
 
@@ -133,11 +127,10 @@ def build_vocabulary(
     """Returns a vocabulary built from sentences of all languages.
 
     It is a unigram model (Kudo, Subword Regularization, ACL 2018, section 3.2). Text is not
-    normalized except for spaces, so that the ids can be reproduced without the library. The same
-    sentences give the same vocabulary. `size` is the number of ids. `character_coverage` is the
-    fraction of the text's characters that are pieces; the rarest others are unknown. Raises
-    DataError if the text has too few different words, or too many different characters, for that
-    size.
+    normalized except for spaces. The same sentences give the same vocabulary. `size` is the number
+    of ids. `character_coverage` is the fraction of the text's characters that are pieces; the
+    rarest others are unknown. Raises DataError if the text has too few different words, or too many
+    different characters, for that size.
     """
     model = io.BytesIO()
     try:
