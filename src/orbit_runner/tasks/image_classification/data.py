@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.determinism.numerics_record import SCIPY
@@ -15,7 +15,6 @@ from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_label
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
     ImageExamples,
     TrainedImages,
@@ -77,12 +76,8 @@ class ImageData(TaskData):
             yield Problem("model.input_size", problem, code="data-mismatch")
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
-        """Returns the files of both sections, and the weights that the run begins with."""
-        files = {section: self.source(section).data_files() for section in SECTIONS}
-        weights = own_files(self.config.model)
-        if not weights:  # Published ones have known digests, and own ones are not needed later.
-            return files
-        return files | {"model.weights": describe_files(weights, content_digest)}
+        """Returns the files of both sections."""
+        return {section: self.source(section).data_files() for section in SECTIONS}
 
     def file_reading(self) -> str:
         """Returns how a worker reads the files of the training data."""

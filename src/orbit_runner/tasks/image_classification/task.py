@@ -13,7 +13,7 @@ from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.models.catalog import BACKBONE, KERAS_SUFFIXES
+from orbit_runner.models.catalog import BACKBONE
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
@@ -25,11 +25,7 @@ from orbit_runner.tasks.image_classification.inputs import (
     make_preprocessing,
     train_inputs,
 )
-from orbit_runner.tasks.image_classification.pretrained import (
-    SETTING,
-    initial_weights,
-    is_of_keras,
-)
+from orbit_runner.tasks.image_classification.models import ApplicationConfig
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
     image_serving,
@@ -41,12 +37,7 @@ from orbit_runner.tasks.image_classification.sources import (
     section_source,
 )
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.initial_weights import (
-    LoadedWeights,
-    load_application_weights,
-    load_keras_weights,
-    load_weights,
-)
+from orbit_runner.tasks.initial_weights import LoadedWeights, load_application_weights
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
 from orbit_runner.tasks.serving import Serving
@@ -94,16 +85,11 @@ class ImageClassificationTask(Task):
         return model
 
     def load_pretrained(self, model: tf_keras.Model) -> LoadedWeights | None:
-        """Loads the weights of `model.weights`. Another number of classes has a new classifier."""
+        """Loads the published weights of an application, without those of its classifier."""
         config = self.task_config.model
-        if is_of_keras(config):
-            return load_application_weights(model.get_layer(BACKBONE), config.application, SETTING)
-        path = initial_weights(config)
-        if path is None:
+        if not isinstance(config, ApplicationConfig) or config.weights is None:
             return None
-        if path.suffix in KERAS_SUFFIXES:
-            return load_keras_weights(model.get_layer(BACKBONE), path, SETTING)
-        return load_weights(model, str(path), may_be_new=["logits"], setting=SETTING)
+        return load_application_weights(model.get_layer(BACKBONE), config.application)
 
     def build_inputs(
         self,
