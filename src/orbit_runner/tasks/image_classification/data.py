@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.config.errors import Problem
@@ -19,8 +18,6 @@ from orbit_runner.tasks.image_classification.sources import (
     ImageExamples,
     TrainedImages,
     classes_of,
-    image_notes,
-    image_rows,
     mismatch_problems,
     section_source,
     setting_of_error,
@@ -29,7 +26,6 @@ from orbit_runner.tasks.image_classification.sources import (
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
-from orbit_runner.utils.log import note_once
 
 _OTHER_DATA = "set task.split, or name other data in validation_data"
 
@@ -59,8 +55,6 @@ class ImageData(TaskData):
                 sources[section] = source
             except DataError as error:
                 yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
-        for section, line in image_notes(sources).items():
-            note_once(f"note: {section}: {line}")
         if model.input_size is None:
             yield from size_problems(sources)
         yield from mismatch_problems(sources, model.num_classes, model.input_size)
@@ -106,14 +100,6 @@ class ImageData(TaskData):
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
         return setting_of_error(section, error)
-
-    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns channels and sizes of the images of each section, and what is not used."""
-        sources = {}
-        for section in SECTIONS:
-            with contextlib.suppress(DataError):  # `problems` yields it.
-                sources[section] = self.source(section)
-        return image_rows(sources)
 
     def learn(self, assets: Assets) -> TrainedImages:
         """Returns what the run found out about its training images."""

@@ -21,7 +21,7 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import add_survey, survey_note, survey_rows
+from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
@@ -179,34 +179,6 @@ def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
             )
             yield Problem("model.input_size", message, code="data-mismatch")
             return
-
-
-def image_notes(sources: Mapping[str, ImageDataset]) -> dict[str, str]:
-    """Returns by section which images are converted to other channels, if they are not resized.
-
-    The training images come first in `sources`, and decide on the channels.
-    """
-    notes: dict[str, str] = {}
-    channels = 0
-    for section, source in sources.items():
-        if source.survey is not None:
-            shape, _ = source.spec()
-            channels = channels or shape[2]
-            notes[section] = survey_note(source.survey, (*shape[:2], channels))
-    return {section: note for section, note in notes.items() if note}
-
-
-def image_rows(sources: Mapping[str, ImageDataset]) -> dict[str, list[tuple[str, str]]]:
-    """Returns by section what the headers of the images tell."""
-    notes = image_notes(sources)
-    return {
-        section: [
-            *survey_rows(source.survey),
-            *([("note", notes[section])] if section in notes else []),
-        ]
-        for section, source in sources.items()
-        if source.survey is not None
-    }
 
 
 def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
