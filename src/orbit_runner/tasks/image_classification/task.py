@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.models.catalog import BACKBONE
 from orbit_runner.registry import IMAGE_MODELS
@@ -48,18 +47,10 @@ if TYPE_CHECKING:
 
 
 class ImageClassificationTask(Task):
-    """Image classification with one label per image.
-
-    Over the whole run, it counts the images that do not decode.
-    """
+    """Image classification with one label per image."""
 
     task_config: ImageClassificationConfig
-
-    def __init__(self, params: ImageClassificationConfig, **kwargs: Any) -> None:
-        super().__init__(params, **kwargs)
-        limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
-        self.bad_training_images = BadImages("train_data", limits[0])
-        self.bad_validation_images = BadImages("validation_data", limits[1])
+    counts_examples = True
 
     def build_model(self) -> tf_keras.Model:
         """Builds the network `model.name` for the images of the dataset.
@@ -106,10 +97,9 @@ class ImageClassificationTask(Task):
         source = self._source(params)
         classes = self.images.num_classes
         size = self.task_config.model.input_size
+        bad = self.bad_images[section_of(params)]
         if not params.is_training:
-            bad = self.bad_validation_images
             return eval_inputs(source, params, input_context, classes, size, bad)
-        bad = self.bad_training_images
         excluded = self.excluded_examples(params)
         return train_inputs(source, params, input_context, start_step, classes, size, bad, excluded)
 
@@ -124,18 +114,6 @@ class ImageClassificationTask(Task):
         """Returns the number of examples of a section that are used."""
         source = section_source(self.task_config, params)
         return source.size - len(self.excluded_examples(params))
-
-    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
-        """Returns images and labels, and which of the rows are images, float32 [batch]."""
-        images, labels, counts = inputs
-        return (images, labels), counts
-
-    def full_batches(self, params: ImageDataConfig) -> int:
-        """Returns the number of batches of an evaluation in which each row is an image.
-
-        It is 0 if images may fail to decode, because each batch may then have rows without one.
-        """
-        return 0 if params.max_bad_images else super().full_batches(params)
 
     def process_metrics(
         self,

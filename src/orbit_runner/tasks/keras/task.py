@@ -13,7 +13,6 @@ import tf_keras
 
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
@@ -91,9 +90,6 @@ class KerasTask(Task):
 
     def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
-        self.bad_training_images = BadImages(SECTIONS[0], limits[0])
-        self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
         self._compiled: Compiled | None = None
         self._model: tf_keras.Model | None = None
         self._arguments: Mapping[str, Any] = {}  # of `compile`
@@ -276,14 +272,13 @@ class KerasTask(Task):
         data = self._section(params)
         classes = self._known_classes(source)
         source = source.with_channels(self._specs()[X][0][2])
+        bad = self.bad_images[section_of(params)]
         if params.is_training:
             excluded = self.excluded_examples(params)
-            bad = self.bad_training_images
             batches = train_inputs(
                 source, data, input_context, start_step, classes, size, bad, excluded
             )
         else:
-            bad = self.bad_validation_images
             batches = eval_inputs(source, data, input_context, classes, size, bad)
         return batches.map(_with_float_pixels, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -318,13 +313,6 @@ class KerasTask(Task):
         if isinstance(source, StreamSource):
             return self._trained_arrays.size if params.is_training else None
         return source.size - len(self.excluded_examples(params))
-
-    def full_batches(self, params: KerasDataConfig) -> int:
-        """Returns the number of batches of an evaluation in which each row is an example.
-
-        It is 0 if images may fail to decode, because each batch may then have rows without one.
-        """
-        return 0 if params.max_bad_images else super().full_batches(params)
 
     def train_step(
         self,

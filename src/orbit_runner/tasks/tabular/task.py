@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -55,6 +55,8 @@ INPUTS = ArrayInputs("features", "targets", "weight")
 class TabularTask(Task):
     """Classification and regression of the rows of a table."""
 
+    counts_examples = True
+
     @functools.cached_property
     def table_config(self) -> TabularConfig:
         """The config as that of a table."""
@@ -73,26 +75,6 @@ class TabularTask(Task):
         """Returns the classes of the only classification target."""
         targets = self.table_config.targets
         return labels[next(t.column for t in targets if t.type == CLASSIFICATION)]
-
-    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
-        """Returns features, targets and any weights; and which rows are examples, float32 [batch].
-
-        A row of the table may have the weight 0; a row that only fills up a batch is no example.
-        """
-        features, targets, counts = inputs
-        if isinstance(counts, tuple):
-            counts, weights = counts
-            return (features, targets, weights), counts
-        return (features, targets), counts
-
-    def validation_step(
-        self, inputs: Tensors, model: tf_keras.Model, metrics: Sequence[TaskMetric] | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Evaluates one batch on one replica: `loss` is the weighted mean over its rows."""
-        features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        if isinstance(weights, tuple):
-            weights = weights[0] * weights[1]
-        return super().validation_step((features, targets, weights), model, metrics)
 
     def example_losses(
         self, labels: Mapping[str, tf.Tensor], model_outputs: Mapping[str, tf.Tensor]
