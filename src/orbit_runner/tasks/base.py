@@ -20,6 +20,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.tasks.array_inputs import chunks_dataset
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
@@ -339,6 +340,33 @@ class Task(base_task.Task):
         count = getattr(self, "num_examples", None)
         size = None if count is None else count(params)
         return 0 if size is None else size // max(1, params.global_batch_size)
+
+    def build_inputs(
+        self,
+        params: Any,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Returns the input pipeline of a section, by default of the batches of `chunks`.
+
+        Args:
+            params: The section, `train_data` or `validation_data`.
+            input_context: Selects the worker's slice of each batch; None for the whole batch.
+            start_step: The step of the first batch of training, which never ends.
+
+        Returns:
+            The batches for one replica; an evaluation has each example once.
+        """
+
+        def make_chunks(replicas: int) -> Chunks:
+            chunks = self.chunks(params, replicas)
+            if chunks is None:
+                raise NotImplementedError(
+                    f"{type(self).__name__} must define `build_inputs` or `chunks`"
+                )
+            return chunks
+
+        return chunks_dataset(make_chunks, params, input_context, start_step)
 
     def chunks(self, params: Any, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step, or None if the data can only be streamed.

@@ -32,6 +32,7 @@ from orbit_runner.tasks.image_classification.serving import (
 from orbit_runner.tasks.image_classification.sources import (
     TrainedImages,
     classes_of,
+    is_ready,
     load_source,
     section_source,
 )
@@ -97,6 +98,8 @@ class ImageClassificationTask(Task):
         source = self._source(params)
         classes = self.images.num_classes
         size = self.task_config.model.input_size
+        if is_ready(source, params, size):
+            return super().build_inputs(params, input_context, start_step)
         bad = self.bad_images[section_of(params)]
         if not params.is_training:
             return eval_inputs(source, params, input_context, classes, size, bad)

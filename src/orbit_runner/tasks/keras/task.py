@@ -18,10 +18,11 @@ from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.tasks.array_inputs import ArrayInputs
+from orbit_runner.tasks.array_inputs import ArrayInputs, chunks_dataset
 from orbit_runner.tasks.base import EXAMPLES, Task, WeightedLabels, section_of, training_labels
 from orbit_runner.tasks.image_classification.inputs import chunks as image_chunks
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.sources import is_ready
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.keras.compiled import (
     Compiled,
@@ -255,11 +256,8 @@ class KerasTask(Task):
         if isinstance(source, StreamSource):
             make = source.train if params.is_training else source.evaluate
             return make(params, input_context)
-        if params.is_training:
-            excluded = self.excluded_examples(params)
-            mixture = self._mixture(params, source, excluded)
-            return _INPUTS.train(source, params, input_context, start_step, excluded, mixture)
-        return _INPUTS.evaluate(source, params, input_context)
+        make_chunks = functools.partial(self._array_chunks, source, params)
+        return chunks_dataset(make_chunks, params, input_context, start_step)
 
     def _image_inputs(
         self,
@@ -270,6 +268,8 @@ class KerasTask(Task):
     ) -> tf.data.Dataset:
         size = self.task_config.input_size
         data = self._section(params)
+        if is_ready(source, data, size):
+            return super().build_inputs(params, input_context, start_step)
         classes = self._known_classes(source)
         source = source.with_channels(self._specs()[X][0][2])
         bad = self.bad_images[section_of(params)]
@@ -293,17 +293,21 @@ class KerasTask(Task):
         source = self._source(params)
         if isinstance(source, StreamSource):
             return None
-        excluded = self.excluded_examples(params)
         if isinstance(source, ImageDataset):
             size = self.task_config.input_size
             classes = self._known_classes(source)
             data = self._section(params)
+            excluded = self.excluded_examples(params)
             images = image_chunks(source, data, classes, size, replicas, excluded)
             return images and dataclasses.replace(
                 images, make=lambda steps: _with_float_pixels(*images.make(steps))
             )
         if indexed_arrays(source):  # Only a pipeline reads ahead.
             return None
+        return self._array_chunks(source, params, replicas)
+
+    def _array_chunks(self, source: ArraySource, params: KerasDataConfig, replicas: int) -> Chunks:
+        excluded = self.excluded_examples(params)
         mixture = self._mixture(params, source, excluded)
         return _INPUTS.chunks(source, params, replicas, excluded, mixture)
 

@@ -206,9 +206,13 @@ class TabularTask(Task):
             self._arrays[name] = self._read(
                 params, lambda: make_arrays(self._fitted_config, part, self.fitted)
             )
-            new = [] if params.is_training else self.fitted.new_categories(part)
-            if new:
-                note(f"note: no training row has these categories: {shorten(', '.join(new), 400)}")
+            if params.is_training:
+                lines = left_out(self.table_config)
+            else:
+                new = shorten(", ".join(self.fitted.new_categories(part)), 400)
+                lines = [f"no training row has these categories: {new}"] if new else []
+            for line in lines:
+                note(f"note: {line}")
         return self._arrays[name]
 
     @functools.cached_property
@@ -225,29 +229,13 @@ class TabularTask(Task):
         except DataError as error:
             raise self._data_error(section_of(params), error) from error
 
-    def build_inputs(
-        self,
-        params: TableDataConfig,
-        input_context: tf.distribute.InputContext | None = None,
-        start_step: int | tf.Tensor = 0,
-    ) -> tf.data.Dataset:
-        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
-
-        For training, it yields `(features, targets)` endlessly, or `(features, targets, weight)`
-        if rows have weights. For evaluation, it yields `(features, targets, counts)`, each row
-        once. The features and targets are those of `arrays`.
-        """
-        source = self.arrays(params)
-        if params.is_training:
-            for line in left_out(self.table_config):
-                note(f"note: {line}")
-            excluded = self.excluded_examples(params)
-            mixture = self._mixture(params, excluded)
-            return INPUTS.train(source, params, input_context, start_step, excluded, mixture)
-        return INPUTS.evaluate(source, params, input_context)
-
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
-        """Returns the batches of a section by step."""
+        """Returns the batches of a section by step.
+
+        Those of training are `(features, targets)`, or `(features, targets, weight)` if rows have
+        weights. Those of an evaluation are `(features, targets, counts)`, each row once; `counts`
+        is a pair with the weights. The features and targets are those of `arrays`.
+        """
         excluded = self.excluded_examples(params)
         mixture = self._mixture(params, excluded)
         return INPUTS.chunks(self.arrays(params), params, replicas, excluded, mixture)
