@@ -6,8 +6,9 @@ A task that derives from it also runs in Model Garden's runner. This runner acce
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -162,10 +163,8 @@ class Task(base_task.Task):
     @functools.cached_property
     def learned(self) -> Any:
         """What the run learned from its training data, as `TaskData.learn` returns it."""
-        try:
+        with self.data_scope("train_data"):
             return self.data.learn(self.assets)
-        except DataError as error:
-            raise self._data_error("train_data", error) from error
 
     def initialize(self, model: tf_keras.Model) -> LoadedWeights | None:
         """Loads `init_checkpoint` into a new model, or otherwise the weights that its config names.
@@ -412,18 +411,25 @@ class Task(base_task.Task):
         if not params.is_training or not getattr(params, "exclude", ""):
             return NO_EXAMPLES
         if self._excluded is None:
-            try:
-                examples = self.data.training_examples(params, self.logging_dir)
-            except DataError as error:
-                raise self._data_error("train_data", error) from error
-            self._excluded = examples.excluded
+            with self.data_scope("train_data"):
+                self._excluded = self.data.training_examples(params, self.logging_dir).excluded
         return self._excluded
 
-    def _data_error(self, section: str, error: DataError) -> SettingError:
-        """Returns the error for a section whose dataset cannot be read."""
-        return SettingError(
-            f"task.{self.data.setting_of_error(section, error)}", str(error), code=error.code
-        )
+    @contextlib.contextmanager
+    def data_scope(self, section: str) -> Iterator[None]:
+        """Reports a dataset that cannot be read in a `with` block as a problem of its setting.
+
+        Args:
+            section: The section that the dataset belongs to.
+
+        Raises:
+            SettingError: Instead of a `DataError`.
+        """
+        try:
+            yield
+        except DataError as error:
+            setting = self.data.setting_of_error(section, error)
+            raise SettingError(f"task.{setting}", str(error), code=error.code) from error
 
     def training_classes(self) -> Classes:
         """Returns the class of each training example. Tasks with class weights must override it."""

@@ -20,7 +20,6 @@ from orbit_runner.tasks.image_classification.sources import (
     classes_of,
     mismatch_problems,
     section_source,
-    setting_of_error,
     size_problems,
     trained_images,
 )
@@ -99,7 +98,7 @@ class ImageData(TaskData):
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
-        return setting_of_error(section, error)
+        return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
 
     def learn(self, assets: Assets) -> TrainedImages:
         """Returns what the run found out about its training images."""

@@ -89,11 +89,6 @@ def section_source(config: ImageClassificationConfig, data: ImageDataConfig) -> 
     return load_source(data, model.input_size, model.num_classes, config.row_split)
 
 
-def setting_of_error(section: str, error: DataError) -> str:
-    """Returns the setting, below `task`, that an error of a section's dataset is about."""
-    return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
-
-
 def _load(
     config: ImageDataConfig, input_size: Size, num_classes: int | None, split: RowSplit | None
 ) -> ImageDataset:
@@ -314,7 +309,7 @@ class TrainedImages:
 def trained_images(config: ImageClassificationConfig, assets: Assets) -> TrainedImages:
     """Returns what a run found out about its training images; of a new run, finds it out.
 
-    Raises `SettingError` if the dataset cannot be read.
+    Raises `DataError` if the dataset cannot be read.
     """
     content = assets.get_json(IMAGES_FILE, lambda: dataclasses.asdict(_describe(config)))
     try:
@@ -325,12 +320,8 @@ def trained_images(config: ImageClassificationConfig, assets: Assets) -> Trained
 
 def _describe(config: ImageClassificationConfig) -> TrainedImages:
     model = config.model
-    try:
-        source = section_source(config, config.train_data)
-        shape, dtype = source.spec(model.input_size)
-    except DataError as error:
-        setting = setting_of_error("train_data", error)
-        raise SettingError(f"task.{setting}", str(error), code=error.code) from error
+    source = section_source(config, config.train_data)
+    shape, dtype = source.spec(model.input_size)
     classes = model.num_classes or source.known_classes()
     if classes is None:
         raise SettingError("task.model.num_classes", "is not set", code="not-set")

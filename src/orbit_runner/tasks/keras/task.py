@@ -486,12 +486,8 @@ class KerasTask(Task):
     def _mixture(
         self, params: KerasDataConfig, source: ArraySource, excluded: np.ndarray
     ) -> Mixture | None:
-        try:
+        with self.data_scope(section_of(params)):
             return example_mixture(params, source, excluded)
-        except DataError as error:
-            raise SettingError(
-                f"task.train_data.{error.field}", str(error), code=error.code
-            ) from error
 
     def _require_compiled(self) -> Compiled:
         if self._compiled is None:
@@ -500,10 +496,8 @@ class KerasTask(Task):
 
     def _source(self, params: KerasDataConfig) -> Examples:
         section = section_of(params)
-        try:
+        with self.data_scope(section):
             source = section_source(self.task_config, section, self._trained_arrays.classes)
-        except DataError as error:
-            raise self._data_error(section, error) from error
         if source is None:
             raise SettingError(f"task.{section}.source", _NO_VALIDATION, code="not-set")
         self._trained_arrays.check(specs_of(source, self.task_config.input_size), section)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
 
-_Read = TypeVar("_Read")
 _METRICS = {"accuracy": SparseAccuracy, "mae": AbsoluteError, "rmse": RootSquaredError}
 INPUTS = ArrayInputs("features", "targets", "weight")
 
@@ -196,16 +195,17 @@ class TabularTask(Task):
 
     def part(self, params: TableDataConfig) -> TablePart:
         """Returns the rows of a section. Raises `SettingError` if they cannot be read."""
-        return self._read(params, lambda: load_part(self._fitted_config, section_of(params)))
+        section = section_of(params)
+        with self.data_scope(section):
+            return load_part(self._fitted_config, section)
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""
         name = section_of(params)
         if name not in self._arrays:
             part = self.part(params)
-            self._arrays[name] = self._read(
-                params, lambda: make_arrays(self._fitted_config, part, self.fitted)
-            )
+            with self.data_scope(name):
+                self._arrays[name] = make_arrays(self._fitted_config, part, self.fitted)
             if params.is_training:
                 lines = left_out(self.table_config)
             else:
@@ -221,13 +221,8 @@ class TabularTask(Task):
 
     def _mixture(self, params: TableDataConfig, excluded: np.ndarray) -> Mixture | None:
         """Returns the mixture that the rows of a section are drawn from, if there is one."""
-        return self._read(params, lambda: table_mixture(self._fitted_config, params, excluded))
-
-    def _read(self, params: TableDataConfig, read: Callable[[], _Read]) -> _Read:
-        try:
-            return read()
-        except DataError as error:
-            raise self._data_error(section_of(params), error) from error
+        with self.data_scope(section_of(params)):
+            return table_mixture(self._fitted_config, params, excluded)
 
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step.
