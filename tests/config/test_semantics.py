@@ -99,7 +99,7 @@ CASES = [
     ("NeuMFConfig", "task.model={kind: mlp, mf_regularization: 0.1}", "task.model.mf_regularization", "no-effect"),
     ("RecommendationConfig", "task.top_k=1000", "task.top_k", "out-of-range"),
     ("NetworkTaskConfig", "task.model.name=''", "task.model.name", "not-set"),
-    ("TableTaskConfig", "task.train_data.split=trian", "task.train_data.split", "unknown-part"),
+    ("ClassificationTaskConfig", "task.train_data.split=trian", "task.train_data.split", "unknown-part"),
     ("TabularConfig", "task.targets=[]", "task.targets", "not-set"),
     ("TabularConfig", "task.targets=[{type: regression}]", "task.targets[0].column", "not-set"),
     ("TabularConfig", "task.targets=[y, y]", "task.targets[1].column", "set-twice"),
@@ -147,7 +147,7 @@ EXPERIMENTS = {
     "NeuMFConfig": "ncf_movielens",
     **dict.fromkeys(
         (
-            "TableTaskConfig",
+            "ClassificationTaskConfig",
             "TabularConfig",
             "FeaturesConfig",
             "TableDataConfig",
