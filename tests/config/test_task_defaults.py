@@ -125,7 +125,7 @@ def test_a_path_and_a_target_are_a_whole_experiment_on_a_table(write: Write) -> 
     assert config.task.validation_data.input_path == "penguins.csv"
     assert config.task.validation_data.source == "csv"
     assert dict(config.task.split.fractions) == {"train": 0.8, "validation": 0.2}
-    assert config.task.model.name == "mlp"
+    assert config.task.model.name == "wide_deep"
     assert config.trainer.has_length
     assert config.trainer.best_checkpoint_export_subdir == "best"
 

@@ -20,7 +20,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.files import FileStore
 from orbit_runner.data.images.pipeline import eval_images
 from orbit_runner.data.images.stored import StoredImages
-from orbit_runner.data.places import UnknownExample
+from orbit_runner.data.places import Places, UnknownExample
 from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.data.tables.split import RowSplit
 from tests.support.array_records import write_array_file
@@ -158,6 +158,10 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     assert source.number_of(f"{file.name}:{record}") == 6
     with pytest.raises(UnknownExample):
         source.number_of(f"{file.name}:{record + 2}")
+    places = Places((("a/x", 3), ("b/x", 3)))
+    assert (places.find("b/x:2"), places.select(np.array([4])).find("x:2")) == (4, 0)
+    with pytest.raises(UnknownExample, match="is the end of 2 paths"):
+        places.find("x:2")
     assert source.select(np.array([2, 7])).read([1]) == whole.read([201])
     # Record 0 of the first file, and record 1 of another.
     assert whole.select(np.array([0, 72])).read([0, 1]) == whole.read([0, 72])

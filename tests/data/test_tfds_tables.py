@@ -66,7 +66,7 @@ def test_features_become_columns(
     assert {**reader.kinds} == KINDS | {"pair": "Tensor [2]"}
     found = read_table(reader, KINDS)
     check_rows(found, range(33))
-    assert found.location(25) == f"{place / f'rows-train.{file_format}-00002-of-00003'}, row 6"
+    assert found.places.text(25) == f"{place / f'rows-train.{file_format}-00002-of-00003'}, row 6"
     assert len(reader.files) == 3
     check_rows(read_table(open_table(tmp_path, "test"), KINDS), range(33, 42))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from official.core import train_utils
 from official.utils.testing import mock_task
 
 from orbit_runner import train_lib
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, names_by_key
 
 
 class Network(tf_keras.Model):
@@ -64,10 +64,19 @@ def averages(run_experiment: Any, model_dir: Path, *, trainable_only: bool) -> d
     with strategy.scope():
         task = Task(params.task)
     run_experiment(strategy, task, "train", params, str(model_dir))
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(model_dir)))
-    slot = re.compile(r"model/(.+)/\.OPTIMIZER_SLOT/optimizer/average/")
-    names = {key: slot.match(key) for key in reader.get_variable_to_shape_map()}
-    return {found[1]: reader.get_tensor(key) for key, found in names.items() if found}
+    content = CheckpointContent(tf.train.latest_checkpoint(str(model_dir)))
+    names = names_by_key(content.graph)
+    # Averages of Model Garden are slots of the weights. Those of this runner have their names.
+    slot = "/.OPTIMIZER_SLOT/optimizer/average"
+    paths = {key: key.partition("/.ATTRIBUTES/")[0] for key in names}
+    weights = {names[key]: path for key, path in paths.items() if not path.endswith(slot)}
+    values = {}
+    for key, path in paths.items():
+        if path.startswith("ema/"):
+            path = f"{weights[names[key].removesuffix('/average')]}{slot}"
+        if path.endswith(slot):
+            values[path.removeprefix("model/").removesuffix(slot)] = content.tensor(key)
+    return values
 
 
 @pytest.mark.slow

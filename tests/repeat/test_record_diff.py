@@ -138,6 +138,7 @@ def test_config_that_cannot_be_built_is_named(tmp_path: Path) -> None:
     found = _compare(tmp_path)
     assert found.causes == []
     assert found.unknown[0].startswith("B: task.name: ")
+    assert found.verdict.startswith("not known, because a config cannot be read; ")
 
 
 @pytest.mark.parametrize(

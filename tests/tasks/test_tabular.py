@@ -37,8 +37,7 @@ def _task(config: ExperimentConfig, folder: Path | None = None) -> TabularTask:
 
 def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
     part = load_part(config.task, section)  # type: ignore[arg-type]
-    assert part.rows is not None
-    return [make_rows()[row] for row in part.rows]
+    return [make_rows()[row] for row in part.places.all_rows()]
 
 
 def _problems(path: Path, **changes: Any) -> dict[str, str]:

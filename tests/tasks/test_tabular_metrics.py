@@ -109,8 +109,7 @@ def test_baselines_are_what_constants_of_the_training_rows_reach(path: Path, wei
     parts = {}
     for section in ("train_data", "validation_data"):
         part = load_part(config.task, section)  # type: ignore[arg-type]
-        assert part.rows is not None
-        parts[section] = [rows[row] for row in part.rows]
+        parts[section] = [rows[row] for row in part.places.all_rows()]
     train = [row for n, row in enumerate(parts["train_data"]) if str(n) not in exclude]
     validation = parts["validation_data"]
     counts: dict[str, float] = {}

@@ -17,8 +17,10 @@ LENGTHS = {
     "cosine": "decay_steps",
     "power_linear": "total_decay_steps",
 }
-# The weight decay `auto` of n examples is this divided by n: less data need a simpler model.
+# The weight decay `auto` of n examples is the first divided by n: less data need a simpler model.
+# With a learning rate of 0.1, a decay of more than 20 would diverge.
 _DECAY_OF_ONE_EXAMPLE = 1250.0
+_MOST_DECAY = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,7 @@ def follow_run(
     """
     if not follows_run(config):
         return config
-    decay = _DECAY_OF_ONE_EXAMPLE / num_examples if num_examples else 0.0
+    decay = min(_MOST_DECAY, _DECAY_OF_ONE_EXAMPLE / num_examples) if num_examples else 0.0
     config = _with_weight_decay(config, decay)
     config = with_interval(config, config.trainer.summary_steps(train_steps))
     if schedule_steps(config) != AUTO:

@@ -89,22 +89,31 @@ class Places:
     def find(self, text: str, id_help: str = "") -> int:
         """Returns the index of the example that `FILE:NUMBER` or `FILE, row NUMBER` names.
 
-        Raises `UnknownExample` if there is none. `id_help` are the forms of IDs, for messages.
+        Raises `UnknownExample` if there is none, or if several files end with that name. `id_help`
+        are the forms of IDs, for messages.
         """
         place = place_of(text)
-        row = -1
-        for start, (name, count) in zip(self.starts.tolist(), self.parts, strict=False):
-            if place is None or row >= 0:
-                break
-            number = place[1] - self.first
-            if is_same_file(name, place[0]) and 0 <= number < count:
-                row = start + number
-        if row < 0:
+        if place is None:
             raise unknown_id_error(text, id_help)
-        example = self.example_of(row)
-        if example is None:
-            raise unknown_id_error(text, id_help, "is in another part of the data")
-        return example
+        file, number = place[0], place[1] - self.first
+        rows = [
+            (name, start + number)
+            for start, (name, count) in zip(self.starts.tolist(), self.parts, strict=False)
+            if 0 <= number < count and is_same_file(name, file)
+        ]
+        examples: dict[str, int] = {}
+        for name, row in rows:
+            example = self.example_of(row)
+            if example is not None:
+                examples.setdefault(name, example)
+        if file in examples:
+            return examples[file]
+        if len(examples) != 1:
+            reason = "is in another part of the data" if rows else ""
+            if examples:
+                reason = f"is the end of {len(examples)} paths; add directories"
+            raise unknown_id_error(text, id_help, reason)
+        return next(iter(examples.values()))
 
     def example_of(self, row: int) -> int | None:
         """Returns the index of the example in a row, None if it is not used."""

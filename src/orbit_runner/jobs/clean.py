@@ -92,8 +92,8 @@ def _folders(plan: Plan) -> Iterator[tuple[CheckpointFolder, list[int], str]]:
     if plan.keep_last is not None and _is_directory(newest):
         complete = newest.committed_steps()[-plan.keep_last :]
         # The incomplete ones after them stay, too.
-        kept = [step for step in newest.steps() if not complete or step >= complete[0]]
-        yield newest, kept, "checkpoint"
+        last = [step for step in newest.steps() if not complete or step >= complete[0]]
+        yield newest, last, "checkpoint"
     subdirectory = str(plan.run.settings.get("trainer.best_checkpoint_export_subdir") or "best")
     best = CheckpointFolder(run / subdirectory, name=BEST)
     if plan.keep_best is not None and _is_directory(best):

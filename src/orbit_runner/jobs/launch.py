@@ -95,7 +95,7 @@ def member_specs(plan: LaunchPlan) -> list[Spec]:
     flags = [
         f"--runtime.{name}={plan.counts[role]}"
         for name, role in numbers.items()
-        if getattr(runtime, name)
+        if getattr(runtime, name) not in (0, plan.counts.get(role))
     ]
     run = (sys.executable, "-m", "orbit_runner", "run", *plan.run_arguments, *flags)
     return [

@@ -85,7 +85,13 @@ def _wait_for_end(
             is_forwarded = True
             end = time.monotonic() + limits.grace
         elif end == math.inf and (endings := _endings(processes)):
-            end = time.monotonic() + (limits.settle if min(endings).rank > 0 else 0.0)
+            first = min(endings)
+            seconds = limits.settle if first.rank > 0 else 0.0
+            if first.code in _STOPPED:  # A member was asked to exit, so the others save, too.
+                seconds = limits.grace
+                for process in clients:
+                    process.send_signal(signal.SIGTERM)
+            end = time.monotonic() + seconds
         time.sleep(_PAUSE_SECONDS)
     number = signals.received
     if number is not None and (late := _running(clients)):

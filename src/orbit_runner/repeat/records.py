@@ -73,7 +73,7 @@ class Explanation:
     right: str  # the second run, B
     causes: Sequence[Finding]  # what differs between their records, settings first
     unknown: Sequence[str]  # what cannot be compared
-    has_settings: bool  # whether the settings of both can be read
+    has_settings: bool  # whether the configs of both can be built, so that they are compared
     recorded: RunDiff  # where the checkpoints and losses first differ
     reruns: Reruns | None = None  # None if they were not run again
     problem: str = ""  # why they could not be run again
@@ -188,7 +188,7 @@ def compare_recorded(left: RecordedRun, right: RecordedRun) -> Explanation:
         left=str(left.path),
         right=str(right.path),
         causes=causes,
-        has_settings=all(run.settings for run in runs),
+        has_settings=all(run.resolved is not None for run in runs),
         unknown=[f"{name}: {run.problem}" for name, run in named if run.problem],
         recorded=_compare_checkpoints(runs),
     )

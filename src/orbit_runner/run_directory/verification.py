@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import BEST, CheckpointLocation, checkpoints_of
 from orbit_runner.errors import RunnerError, first_line, format_count
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.utils.log import phase
 
 
@@ -50,11 +52,14 @@ def verify(run: Path) -> list[Verdict]:
 def _find_checkpoints(run: Path) -> Iterator[CheckpointLocation]:
     """Yields the checkpoints, but for those that were only partly moved into place or removed."""
     best = {path.parent for path in run.glob(f"*/{BEST}-*.*")}
+    subdirectory = read_settings(run).get("trainer.best_checkpoint_export_subdir")
+    if subdirectory:  # It may be below another directory.
+        best.add(run / os.path.normpath(str(subdirectory)))
     folders = [checkpoints_of(run), *(CheckpointFolder(path, name=BEST) for path in sorted(best))]
     for folder in folders:
         for step in folder.steps():
             if not folder.is_unfinished(step):
-                yield CheckpointLocation(folder, step, f"{folder.path.name}/")
+                yield CheckpointLocation(folder, step, f"{os.path.relpath(folder.path, run)}/")
 
 
 def _check_files(place: CheckpointLocation) -> Verdict | None:

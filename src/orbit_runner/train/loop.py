@@ -313,6 +313,6 @@ def train_in_loops(run: Run, step: int) -> Iterator[Logs]:
     trainer = run.trainer
     assert trainer is not None
     while run.step < step:
-        run.stops.exit_if_requested(run.step, lambda: None)
-        steps = min(step - run.step, trainer.loop_length(run.step))
-        yield trainer.train(tf.constant(steps, tf.int32))
+        length = trainer.loop_length(run.step)
+        length = run.stops.exit_if_requested(run.step, lambda: None, length)
+        yield trainer.train(tf.constant(min(step - run.step, length), tf.int32))

@@ -44,7 +44,7 @@ def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) ->
     check_rows(second, rows)
     assert built == [sorted(KINDS)]
     assert not second.columns["size"].values.flags.owndata  # It is mapped into memory.
-    assert second.location(99) == f"{path}, row 100"
+    assert second.places.text(99) == f"{path}, row 100"
 
 
 def test_only_new_columns_are_read(built: list[list[str]], tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_every_format_gives_the_same_columns(
 
     check_rows(found, rows)
     np.testing.assert_array_equal(found.columns["id"].values, keys)
-    assert found.location(50) == f"{path}, row 51"
+    assert found.places.text(50) == f"{path}, row 51"
 
 
 @pytest.mark.parametrize("source", [entry.name for entry in TABLE_SOURCES.entries()])
@@ -89,8 +89,8 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     found = read_table(open_table("csv", tmp_path / "*.csv*"), KINDS)
 
     check_rows(found, rows)
-    assert found.location(59) == f"{path}, row 60"
-    assert found.location(60) == f"{tmp_path / 'b.csv'}, row 1"
+    assert found.places.text(59) == f"{path}, row 60"
+    assert found.places.text(60) == f"{tmp_path / 'b.csv'}, row 1"
 
 
 def test_csv_settings_apply(tmp_path: Path) -> None:

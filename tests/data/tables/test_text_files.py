@@ -24,7 +24,7 @@ def _read(folder: Path, files: Files) -> TableSource:
 
 def _rows(source: TableSource) -> list[tuple[str, str, str]]:
     text, label = source.columns["text"], source.columns["label"]
-    return [(text.text(n), label.text(n), source.location(n)) for n in range(source.size)]
+    return [(text.text(n), label.text(n), source.places.text(n)) for n in range(source.size)]
 
 
 def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:

@@ -88,6 +88,8 @@ def test_each_rank_gets_the_expected_node_and_port(more: dict[str, str], address
     [
         (MIRRORED, {"PROCID": ""}, "SLURM_PROCID is not set; start the tasks with `srun runner"),
         (MIRRORED, {"JOB_ID": "x"}, "SLURM_JOB_ID is 'x', expected a number"),
+        (MIRRORED, {"PROCID": "3"}, "has 3 tasks on 2 nodes, and SLURM_PROCID is 3"),
+        (MIRRORED, {"STEP_TASKS_PER_NODE": "2"}, "has 2 nodes, SLURM_STEP_TASKS_PER_NODE has 2"),
         (MIRRORED, {"DISTRIBUTION": "plane=2"}, "distributed as 'plane=2', allowed: block, cyclic"),
         (
             SERVED, {},

@@ -76,7 +76,7 @@ def test_parts_of_arrays_have_each_example_once() -> None:
     ).task
     parts = _part_sources(config)
 
-    rows = np.concatenate([part.rows for part in parts])
+    rows = np.concatenate([part.places.all_rows() for part in parts])
     assert sorted(rows.tolist()) == [*range(100)]
     assert 10 < parts[1].size < 30 < parts[0].size
 

@@ -190,9 +190,9 @@ def test_a_split_gives_the_same_rows_in_each_format_and_task(
     places = positions(hash_rows([key]), 0)
 
     for section, part in zip(sections, ("train", "validation"), strict=True):
-        rows = section_source(config, section).rows
+        rows = section_source(config, section).places.all_rows()
         np.testing.assert_array_equal(
-            load_part(TabularConfig(**table | fields), section).rows, rows
+            load_part(TabularConfig(**table | fields), section).places.all_rows(), rows
         )
         if config.split.hash_of:
             expected = rows_of_fraction(places, config.split.fractions, part)

@@ -93,8 +93,7 @@ def main(flags: argparse.Namespace) -> int:
 def _reproduce_sweep(flags: argparse.Namespace, sweep: Path) -> int:
     runs = plan_trials(sweep, flags.trial or ())
     model_dir = _require_new_directory(Path(flags.model_dir), sweep) if flags.model_dir else None
-    passed = [] if flags.last is None else [f"--last={flags.last}"]
-    passed += [f"--import={name}" for name in flags.imports or ()]
+    passed = [f"--import={name}" for name in flags.imports or ()]
     passed += [f"--{path}={text}" for _, path, text in flags.overrides]
     with messages_scope(flags):
         runs = [*reproduce_trials(sweep, runs, model_dir, passed)]

@@ -115,7 +115,8 @@ class AdamW(Adam):
         0.0,
         ge=0.0,
         word=AUTO,
-        help="weight decay rate; 0: none; auto: 1250, divided by the number of training examples",
+        help="weight decay rate; 0: none; auto: 1250 divided by the number of training examples, "
+        "at most 10",
     )
     include_in_weight_decay: list[str] | str | None = _variable_patterns(
         "that always have weight decay"

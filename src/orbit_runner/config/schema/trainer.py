@@ -274,9 +274,7 @@ class TrainerConfig(Config):
     early_stopping: EarlyStopping | None = field(
         None, help="criteria for stopping before the last step"
     )
-    fine_tuning: FineTuning | None = field(
-        None, help="frozen layers, gradual unfreezing, and learning rates by layer"
-    )
+    fine_tuning: FineTuning | None = field(None, help="frozen layers, and learning rates by layer")
     # Without rollbacks, divergence only ends the run.
     loss_upper_bound: float = field(
         1e6,

@@ -22,7 +22,7 @@ from orbit_runner.data.tfrecord.source import (
     record_paths,
 )
 
-_RECORDS_AT_ONCE = 64
+_RECORDS_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -78,6 +78,7 @@ def load(
     store = FileStore(
         paths,
         _class_numbers(listed, labels_in, classes),
+        table.places,
         directories=((root, len(paths)),),
         root=root,
         listed=table,

@@ -50,6 +50,7 @@ class FileStore(ImageStore):
     Attributes:
         paths: The images, in the order of their classes, or of the CSV file that lists them.
         numbers: The class of each image, int32 [rows].
+        places: The rows of the CSV file, or the numbers of images in the directories.
         directories: The class directories and their numbers of images, in the order of `paths`.
         root: The directory that the names of images start in.
         listed: The table whose rows list the images, if there is one.
@@ -58,6 +59,7 @@ class FileStore(ImageStore):
 
     paths: tuple[str, ...]
     numbers: np.ndarray
+    places: Places
     directories: tuple[tuple[str, int], ...]
     root: str = ""
     listed: TableSource | None = None
@@ -65,13 +67,6 @@ class FileStore(ImageStore):
 
     stored = "in separate files"
     graph_reader = "orbit_runner.data.images.readers:FileReader"
-
-    @functools.cached_property
-    def places(self) -> Places:  # type: ignore[override]
-        """The rows of the CSV file, or the numbers of images in the directories."""
-        if self.listed is not None:
-            return Places(tuple(self.listed.parts))
-        return Places(self.directories, kind="DIRECTORY", unit="image")
 
     def read(self, rows: Sequence[int]) -> Iterator[bytes]:
         """Yields the contents of images."""
@@ -93,6 +88,7 @@ class FileStore(ImageStore):
         return FileStore(
             paths=tuple(path for store in stores for path in store.paths),
             numbers=np.concatenate([store.numbers for store in stores]),
+            places=self.places.join([store.places for store in stores]),
             directories=tuple(pair for store in stores for pair in store.directories),
             files=tuple(path for store in stores for path in store.files),
         )
@@ -219,10 +215,12 @@ def load(
     label = np.repeat(
         [number for number, *_ in class_images], [len(part) for *_, part in class_images]
     )
+    directories = tuple((directory, len(part)) for _, directory, part in class_images)
     store = FileStore(
         paths,
         label.astype(np.int32),
-        directories=tuple((directory, len(part)) for _, directory, part in class_images),
+        Places(directories, kind="DIRECTORY", unit="image"),
+        directories,
         root=str(chosen[0] if len(chosen) == 1 else root),
     )
     return StoredImages(

@@ -123,7 +123,7 @@ class ImageStore(abc.ABC):
 
     def place_keys(self, rows: np.ndarray) -> np.ndarray:
         """Returns a key of the place of each image, which two names of a file share: uint64 [n]."""
-        files = bytes_keys(map(end_bytes, map(str, self.files)))
+        files = bytes_keys(end_bytes(name) for name, _ in self.places.parts)
         part, row = self.places.locate(rows)
         return mix(files[part] ^ mix(row.astype(np.uint64)))
 

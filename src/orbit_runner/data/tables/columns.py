@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -104,10 +105,15 @@ class TableSource:
     files: tuple[Path, ...] = ()
     deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
+    def places(self) -> Places:
+        """The rows of the files."""
+        return Places(tuple(self.parts))
+
     @property
     def size(self) -> int:
         """The number of rows."""
-        return sum(count for _, count in self.parts)
+        return self.places.size
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,7 +129,7 @@ class TablePart(Dataset):
     @classmethod
     def of_source(cls, source: TableSource, rows: np.ndarray | None = None) -> TablePart:
         """Returns some rows of a table, ascending, int64 [k]; None for all."""
-        return cls(source, source.name, Places(tuple(source.parts), rows))
+        return cls(source, source.name, dataclasses.replace(source.places, rows=rows))
 
     @property
     def size(self) -> int:

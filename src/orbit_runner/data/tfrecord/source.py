@@ -78,8 +78,9 @@ class ExampleStore(ImageStore):
         for row, record in enumerate(self.read(range(len(labels)))):
             try:
                 labels[row] = int_of(features_of(record)[self.label_key]) - self.label_offset
-            except (ValueError, KeyError):
-                message = f"{self.name(row)}: {self.problem(record)}"
+            except (ValueError, KeyError, OverflowError):
+                problem = self.problem(record) or f"{self.label_key} is no number of a class"
+                message = f"{self.name(row)}: {problem}"
                 raise DataError(message, field="source", code="bad-record") from None
             if row % 1024 == 0:
                 progress(f"{row:,} records")

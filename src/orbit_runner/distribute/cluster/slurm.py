@@ -36,6 +36,13 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     """
     hosts = expand_nodes(_require_variable(environ, "SLURM_STEP_NODELIST"))
     counts = expand_counts(_require_variable(environ, "SLURM_STEP_TASKS_PER_NODE"))
+    rank = _read_number(environ, "SLURM_PROCID")
+    if len(hosts) != len(counts) or rank >= sum(counts):
+        raise ClusterError(
+            f"SLURM_STEP_NODELIST has {len(hosts)} nodes, SLURM_STEP_TASKS_PER_NODE has "
+            f"{sum(counts)} tasks on {len(counts)} nodes, and SLURM_PROCID is {rank}",
+            path=SOURCE,
+        )
     slots = [(n, host) for host, count in zip(hosts, counts, strict=True) for n in range(count)]
     order = environ.get("SLURM_DISTRIBUTION", "block")
     kind = order.partition(":")[0].partition(",")[0]
@@ -51,7 +58,7 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     job, step = (_read_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     port = _FIRST_PORT + (job * 100 + step) % _PORTS
     members = assign_roles(runtime, [f"{host}:{port + n}" for n, host in slots], SOURCE)
-    me = members[_read_number(environ, "SLURM_PROCID")]
+    me = members[rank]
     jobs: dict[str, tuple[str, ...]] = {}
     for member in members:
         jobs[member.role] = (*jobs.get(member.role, ()), member.address)

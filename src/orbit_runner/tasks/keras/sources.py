@@ -153,7 +153,8 @@ def example_classes(source: Examples) -> Classes:
 def labels_by_name(source: Examples | None) -> Mapping[str, Any]:
     """Returns the labels of all examples, by "" if there is one array; none if they are unknown."""
     if isinstance(source, ImageDataset):
-        return {"": source.class_numbers()}
+        # To read all records takes too long.
+        return {"": source.class_numbers()} if source.has_labels else {}
     if not isinstance(source, ArraySource) or indexed_arrays(source) or Y not in source.arrays:
         return {}
     labels = source.arrays[Y]

@@ -190,7 +190,7 @@ def _category_problem(part: TablePart, name: str) -> str:
     has_dates = are_dates(text for text in counts if text)
     if has_dates or odd is not None:
         row = _row_of(column, (odd or ())[:1] or column.vocabulary)
-        place = TablePart.of_source(source).location(row)
+        place = source.places.text(row)
         return (
             f"{place}: column {name!r}: got {shorten(column.text(row), 80)!r} "
             f"in a column of texts, most of which are {'dates' if has_dates else 'numbers'}\n"

@@ -83,7 +83,7 @@ class KerasCallbacks(Callback):
         self._callbacks = callbacks
         self._called = [item for item in callbacks if item.is_called]
         self.averages_epochs = bool(self._called)
-        # By their class and how many there are of it.
+        # By the class and a number, which tells those of one class apart.
         self._states: dict[str, ObjectState] = {}
         numbers = Counter[str]()
         for item in self._called:
@@ -208,7 +208,9 @@ class KerasCallbacks(Callback):
             self._end_epoch(run, {})
         before = weights_fingerprint(run.model)
         self._call_all("on_train_end", dict(self._last))
+        self.inexact_reason = self._inexact_reason()  # Callbacks may have more attributes now.
         self._has_ended = True
+        self.inexact_reason = self._inexact_reason()  # Callbacks may have set attributes.
         is_changed = bool(weights_fingerprint(run.model) != before)
         if is_changed and run.state.ema is not None:
             run.state.ema.reset()  # The run ends with its averages.
