@@ -11,16 +11,13 @@ import tf_keras
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import RATING_MODELS
-from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.recommendation.config import (
     RatingEvalData,
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.data import (
-    TrainedRatings,
-    load_source,
-)
+from orbit_runner.tasks.recommendation.data import TrainedRatings, load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -52,8 +49,8 @@ class RecommendationTask(Task):
         Those of training are `({user, item}, label)`. Those of an evaluation are `({user, item},
         mask, weight)`, each user once; see `Candidates` for the items of a user.
         """
-        self._check_ratings(params)
         source = load_source(params)
+        self.ratings.check(source, section_of(params))
         size, seed = params.global_batch_size, params.seed or 0
         if isinstance(params, RatingTrainData):
             return pair_chunks(
@@ -126,10 +123,6 @@ class RecommendationTask(Task):
         """The users, items and choices that the run is trained on."""
         ratings: TrainedRatings = self.learned
         return ratings
-
-    def _check_ratings(self, params: RatingTrainData | RatingEvalData) -> None:
-        section = "train_data" if isinstance(params, RatingTrainData) else "validation_data"
-        self.ratings.check(load_source(params), section)
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
