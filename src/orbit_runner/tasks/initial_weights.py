@@ -143,8 +143,7 @@ def load_application_weights(backbone: tf_keras.Model, application: str) -> Load
             )
     except Exception as error:  # tf_keras raises `Exception` itself.
         raise DownloadError(
-            f"{_WEIGHTS}: {application}: {first_line(error)}\n"
-            "or put a copy of the file into ~/.keras/models"
+            f"{_WEIGHTS}: {application}: {first_line(error)}\nput the file into ~/.keras/models"
         ) from error
     backbone.set_weights(published.get_weights())
     source = f"tf_keras.applications.{application}"
