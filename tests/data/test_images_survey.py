@@ -1,4 +1,4 @@
-"""The channels of a dataset follow from all images, and notes at the start name unusual ones."""
+"""The channels of a dataset follow from all images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data import disk_cache
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.images.headers import read_header, survey_rows
+from orbit_runner.data.images.headers import read_header
 from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
@@ -24,7 +24,6 @@ from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_in
 from orbit_runner.tasks.image_classification.models import CnnConfig
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.imbalance.config import MixtureSource
-from orbit_runner.utils import log
 from tests.support.problems import pairs
 from tests.support.tfrecords import example, write_file
 
@@ -104,9 +103,7 @@ def _task(train: Mapping[str, Any], validation: Mapping[str, Any]) -> ImageClass
     )
 
 
-@pytest.fixture(autouse=True)
-def _forget_notes(own_cache: Path) -> None:
-    log.note_once.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.mark.slow
@@ -136,8 +133,6 @@ def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) 
     )
     source = load_source(config)
     assert source.spec()[0] == (*_SIZE, 3)
-    assert source.survey is not None
-    assert dict(survey_rows(source.survey))["channels"] == "3 grayscale, 1 in color"
     assert next(iter(train_inputs(source, config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
 
 
@@ -182,21 +177,15 @@ def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "train", "validation", "channels", "note"),
+    ("name", "train", "validation", "channels"),
     [
-        ("image_folder", "color", "gray", 3, "2 of 2 images (such as {}) are grayscale and "),
-        ("tfrecord", "gray", "color", 1, "2 of 2 images (such as {}) are in color and conv"),
-        ("image_folder", "rgba", "color", 4, ""),
+        ("image_folder", "color", "gray", 3),
+        ("tfrecord", "gray", "color", 1),
+        ("image_folder", "rgba", "color", 4),
     ],
 )
 def test_validation_images_are_converted_to_the_channels_of_training(
-    name: str,
-    train: str,
-    validation: str,
-    channels: int,
-    note: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    name: str, train: str, validation: str, channels: int, tmp_path: Path
 ) -> None:
     for part in ("train", "val"):
         (tmp_path / part).mkdir()
@@ -205,14 +194,10 @@ def test_validation_images_are_converted_to_the_channels_of_training(
         write(tmp_path / "train", _files(train, train)),
         write(tmp_path / "val", _files(validation, validation)),
     )
-    assert [*task_data(config).problems()] == [*task_data(config).problems()] == []
+    assert [*task_data(config).problems()] == []
     source = load_source(config.validation_data).with_channels(channels)
     batches = eval_inputs(source, config.validation_data, None, 2)
     assert next(iter(batches))[0].shape == (2, *_SIZE, channels)
-    told = [line for line in capsys.readouterr().err.splitlines() if "validation_data" in line]
-    first = source.location(0)
-    assert len(told) == bool(note)
-    assert all(f"note: validation_data: {note.format(first)}" in line for line in told)
 
 
 @pytest.mark.parametrize("kind", [*_KINDS])
@@ -223,17 +208,6 @@ def test_header_tells_the_size_and_the_channels(kind: str) -> None:
     assert (header.height, header.width, header.channels) == (*_SIZE, channels)
     with pytest.raises(ValueError, match="bytes that start with"):
         read_header(content[:12])
-
-
-def test_inspection_lists_what_was_found(tmp_path: Path) -> None:
-    settings = _folder(tmp_path, _files("gray", "color", "color", "jpeg"))
-    rows = task_data(_task(settings, settings)).contents()
-    assert dict(rows["train_data"][:3]) == {
-        "images": "4",
-        "channels": "3 in color, 1 grayscale",
-        "height × width": "6 × 5",
-    }
-    assert [name for name, _ in rows["train_data"][3:]] == ["note"]
 
 
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord"])

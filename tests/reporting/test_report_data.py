@@ -31,7 +31,6 @@ INPUTS = InputData(
     pictures=(Picture(_PNG, "cat"),),
     sentences=(("features.inputs", "ein <b>Haus</b>"),),
     tensors=(TensorSummary("features", (64, 8), "uint8", 0.0, 255.0, 4.5),),
-    facts=(("train_data", "size", "feature, number, 0 missing"),),
 )
 EVALUATION = EvaluationData(
     step=300,

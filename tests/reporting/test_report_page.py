@@ -78,12 +78,6 @@ def test_problem_is_shown_in_place_of_data() -> None:
     assert _parts_text(input_parts(InputData(problem="no data"))) == "Not collected: no data."
 
 
-def test_contents_of_the_data_are_shown_also_without_a_batch() -> None:
-    for problem in ("", "no data"):
-        inputs = InputData(problem=problem, facts=[("train_data", "size", "feature, number")])
-        assert "train_ data size feature, number" in _parts_text(input_parts(inputs))
-
-
 @pytest.mark.slow
 def test_report_with_all_sections_is_one_file_below_two_megabytes(here: Path) -> None:
     def noise(count: int) -> list[Picture]:

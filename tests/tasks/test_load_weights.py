@@ -1,4 +1,4 @@
-"""`task.init_checkpoint` reads checkpoints, runs and exports; `init_ignore` leaves some out."""
+"""`task.init_checkpoint` reads checkpoints and runs; `init_ignore` leaves variables out."""
 
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[tf_keras.Model, P
     return run(tuned_config(**_BEST), folder)[0], folder
 
 
-def _export(model: tf_keras.Model, path: Path) -> Path:
-    """Saves a model as `runner export` does."""
-    root = tf.Module()
-    found = tf.train.TrackableView(model).descendants()
-    root.weights = [one for one in found if isinstance(one, tf.Variable)]
-    tf.saved_model.save(root, str(path))
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "checkpoints", "checkpoints/ckpt-20"])
 def test_latest_checkpoint_of_a_run_is_loaded(
@@ -50,34 +41,6 @@ def test_latest_checkpoint_of_a_run_is_loaded(
     assert loaded.source == str(folder / "checkpoints/ckpt-20")
     assert loaded.variables == {id(one) for one in model.variables}
     assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(expected)]
-
-
-@pytest.mark.parametrize("place", ["3", "."])
-def test_exports_are_loaded_by_the_names_of_variables(
-    trained: tuple[tf_keras.Model, Path], place: str, tmp_path: Path
-) -> None:
-    _export(_model(), tmp_path / "2")
-    _export(trained[0], tmp_path / "3")
-    (tmp_path / "notes").mkdir()
-    model = _model()
-    load_weights(model, str(tmp_path / place))
-
-    assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(trained[0])]
-
-
-def test_equal_names_in_an_export_are_matched_in_their_order(tmp_path: Path) -> None:
-    def twins() -> tf_keras.Model:
-        model = tf_keras.Sequential([tf_keras.Input([1])])
-        for name in ("a", "b"):
-            inner = [tf_keras.Input([1]), tf_keras.layers.Dense(1, name="same")]
-            model.add(tf_keras.Sequential(inner, name=name))
-        return model
-
-    before, after = twins(), twins()
-    before.set_weights([np.full(one.shape, n) for n, one in enumerate(before.get_weights())])
-    load_weights(after, str(_export(before, tmp_path / "export")))
-
-    assert [one.item() for one in after.get_weights()] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("pattern", ["w", "w/*", "[v-x]"])
@@ -111,15 +74,13 @@ def test_values_that_the_model_does_not_have_are_named_in_one_line(
     assert "first/kernel" not in loaded.unused
 
 
-@pytest.mark.parametrize("kind", ["checkpoint", "export"])
 def test_other_shapes_are_an_error_with_both_shapes_and_the_pattern(
-    trained: tuple[tf_keras.Model, Path], kind: str, tmp_path: Path
+    trained: tuple[tf_keras.Model, Path],
 ) -> None:
-    path = trained[1] if kind == "checkpoint" else _export(trained[0], tmp_path / "export")
     model = _model(outputs=2)
     before = weights(model)
     with pytest.raises(SettingError) as caught:
-        load_weights(model, str(path))
+        load_weights(model, str(trained[1]))
 
     assert caught.value.path == "task.init_checkpoint"
     first, *rest = caught.value.reason.splitlines()

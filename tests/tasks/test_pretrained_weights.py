@@ -1,4 +1,4 @@
-"""`task.model.weights`: published weights fit exactly, and what does not fit is reported."""
+"""Published weights of Keras, and checkpoints of Model Garden, fit the networks exactly."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ import tf_keras
 from official.vision.modeling.backbones.resnet import ResNet
 from official.vision.modeling.classification_model import ClassificationModel
 
+from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.datasets.download import DownloadError
-from orbit_runner.models.catalog import APPLICATIONS, MODEL_GARDEN_PIXELS, RESNETS
+from orbit_runner.models.catalog import APPLICATIONS
 from orbit_runner.models.imagenet import keras_application, resnet
-from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.state.initial_weights import initialize
-from orbit_runner.tasks.image_classification.pretrained import initial_weights
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
-from orbit_runner.tasks.initial_weights import load_keras_weights, load_weights
-from tests.support.problems import raises
+from orbit_runner.tasks.initial_weights import load_weights
 from tests.support.toy import Notes, config_of
 
 RNG = np.random.default_rng(0)
@@ -63,19 +61,16 @@ def _preprocess(name: str) -> Any:
 @pytest.mark.parametrize(
     "name", ["MobileNet", "DenseNet121", "ResNet50", "VGG16", "MobileNetV3Small", "Xception"]
 )
-def test_features_are_those_of_the_application_on_preprocessed_pixels(
-    name: str, tmp_path: Path
-) -> None:
+def test_features_are_those_of_the_application_on_preprocessed_pixels(name: str) -> None:
     published = _application(name, 80)
     _randomize(published)
-    published.save_weights(tmp_path / "published.h5")
     expected = published(_preprocess(name)(PIXELS.astype(np.float32)), training=False)
 
     pixels = APPLICATIONS[name].pixels
     model = keras_application(
         application=name, input_shape=(80, 80, 3), num_classes=7, mean=pixels.mean, std=pixels.std
     )
-    load_keras_weights(model.get_layer("backbone"), tmp_path / "published.h5", "task.model.weights")
+    model.get_layer("backbone").set_weights(published.get_weights())
 
     features = tf_keras.Model(model.inputs, model.get_layer("pool").input)(PIXELS)
     np.testing.assert_allclose(features, expected, rtol=1e-3, atol=1e-5 * np.abs(expected).max())
@@ -110,16 +105,16 @@ def garden(tmp_path_factory: pytest.TempPathFactory) -> tuple[ClassificationMode
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("classes", [10, 7])
+@pytest.mark.parametrize(("classes", "ignored"), [(10, []), (7, ["logits"])])
 def test_checkpoint_of_model_garden_fits_and_other_classes_get_a_new_head(
-    garden: tuple[ClassificationModel, str], classes: int
+    garden: tuple[ClassificationModel, str], classes: int, ignored: list[str]
 ) -> None:
     published, path = garden
-    mean, std = MODEL_GARDEN_PIXELS.mean, MODEL_GARDEN_PIXELS.std
+    mean, std = NATURAL_MEAN, NATURAL_STD
     model = resnet(depth=18, input_shape=(80, 80, 3), num_classes=classes, mean=mean, std=std)
     head = model.get_layer("logits").get_weights()
 
-    loaded = load_weights(model, path, may_be_new=["logits"], setting="task.model.weights")
+    loaded = load_weights(model, path, ignored)
 
     normalized = (PIXELS.astype(np.float32) - np.float32(mean)) / np.float32(std)
     features = model.get_layer("backbone")(normalized)["5"]
@@ -154,8 +149,8 @@ def keras_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _task(weights: str | Path, run: Path | None = None, **changes: Any) -> ImageClassificationTask:
-    config = config_of({**_BASE, "task.model.weights": str(weights)}, **changes)
+def _task(run: Path | None = None) -> ImageClassificationTask:
+    config = config_of({**_BASE, "task.model.weights": "imagenet"})
     return ImageClassificationTask(config.task, logging_dir=run and str(run))  # type: ignore[arg-type]
 
 
@@ -165,7 +160,7 @@ def test_backbone_has_the_published_weights_and_the_head_is_new(
 ) -> None:
     path, values = weights_file
     keras_cache.write_bytes(path.read_bytes())
-    task = _task("imagenet", tmp_path / "run")
+    task = _task(tmp_path / "run")
     model = task.build_model()
     notes = Notes()
 
@@ -182,13 +177,13 @@ def test_backbone_has_the_published_weights_and_the_head_is_new(
         np.testing.assert_array_equal(value, expected)
     assert model.output_shape == (None, 10)
     keras_cache.unlink()
-    _task("imagenet", tmp_path / "run").build_model()  # As for a checkpoint, or an export.
+    _task(tmp_path / "run").build_model()  # As for a checkpoint, or an export.
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("keras_cache")
 def test_without_network_the_message_says_where_to_put_the_file() -> None:
-    task = _task("imagenet")
+    task = _task()
     model = task.build_model()
     with pytest.raises(DownloadError) as caught:
         task.load_pretrained(model)
@@ -196,66 +191,3 @@ def test_without_network_the_message_says_where_to_put_the_file() -> None:
     assert text.startswith("task.model.weights: MobileNet: URL fetch failure on https://")
     assert "mobilenet_1_0_224_tf_no_top.h5" in text
     assert "~/.keras/models" in text
-
-
-def _resnet_task(weights: str) -> ImageClassificationTask:
-    base = {name: value for name, value in _BASE.items() if name != "task.model.application"}
-    changes = {"task.model.name": "resnet", "task.model.depth": 18, "task.model.weights": weights}
-    return ImageClassificationTask(config_of({**base, **changes}).task)  # type: ignore[arg-type]
-
-
-def test_published_checkpoint_is_downloaded_once_or_all_its_addresses_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    there = tmp_path / "resnet18_imagenet"
-    there.mkdir()
-    files = [there / f"ckpt-1.{ending}" for ending in ("index", "data-00000-of-00001")]
-    urls = [file.as_uri() for file in files]
-    monkeypatch.setitem(RESNETS, 18, tuple(urls))
-    model = _resnet_task("imagenet").task_config.model
-    files[0].write_text("index")
-    with pytest.raises(DownloadError) as caught:
-        initial_weights(model)
-    assert str(caught.value).startswith("task.model.weights: file:///")
-    assert all(url in str(caught.value) for url in urls)
-
-    files[1].write_text("data")
-    path = initial_weights(model)
-    for file in files:
-        file.unlink()
-
-    again = initial_weights(model)
-    assert path == again == tmp_path / "cache/orbit_runner/weights/resnet18_imagenet/ckpt-1"
-    found = {file.name: file.read_text() for file in path.parent.iterdir()}
-    assert found == {"ckpt-1.index": "index", "ckpt-1.data-00000-of-00001": "data"}
-
-
-@pytest.mark.parametrize(
-    ("content", "code"), [(b"no HDF5", "checkpoint-mismatch"), (None, "missing-file")]
-)
-def test_file_that_cannot_be_used_is_reported(
-    tmp_path: Path, content: bytes | None, code: str
-) -> None:
-    path = tmp_path / "own.h5"
-    if content is not None:
-        path.write_bytes(content)
-    task = _task(path)
-    with raises(code, "task.model.weights"):
-        task.load_pretrained(task.build_model())
-
-
-@pytest.mark.slow
-def test_checkpoint_of_a_path_initializes_a_resnet(
-    garden: tuple[ClassificationModel, str],
-) -> None:
-    task = _resnet_task(garden[1])
-    model = task.build_model()
-
-    loaded = initialize(task, model)
-
-    assert loaded is not None
-    assert len(loaded.variables) == len(model.variables)
-    normalize = model.get_layer("normalize")
-    assert (normalize.mean, normalize.std) == (MODEL_GARDEN_PIXELS.mean, MODEL_GARDEN_PIXELS.std)
-    assert {*fingerprint_of(task.task_config)} >= {"model.weights"}

@@ -90,7 +90,6 @@ class Inspection:
         measured: The measured times of a few steps; None if they were not run.
         every_layer: Whether each layer has a row of its own.
         table: A summary of the table; None if the data is not a table.
-        data: What the files of each section contain, as rows of a name and a text.
         loss_by_class: The weight of each class in the loss; empty if all are 1.
         warnings: Why results of the run may not be what they seem.
         scale: What a cluster would compute, read and send; None if it was not asked for.
@@ -106,7 +105,6 @@ class Inspection:
     measured: Measurement | None
     every_layer: bool = False
     table: TableSummary | None = None
-    data: Mapping[str, Sequence[tuple[str, str]]] = dataclasses.field(default_factory=dict)
     loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
     scale: Scale | None = None
@@ -188,8 +186,6 @@ def inspect_experiment(
         measured=measured,
         every_layer=every_layer,
         table=table,
-        # The summary of a table says more.
-        data={} if table else data.contents(),
         loss_by_class=_loss_by_class(task),
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
         scale=figures,

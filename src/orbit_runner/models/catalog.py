@@ -15,9 +15,8 @@ from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 
 # The value of `task.model.weights` that stands for published weights.
 IMAGENET = "imagenet"
-# The layer of a network that weights files of Keras are loaded into.
+# The layer of a network that published weights are loaded into.
 BACKBONE = "backbone"
-KERAS_SUFFIXES = (".h5", ".hdf5", ".keras")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,14 +35,6 @@ class Application:
     pixels: Pixels  # what `preprocess_input` of its module returns
     min_size: int  # of height and width
 
-
-MODEL_GARDEN_PIXELS = Pixels(mean=NATURAL_MEAN, std=NATURAL_STD)
-_RESNET_50 = "https://storage.googleapis.com/cloud-tpu-checkpoints/vision-2.0/resnet50_imagenet"
-# Model Garden's networks of version 1.5, by depth: the index and the data of a checkpoint. Configs
-# of its detectors begin with it, such as `official/vision/configs/retinanet.py`.
-RESNETS = {
-    50: (f"{_RESNET_50}/ckpt-28080.index", f"{_RESNET_50}/ckpt-28080.data-00000-of-00001"),
-}
 
 # The modes of `tf_keras.applications.imagenet_utils.preprocess_input`, and none.
 _CAFFE = Pixels(mean=(123.68, 116.779, 103.939), is_bgr=True)

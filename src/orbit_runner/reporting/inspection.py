@@ -52,8 +52,6 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
     yield Section("class weights in the loss", [Table(weights, right=[1])])
     if inspection.table is not None:
         yield from _table_sections(inspection.table)
-    for name, facts in inspection.data.items():
-        yield Section(f"files of {name}", [Table(facts)])
     place = f"one of {inspection.replicas} replicas" if inspection.replicas > 1 else ""
     suffix = place and f" of {place}"
     for name, batch in inspection.batches.items():

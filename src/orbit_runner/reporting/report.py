@@ -336,19 +336,17 @@ def model_parts(model: ModelData | None) -> list[Part]:
 
 
 def input_parts(inputs: InputData | None) -> list[Part]:
-    """Returns a batch, or why it is not known, and what the files of the data contain."""
+    """Returns a batch, or why it is not known."""
     if inputs is None:
         return []
-    facts = Table(inputs.facts, head=("section", "column or file", "contents"))
     if inputs.problem:
-        return [explanation(f"not collected: {inputs.problem}"), facts]
+        return [explanation(f"not collected: {inputs.problem}")]
     which = "a training batch" if inputs.step is None else f"the batch of step {inputs.step + 1:,}"
     return [
         explanation(f"{which}, after augmentation, as the model gets it"),
         Pictures(inputs.pictures),
         Table(inputs.sentences, sentences=True),
         tensor_table(inputs.tensors),
-        facts,
     ]
 
 

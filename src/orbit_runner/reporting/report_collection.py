@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MOST_PICTURES = 32
 _MOST_ROWS = 50
 _MOST_TEXT = 2000
-_MOST_FACTS = 200  # of a section
+_MOST_FACTS = 200
 _MOST_NAMES = 100_000  # characters of the names of all classes
 # What `runner evaluate` adds to an evaluation takes at most as long, in seconds.
 _DETAIL_SECONDS = 10.0
@@ -58,16 +58,15 @@ def _collect_batch(run: Run, step: int) -> tuple[InputData, Tensors | None]:
     problem = _problem(run) or (
         "several tasks are trained together" if run.adapter.subtasks else ""
     )
-    facts = _data_facts(run)
     if problem:
-        return InputData(problem=problem, facts=facts), None
+        return InputData(problem=problem), None
     with unchanged_generators_scope():
         try:
             batch = next(batches_of(run, "train_data", step))
         except StopIteration:
-            return InputData(problem="the dataset has no batches", facts=facts), None
+            return InputData(problem="the dataset has no batches"), None
         except RunnerError as error:
-            return InputData(problem=first_line(error), facts=facts), None
+            return InputData(problem=first_line(error)), None
         images, labels = pictures(batch) or (None, [])
         names = getattr(run.task, "class_names", ())
         captions = [names[int(label)] if int(label) < len(names) else label for label in labels]
@@ -76,18 +75,8 @@ def _collect_batch(run: Run, step: int) -> tuple[InputData, Tensors | None]:
             pictures=_encode_pictures(images, captions),
             sentences=[(name, _cut(text)) for name, text in sentences(run.task, batch)],
             tensors=batch_summary(batch)[:_MOST_ROWS],
-            facts=facts,
         )
         return input_data, batch[0] if isinstance(batch, tuple) else None
-
-
-def _data_facts(run: Run) -> list[tuple[str, str, str]]:
-    """Returns what the files of each section contain, as in `runner inspect`."""
-    return [
-        (section, _cut(name), _cut(text))
-        for section, rows in run.config.data.contents().items()
-        for name, text in rows[:_MOST_FACTS]
-    ]
 
 
 def collect_model(run: Run, features: Tensors | None) -> ModelData | None:

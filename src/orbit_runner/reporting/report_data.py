@@ -39,7 +39,6 @@ class InputData:
     sentences: Sequence[tuple[str, str]] = ()  # name of the tensor, and text
     tensors: Sequence[TensorSummary] = ()
     problem: str = ""
-    facts: Sequence[tuple[str, str, str]] = ()  # section of the config, name, and text
     # What a constant predicts, and its result, by metric.
     baselines: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
 

@@ -1,19 +1,21 @@
-"""The batches of a section whose examples are arrays in memory."""
+"""The batches of a section, from arrays or from a function of the step."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.array_pipeline import eval_chunks, eval_dataset, train_chunks, train_dataset
+from orbit_runner.data.array_pipeline import eval_chunks, train_chunks
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.mixture import Mixture
+from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -37,43 +39,6 @@ class ArrayInputs:
     labels: str
     weights: str
 
-    def train(
-        self,
-        source: ArraySource,
-        params: DataConfig,
-        input_context: tf.distribute.InputContext | None,
-        start_step: int | tf.Tensor,
-        excluded: np.ndarray,
-        mixture: Mixture | None,
-    ) -> tf.data.Dataset:
-        """Returns one worker's endless training batches.
-
-        `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to
-        leave out; a `mixture` is without them.
-        """
-        return train_dataset(
-            source,
-            start_step=start_step,
-            input_context=input_context,
-            options=PipelineOptions.from_config(params),
-            **self._train_settings(params, excluded, mixture),
-        )
-
-    def evaluate(
-        self,
-        source: ArraySource,
-        params: DataConfig,
-        input_context: tf.distribute.InputContext | None,
-    ) -> tf.data.Dataset:
-        """Returns one worker's evaluation batches, each example once."""
-        return eval_dataset(
-            source,
-            input_context=input_context,
-            options=PipelineOptions.from_config(params),
-            cache=params.cache,
-            **self._eval_settings(params),
-        )
-
     def chunks(
         self,
         source: ArraySource,
@@ -82,30 +47,28 @@ class ArrayInputs:
         excluded: np.ndarray,
         mixture: Mixture | None,
     ) -> Chunks:
-        """Returns the batches of `train` or `evaluate` by step."""
+        """Returns the batches of a section by step.
+
+        `excluded`, int64 [k], are the training examples to leave out; a `mixture` is without them.
+        """
         if params.is_training:
-            settings = self._train_settings(params, excluded, mixture)
-            return train_chunks(source, replicas=replicas, **settings)
-        return eval_chunks(source, replicas=replicas, **self._eval_settings(params))
-
-    def _train_settings(
-        self, params: DataConfig, excluded: np.ndarray, mixture: Mixture | None
-    ) -> dict[str, Any]:
-        return {
-            "global_batch_size": params.global_batch_size,
-            "seed": params.seed or 0,
-            "shuffle": params.shuffle_buffer_size > 1,
-            "excluded": excluded,
-            "mixture": mixture,
-            "element": self._train_element,
-        }
-
-    def _eval_settings(self, params: DataConfig) -> dict[str, Any]:
-        return {
-            "global_batch_size": params.global_batch_size,
-            "drop_remainder": params.drop_remainder,
-            "element": self._eval_element,
-        }
+            return train_chunks(
+                source,
+                global_batch_size=params.global_batch_size,
+                seed=params.seed or 0,
+                replicas=replicas,
+                shuffle=params.shuffle_buffer_size > 1,
+                excluded=excluded,
+                mixture=mixture,
+                element=self._train_element,
+            )
+        return eval_chunks(
+            source,
+            global_batch_size=params.global_batch_size,
+            replicas=replicas,
+            drop_remainder=params.drop_remainder,
+            element=self._eval_element,
+        )
 
     def _train_element(self, batch: dict[str, Tensors]) -> Tensors:
         pair = batch[self.features], batch[self.labels]
@@ -114,3 +77,21 @@ class ArrayInputs:
     def _eval_element(self, batch: dict[str, Tensors], count: tf.Tensor) -> Tensors:
         counts = (count, batch[self.weights]) if self.weights in batch else count
         return batch[self.features], batch[self.labels], counts
+
+
+def chunks_dataset(
+    make_chunks: Callable[[int], Chunks],
+    params: DataConfig,
+    input_context: tf.distribute.InputContext | None,
+    start_step: int | tf.Tensor,
+) -> tf.data.Dataset:
+    """Returns one worker's pipeline of a section; training starts at the batch of `start_step`.
+
+    `make_chunks` returns its batches for a number of replicas.
+    """
+    slices = replica_slices(params.global_batch_size, input_context)
+    chunks = make_chunks(slices.replicas_in_sync)
+    options = PipelineOptions.from_config(params)
+    if params.is_training:
+        return endless_dataset(chunks, slices, start_step, options)
+    return one_pass_dataset(chunks, slices, options, cache=params.cache)

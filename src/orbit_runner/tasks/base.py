@@ -6,9 +6,10 @@ A task that derives from it also runs in Model Garden's runner. This runner acce
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,14 +17,17 @@ import tf_keras
 from official.core import base_task
 
 from orbit_runner.config.schema.task_data import TaskData, task_data
+from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.tasks.array_inputs import chunks_dataset
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.shared_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.data import DataConfig
@@ -127,10 +131,21 @@ class Task(base_task.Task):
     """A single-replica view of training and evaluation.
 
     Inputs are `(features, labels)` or `(features, labels, weights)`. In an evaluation, weights are
-    float32 [batch], 0 for rows that only fill up a batch.
+    float32 [batch], 0 for rows that only fill up a batch; or a pair: the counts of the rows, 0 for
+    those that fill up, else 1, and the weights of the examples.
+
+    Attributes:
+        counts_examples: Whether all weights of an evaluation are 0 or 1, except those of a pair.
     """
 
+    counts_examples: ClassVar[bool] = False
     _excluded: np.ndarray | None = None
+
+    @functools.cached_property
+    def bad_images(self) -> Mapping[str, BadImages]:
+        """The images of each section that do not decode, counted over the whole run."""
+        config = self.task_config
+        return {name: BadImages(name, getattr(config, name).max_bad_images) for name in SECTIONS}
 
     @functools.cached_property
     def assets(self) -> Assets:
@@ -148,10 +163,8 @@ class Task(base_task.Task):
     @functools.cached_property
     def learned(self) -> Any:
         """What the run learned from its training data, as `TaskData.learn` returns it."""
-        try:
+        with self.data_scope("train_data"):
             return self.data.learn(self.assets)
-        except DataError as error:
-            raise self._data_error("train_data", error) from error
 
     def initialize(self, model: tf_keras.Model) -> LoadedWeights | None:
         """Loads `init_checkpoint` into a new model, or otherwise the weights that its config names.
@@ -271,7 +284,7 @@ class Task(base_task.Task):
         """Evaluates one batch on one replica.
 
         Args:
-            inputs: `(features, labels)` or `(features, labels, weights)`.
+            inputs: Those of `build_inputs` or `split_counts`.
             model: The model.
             metrics: The metrics from `build_metrics`.
 
@@ -280,6 +293,8 @@ class Task(base_task.Task):
             scalars.
         """
         features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+        if isinstance(weights, tuple):
+            weights = weights[0] * weights[1]
         outputs = self.inference_step(features, model)
         loss = self.build_losses(labels, outputs, model.losses, weights)
         self.process_metrics(metrics or [], labels, outputs, sample_weight=weights)
@@ -293,14 +308,21 @@ class Task(base_task.Task):
         An evaluation leaves the other rows out before it calls `validation_step`, except on a TPU.
 
         Args:
-            inputs: `(features, labels)` or `(features, labels, weights)`.
+            inputs: A batch of `build_inputs`.
 
         Returns:
             What `validation_step` gets if all rows are examples; and float32 [batch], 0 for rows
             that only fill up the batch, or None if there are none.
         """
-        has_weights = isinstance(inputs, tuple) and len(inputs) == 3 and tf.is_tensor(inputs[2])
-        return inputs, inputs[2] if has_weights else None
+        if not isinstance(inputs, tuple) or len(inputs) != 3:
+            return inputs, None
+        features, labels, counts = inputs
+        if isinstance(counts, tuple):
+            counts, weights = counts
+            return (features, labels, weights), counts
+        if not tf.is_tensor(counts):
+            return inputs, None
+        return (features, labels) if self.counts_examples else inputs, counts
 
     def full_batches(self, params: Any) -> int:
         """Returns the number of batches of an evaluation before the first one with padding.
@@ -309,11 +331,41 @@ class Task(base_task.Task):
             params: The section `validation_data`.
 
         Returns:
-            0 if it is not known. Every batch is then checked for padding, which takes time.
+            0 if it is not known, or if images may fail to decode, because each batch may then have
+            rows without an image. Every batch is then checked, which takes time.
         """
+        if getattr(params, "max_bad_images", 0):
+            return 0
         count = getattr(self, "num_examples", None)
         size = None if count is None else count(params)
         return 0 if size is None else size // max(1, params.global_batch_size)
+
+    def build_inputs(
+        self,
+        params: Any,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Returns the input pipeline of a section, by default of the batches of `chunks`.
+
+        Args:
+            params: The section, `train_data` or `validation_data`.
+            input_context: Selects the worker's slice of each batch; None for the whole batch.
+            start_step: The step of the first batch of training, which never ends.
+
+        Returns:
+            The batches for one replica; an evaluation has each example once.
+        """
+
+        def make_chunks(replicas: int) -> Chunks:
+            chunks = self.chunks(params, replicas)
+            if chunks is None:
+                raise NotImplementedError(
+                    f"{type(self).__name__} must define `build_inputs` or `chunks`"
+                )
+            return chunks
+
+        return chunks_dataset(make_chunks, params, input_context, start_step)
 
     def chunks(self, params: Any, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step, or None if the data can only be streamed.
@@ -359,18 +411,25 @@ class Task(base_task.Task):
         if not params.is_training or not getattr(params, "exclude", ""):
             return NO_EXAMPLES
         if self._excluded is None:
-            try:
-                examples = self.data.training_examples(params, self.logging_dir)
-            except DataError as error:
-                raise self._data_error("train_data", error) from error
-            self._excluded = examples.excluded
+            with self.data_scope("train_data"):
+                self._excluded = self.data.training_examples(params, self.logging_dir).excluded
         return self._excluded
 
-    def _data_error(self, section: str, error: DataError) -> SettingError:
-        """Returns the error for a section whose dataset cannot be read."""
-        return SettingError(
-            f"task.{self.data.setting_of_error(section, error)}", str(error), code=error.code
-        )
+    @contextlib.contextmanager
+    def data_scope(self, section: str) -> Iterator[None]:
+        """Reports a dataset that cannot be read in a `with` block as a problem of its setting.
+
+        Args:
+            section: The section that the dataset belongs to.
+
+        Raises:
+            SettingError: Instead of a `DataError`.
+        """
+        try:
+            yield
+        except DataError as error:
+            setting = self.data.setting_of_error(section, error)
+            raise SettingError(f"task.{setting}", str(error), code=error.code) from error
 
     def training_classes(self) -> Classes:
         """Returns the class of each training example. Tasks with class weights must override it."""

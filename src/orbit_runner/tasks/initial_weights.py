@@ -1,13 +1,11 @@
-"""Initializes a model with the weights of a checkpoint or of an export."""
+"""Initializes a model with the weights of a checkpoint, or with published weights."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -26,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _PATH, _IGNORE = "task.init_checkpoint", "task.init_ignore"
+_WEIGHTS = "task.model.weights"
 
-_EXPORT_CHECKPOINT = "variables/variables"  # where a SavedModel has its checkpoint
 _MAX_SHOWN = 8
 
 
@@ -49,8 +47,8 @@ class LoadedWeights:
 def find_checkpoint(path: str) -> str | None:
     """Returns the prefix of the checkpoint that a path refers to, or None.
 
-    The path is that of a checkpoint, of a directory of checkpoints, of a run directory, or of an
-    export: a SavedModel, or a directory of numbered ones. Of a directory, the newest one is used.
+    The path is that of a checkpoint, of a directory of checkpoints, or of a run directory. Of a
+    directory, the newest checkpoint is used.
     """
     if not tf.io.gfile.isdir(path):
         return path if tf.io.gfile.exists(f"{path}.index") else None
@@ -59,28 +57,16 @@ def find_checkpoint(path: str) -> str | None:
         latest: str | None = tf.train.latest_checkpoint(readable)
         if latest is not None:
             return latest.replace(readable, place, 1)
-    numbered = [int(entry.name) for entry in Path(path).iterdir() if entry.name.isdecimal()]
-    exports = [path, *(f"{path}/{number}" for number in sorted(numbered, reverse=True))]
-    prefixes = (f"{place}/{_EXPORT_CHECKPOINT}" for place in exports)
-    return next((prefix for prefix in prefixes if tf.io.gfile.exists(f"{prefix}.index")), None)
+    return None
 
 
-def load_weights(
-    model: tf_keras.Model,
-    path: str,
-    ignore: Sequence[str] = (),
-    *,
-    may_be_new: Sequence[str] = (),
-    setting: str = _PATH,
-) -> LoadedWeights:
-    """Assigns the values of a checkpoint or an export to the variables of a model.
+def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -> LoadedWeights:
+    """Assigns the values of a checkpoint to the variables of a model.
 
     Args:
         model: The model, which must be built.
         path: The checkpoint, in the sense of `find_checkpoint`, or its URL.
         ignore: Patterns for layers or variables that keep their values.
-        may_be_new: Patterns for those that keep them if the checkpoint has none of their shapes.
-        setting: The setting that names the checkpoint, for errors.
 
     Returns:
         What was loaded.
@@ -93,37 +79,33 @@ def load_weights(
     prefix = find_checkpoint(local)
     if prefix is None:
         raise SettingError(
-            setting,
+            _PATH,
             f"there is no checkpoint at {local!r}\n"
-            "allowed: the path of a checkpoint without its suffix, a directory of checkpoints, a "
-            "run directory, or an export",
+            "allowed: the path of a checkpoint without its suffix, a directory of checkpoints, or "
+            "a run directory",
             code="no-checkpoint",
         )
     try:
         content = _CheckpointContent(prefix)
     except (KeyError, ValueError, IndexError, tf.errors.OpError) as error:
         raise SettingError(
-            setting, f"{prefix} cannot be read: {first_line(error)}", code="damaged-checkpoint"
+            _PATH, f"{prefix} cannot be read: {first_line(error)}", code="damaged-checkpoint"
         ) from error
     variables = tracked_variables(model)
     names = _names(model, variables)
     ignored = _ignored_variables(ignore, variables, names)
-    keys = content.keys(model, variables)
+    keys = content.keys(model)
     mismatches = {
         id(variable): why
         for variable in variables
         if id(variable) not in ignored
         and (why := content.mismatch(keys.get(id(variable)), variable))
     }
-    for variable_id in mismatches.keys() & _ignored_variables(may_be_new, variables, names):
-        del mismatches[variable_id]
-        ignored.add(variable_id)
     wanted = [variable for variable in variables if id(variable) not in ignored]
     if mismatches:
-        advice = _ignore_advice(model, mismatches) if setting == _PATH else ""
         raise SettingError(
-            setting,
-            _mismatch_message(prefix, names, mismatches) + advice,
+            _PATH,
+            _mismatch_message(prefix, names, mismatches) + _ignore_advice(model, mismatches),
             code="checkpoint-mismatch",
         )
     for variable in wanted:
@@ -136,37 +118,7 @@ def load_weights(
     return LoadedWeights(source, loaded, content.other_names(used | ignored_keys))
 
 
-def load_keras_weights(
-    model: tf_keras.Model, path: str | os.PathLike[str], setting: str
-) -> LoadedWeights:
-    """Assigns the values of a weights file of Keras to the variables of a backbone.
-
-    Args:
-        model: The backbone, which has the layers that the file has, in their order.
-        path: The file.
-        setting: The setting that names the file, for errors.
-
-    Returns:
-        What was loaded.
-
-    Raises:
-        SettingError: The file cannot be read, or does not fit the backbone.
-    """
-    try:
-        model.load_weights(path)
-    except (OSError, KeyError, ValueError, TypeError, IndexError) as error:
-        raise SettingError(
-            setting,
-            f"{os.fspath(path)} does not fit the layer {model.name!r}: {first_line(error)}\n"
-            "expected the weights of the same network without its classifier (include_top=False)",
-            code="checkpoint-mismatch",
-        ) from error
-    return LoadedWeights(os.fspath(path), frozenset(map(id, tracked_variables(model))))
-
-
-def load_application_weights(
-    backbone: tf_keras.Model, application: str, setting: str
-) -> LoadedWeights:
+def load_application_weights(backbone: tf_keras.Model, application: str) -> LoadedWeights:
     """Assigns the published weights of a network of `tf_keras.applications`, without classifier.
 
     tf_keras downloads them to its own cache, and compares them with the digest that it knows.
@@ -174,7 +126,6 @@ def load_application_weights(
     Args:
         backbone: The network.
         application: Its name in `tf_keras.applications`.
-        setting: The setting that names the weights, for errors.
 
     Returns:
         What was loaded.
@@ -192,8 +143,7 @@ def load_application_weights(
             )
     except Exception as error:  # tf_keras raises `Exception` itself.
         raise DownloadError(
-            f"{setting}: {application}: {first_line(error)}\nput the file into ~/.keras/models, or "
-            "set weights to the path of a copy"
+            f"{_WEIGHTS}: {application}: {first_line(error)}\nput the file into ~/.keras/models"
         ) from error
     backbone.set_weights(published.get_weights())
     source = f"tf_keras.applications.{application}"
@@ -220,28 +170,13 @@ class _CheckpointContent:
         self._graph = TrackableObjectGraph()
         self._graph.ParseFromString(self._reader.get_tensor(OBJECT_GRAPH))
         roots = self._children(0)
-        # An export has a list of the weights instead of the model.
-        self._by_name = "model" not in roots and "weights" in roots
-        self._model_node = roots.get("weights" if self._by_name else "model")
+        self._model_node = roots.get("model")
         if self._model_node is None:
             objects = ", ".join(sorted(roots)) or "nothing"
             raise ValueError(f"it contains no object `model`, only: {objects}")
 
-    def keys(self, model: tf_keras.Model, variables: Sequence[tf.Variable]) -> dict[int, str]:
+    def keys(self, model: tf_keras.Model) -> dict[int, str]:
         """Returns the keys of the variables that the checkpoint has, by their `id`."""
-        if not self._by_name:
-            return self._keys_by_path(model)
-        # Equal names are in the same order in the model and in the export.
-        keys: dict[str, list[str]] = {}
-        for key, name in self._values():
-            keys.setdefault(name, []).append(key)
-        return {
-            id(variable): keys[variable_name(variable)].pop(0)
-            for variable in variables
-            if keys.get(variable_name(variable))
-        }
-
-    def _keys_by_path(self, model: tf_keras.Model) -> dict[int, str]:
         queue = [(model, self._model_node)]
         seen = {id(model)}
         keys = {}

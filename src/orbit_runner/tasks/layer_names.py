@@ -52,22 +52,28 @@ def named_layers(model: tf.Module) -> list[NamedLayer]:
     """
     if not is_keras_layer(model):
         return []
-    return [*_walk(model, model.name, "", set())]
+    return [
+        NamedLayer(name, layer, _weights_outside_inner_layers(layer))
+        for name, layer in _walk(model, model.name, "", set())
+        if layer_weights(layer)
+    ]
+
+
+def _weights_outside_inner_layers(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
+    inner_weights = {id(w) for inner in inner_layers(layer) for w in layer_weights(inner)}
+    return [weight for weight in layer_weights(layer) if id(weight) not in inner_weights]
 
 
 def _walk(
     layer: tf_keras.layers.Layer, name: str, inside: str, seen: set[int]
-) -> Iterator[NamedLayer]:
-    weights = layer_weights(layer)
-    if id(layer) in seen or not weights:
+) -> Iterator[tuple[str, tf_keras.layers.Layer]]:
+    if id(layer) in seen:
         return
     seen.add(id(layer))
-    inner = inner_layers(layer)
-    inner_weights = {id(weight) for inner_layer in inner for weight in layer_weights(inner_layer)}
-    yield NamedLayer(name, layer, [weight for weight in weights if id(weight) not in inner_weights])
-    for inner_layer in inner:
-        path = f"{inside}/{inner_layer.name}" if inside else inner_layer.name
-        yield from _walk(inner_layer, path, path, seen)
+    yield name, layer
+    for inner_layer in inner_layers(layer):
+        path = f"{inside}{inner_layer.name}"
+        yield from _walk(inner_layer, path, f"{path}/", seen)
 
 
 def layers_by_name(model: tf_keras.Model) -> dict[str, tf_keras.layers.Layer]:
@@ -75,21 +81,11 @@ def layers_by_name(model: tf_keras.Model) -> dict[str, tf_keras.layers.Layer]:
 
     The names are those of `named_layers`. If layers have the same name, `_` is added to the later.
     """
-    layers: dict[str, tf_keras.layers.Layer] = {str(model.name): model}
-    seen = {id(model)}
-
-    def add(layer: tf_keras.layers.Layer, inside: str) -> None:
-        for inner_layer in inner_layers(layer):
-            if id(inner_layer) in seen:
-                continue
-            seen.add(id(inner_layer))
-            name = f"{inside}{inner_layer.name}"
-            while name in layers:
-                name += "_"
-            layers[name] = inner_layer
-            add(inner_layer, f"{name}/")
-
-    add(model, "")
+    layers: dict[str, tf_keras.layers.Layer] = {}
+    for name, layer in _walk(model, str(model.name), "", set()):
+        while name in layers:
+            name += "_"
+        layers[name] = layer
     return layers
 
 

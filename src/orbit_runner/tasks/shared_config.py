@@ -10,9 +10,14 @@ from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, ou
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import source_registry
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.config.schema.weights import DATA_LOCATION
+from orbit_runner.config.schema.weights import DATA_LOCATION, METRICS
 from orbit_runner.errors import unknown_name_message
-from orbit_runner.tasks.imbalance.config import MixedDataConfig, source_problems
+from orbit_runner.tasks.imbalance.config import (
+    MixedDataConfig,
+    class_weights_field,
+    source_problems,
+    value_problems,
+)
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -108,20 +113,41 @@ class TableSplitConfig(Config):
         return tuple(self.fractions or ())
 
 
+@config_class
+class ClassificationTaskConfig(NetworkTaskConfig):
+    """A task whose examples may have classes, and can be split into parts."""
+
+    class_weights: str | Mapping[str, Any] = class_weights_field()
+    split: TableSplitConfig | None = field(
+        None, help="how rows are split into parts; null: each section reads all rows of its files"
+    )
+    metrics: list[str | Mapping[str, Any]] = field(
+        (),
+        weights=METRICS,
+        help="more metrics of evaluations, by the names of Keras: [auc, {class_name: F1Score, "
+        "config: {average: macro}}], or classes",
+    )
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields wrong weights of classes, and parts that `split` does not have."""
+        yield from super().problems()
+        yield from value_problems("class_weights", self.class_weights)
+        for section in SECTIONS:
+            yield from part_problems(section, getattr(self, section), self.split)
+
+
 def _is_share(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
 
 
 def part_problems(
-    section: str,
-    data: MixedDataConfig,
-    split: TableSplitConfig | None,
-    own_splits: Sequence[str] = (),
+    section: str, data: MixedDataConfig, split: TableSplitConfig | None
 ) -> Iterator[Problem]:
     """Yields a part of a section that `split`, the setting of the task, does not have.
 
-    Without it, a section can name a split that its source has itself, one of `own_splits`.
+    Without it, a section can name a split that its source has itself.
     """
+    own_splits = data.own_splits
     path = f"{section}.split"
     if data.traits.is_generated:
         return

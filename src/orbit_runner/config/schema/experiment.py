@@ -77,7 +77,7 @@ class TaskConfig(Config):
     init_checkpoint: str = field(
         "",
         path="checkpoint",
-        help="checkpoint, run directory or export to initialize the weights from",
+        help="checkpoint or run directory to initialize the weights from",
     )
     init_ignore: list[str] = field(
         (),

@@ -130,14 +130,6 @@ class TaskData(abc.ABC):
         """
         return None
 
-    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns what the files of each section contain, for `runner inspect`.
-
-        Returns:
-            Rows of a name and a text, by section; empty if nothing is known without reading all.
-        """
-        return {}
-
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the setting that an error of a dataset is about.
 

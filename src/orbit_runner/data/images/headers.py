@@ -10,7 +10,6 @@ import dataclasses
 import io
 import struct
 import warnings
-from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -87,14 +86,6 @@ def image_shape(source: bytes | str) -> tuple[int, int, int]:
 
 Dataset = TypeVar("Dataset", bound=Any)  # An `ImageDataset`, whose module imports this one.
 
-# What an image is, by its channels; 0 if its header cannot be read.
-_KINDS = {
-    0: "with a header that cannot be read",
-    1: "grayscale",
-    3: "in color",
-    4: "in color with transparency",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class ImageSurvey:
@@ -102,11 +93,9 @@ class ImageSurvey:
 
     Attributes:
         headers: Height, width and channels of each image, integers [n, 3]; 0 if they are unknown.
-        name: Returns the name of an image by its number.
     """
 
     headers: np.ndarray
-    name: Callable[[int], str]
 
     @property
     def channels(self) -> int:
@@ -148,41 +137,9 @@ def add_survey(dataset: Dataset) -> Dataset:
     paths, key = dataset.store.header_files(rows)
     files = [file_status(path) for path in paths]
     values = cached("images", ["headers", *key], read_headers, files)
-    survey = ImageSurvey(values["headers"], dataset.location)
+    survey = ImageSurvey(values["headers"])
     height, width, channels = dataset.image_shape
     if height:
         channels = survey.channels or channels
     changes: dict[str, object] = {"survey": survey, "image_shape": (height, width, channels)}
     return dataclasses.replace(dataset, **changes)
-
-
-def survey_rows(survey: ImageSurvey) -> list[tuple[str, str]]:
-    """Returns the number, the channels and the sizes of images as rows of a name and a text."""
-    channels, counts = np.unique(survey.headers[:, 2], return_counts=True)
-    pairs = sorted(zip(counts.tolist(), channels.tolist(), strict=True), reverse=True)
-    sizes = survey.sizes or [(0, 0)]
-    ends = dict.fromkeys(f"{height} × {width}" for height, width in (sizes[0], sizes[-1]))
-    return [
-        ("images", f"{len(survey.headers):,}"),
-        ("channels", ", ".join(f"{count:,} {_KINDS[channel]}" for count, channel in pairs)),
-        ("height × width", " to ".join(ends)),
-    ]
-
-
-def survey_note(survey: ImageSurvey, shape: Sequence[int]) -> str:
-    """Returns which images are converted to the channels of the network's input, or ""."""
-    height, width, channels = shape
-    gray, color = (np.flatnonzero(np.isin(survey.headers[:, 2], kinds)) for kinds in ((1,), (3, 4)))
-    if channels == 1 and len(color):
-        return f"{_some(survey, color)} in color and converted to grayscale"
-    if channels == 1 or not len(gray):
-        return ""
-    choice = f"to use grayscale images, set task.model.input_size to [{height}, {width}, 1]"
-    return f"{_some(survey, gray)} grayscale and converted to color; {choice}"
-
-
-def _some(survey: ImageSurvey, numbers: np.ndarray) -> str:
-    such_as = "" if len(numbers) == 1 else "such as "
-    verb = "is" if len(numbers) == 1 else "are"
-    name = survey.name(int(numbers[0]))
-    return f"{len(numbers):,} of {len(survey.headers):,} images ({such_as}{name}) {verb}"

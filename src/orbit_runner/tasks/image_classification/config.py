@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.errors import Problem, not_set, not_supported
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
-from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.class_metrics import metric_problems
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
     ImageSplitConfig,
     enabled_augmentations,
-    part_problems,
 )
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
-from orbit_runner.tasks.imbalance.config import (
-    class_weights_field,
-    value_problems,
-)
-from orbit_runner.tasks.shared_config import SECTIONS, NetworkTaskConfig
+from orbit_runner.tasks.shared_config import ClassificationTaskConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -47,7 +41,7 @@ class ClassificationLosses(Config):
 
 
 @config_class
-class ImageClassificationConfig(NetworkTaskConfig):
+class ImageClassificationConfig(ClassificationTaskConfig):
     """Image classification with one label per image."""
 
     model: ImageModelConfig = field(
@@ -61,28 +55,17 @@ class ImageClassificationConfig(NetworkTaskConfig):
     train_data: ImageDataConfig = training_field(ImageDataConfig)
     validation_data: ImageDataConfig = validation_field(ImageDataConfig)
     losses: ClassificationLosses = field(factory=ClassificationLosses, help="the loss")
-    class_weights: str | Mapping[str, Any] = class_weights_field()
     top_k: int = field(
         5,
         ge=2,
         help="k of the top-k accuracy, computed in evaluation if there are more than k classes",
     )
 
-    metrics: list[str | Mapping[str, Any]] = field(
-        (),
-        weights=METRICS,
-        help="more metrics of evaluations, by the names of Keras: [auc, {class_name: F1Score, "
-        "config: {average: macro}}], or classes",
-    )
-
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
-        yield from value_problems("class_weights", self.class_weights)
         taken = ("accuracy", f"top_{self.top_k}_accuracy")
         yield from metric_problems(dict(enumerate(self.metrics)), taken)
-        for section in SECTIONS:
-            yield from part_problems(section, getattr(self, section), self.split)
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
             source = f"`source: {self.train_data.source}`"
             message = f"is not set; {source} does not contain the number of classes"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.determinism.numerics_record import SCIPY
@@ -15,22 +14,17 @@ from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_label
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
     ImageExamples,
     TrainedImages,
     classes_of,
-    image_notes,
-    image_rows,
     mismatch_problems,
     section_source,
-    setting_of_error,
     size_problems,
     trained_images,
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
-from orbit_runner.utils.log import note_once
 
 _OTHER_DATA = "set task.split, or name other data in validation_data"
 
@@ -60,8 +54,6 @@ class ImageData(TaskData):
                 sources[section] = source
             except DataError as error:
                 yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
-        for section, line in image_notes(sources).items():
-            note_once(f"note: {section}: {line}")
         if model.input_size is None:
             yield from size_problems(sources)
         yield from mismatch_problems(sources, model.num_classes, model.input_size)
@@ -77,12 +69,8 @@ class ImageData(TaskData):
             yield Problem("model.input_size", problem, code="data-mismatch")
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
-        """Returns the files of both sections, and the weights that the run begins with."""
-        files = {section: self.source(section).data_files() for section in SECTIONS}
-        weights = own_files(self.config.model)
-        if not weights:  # Published ones have known digests, and own ones are not needed later.
-            return files
-        return files | {"model.weights": describe_files(weights, content_digest)}
+        """Returns the files of both sections."""
+        return {section: self.source(section).data_files() for section in SECTIONS}
 
     def file_reading(self) -> str:
         """Returns how a worker reads the files of the training data."""
@@ -110,15 +98,7 @@ class ImageData(TaskData):
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
-        return setting_of_error(section, error)
-
-    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns channels and sizes of the images of each section, and what is not used."""
-        sources = {}
-        for section in SECTIONS:
-            with contextlib.suppress(DataError):  # `problems` yields it.
-                sources[section] = self.source(section)
-        return image_rows(sources)
+        return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
 
     def learn(self, assets: Assets) -> TrainedImages:
         """Returns what the run found out about its training images."""

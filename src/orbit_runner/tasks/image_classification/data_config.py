@@ -10,7 +10,6 @@ from orbit_runner.config.errors import Problem, conflict, no_effect, wrong_type
 from orbit_runner.config.schema.base import Config, OneOf, Rule, config_class, field
 from orbit_runner.config.schema.data import source_field
 from orbit_runner.registry import SOURCES
-from orbit_runner.tasks import shared_config
 from orbit_runner.tasks.shared_config import StoredDataConfig, TableSplitConfig
 
 if TYPE_CHECKING:
@@ -244,13 +243,10 @@ class ImageDataConfig(StoredDataConfig):
                 message = "augments training images; remove it, because is_training is false"
                 yield no_effect(name, message)
 
-
-def part_problems(
-    section: str, data: ImageDataConfig, split: ImageSplitConfig | None
-) -> Iterator[Problem]:
-    """Yields a split or a part of a section that its source, or `split` of the task, lacks."""
-    own_splits = () if "labels_file" in data.traits.settings else _SPLITS
-    return shared_config.part_problems(section, data, split, own_splits)
+    @property
+    def own_splits(self) -> Sequence[str]:
+        """The splits that the source has itself; lists of images have none."""
+        return () if "labels_file" in self.traits.settings else _SPLITS
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

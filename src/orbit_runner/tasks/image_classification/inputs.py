@@ -1,4 +1,4 @@
-"""The pipeline of a section's dataset: in memory, from records, or from image files."""
+"""The batches of a section's images: from memory, or decoded by a pipeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import eval_chunks, eval_dataset, train_chunks, train_dataset
+from orbit_runner.data.array_pipeline import eval_chunks, train_chunks
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
@@ -45,7 +45,7 @@ def train_inputs(
     bad: BadImages | None = None,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> tf.data.Dataset:
-    """Returns one worker's endless training batches of `(image, label)`.
+    """Returns one worker's endless training batches of `(image, label)`, for images to decode.
 
     They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `source` are
     the images of the section `params`. `start_step` is the step of the first batch. `num_classes`
@@ -53,25 +53,16 @@ def train_inputs(
     channels that images are resized to, or None to keep their size. `excluded`, int64 [k], are the
     examples to leave out.
     """
-    mixture = image_mixture(params, source, num_classes, excluded)
-    settings: dict[str, Any] = _train_settings(params, excluded) | {
-        "start_step": start_step,
-        "input_context": input_context,
-        "options": PipelineOptions.from_config(params),
-    }
-    if is_ready(source, params, input_size):
-        shuffle = params.shuffle_buffer_size > 1
-        return train_dataset(
-            source, shuffle=shuffle, mixture=mixture, element=_train_element, **settings
-        )
     batches = train_images(
         source,
         **_decoding(source, params, input_size, bad),
+        **_train_settings(source, params, num_classes, excluded),
         mixing=_make_mixing(params, num_classes),
-        mixture=mixture,
         shuffle_buffer_size=params.shuffle_buffer_size,
         num_classes=num_classes,
-        **settings,
+        start_step=start_step,
+        input_context=input_context,
+        options=PipelineOptions.from_config(params),
     )
     return batches.map(_weighted_element if params.max_bad_images else _train_element)
 
@@ -84,9 +75,9 @@ def chunks(
     replicas: int,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> Chunks | None:
-    """Returns the batches of `train_inputs` or `eval_inputs` by step; None for streamed data.
+    """Returns the batches of a section by step; None for images to decode.
 
-    For the arguments, see `train_inputs`.
+    They are those of `train_inputs` or `eval_inputs`. For the arguments, see there.
     """
     if not is_ready(source, params, input_size):
         return None
@@ -98,11 +89,12 @@ def chunks(
             drop_remainder=params.drop_remainder,
             element=_eval_element,
         )
-    shuffle = params.shuffle_buffer_size > 1
-    settings = _train_settings(params, excluded)
-    settings["mixture"] = image_mixture(params, source, num_classes, excluded)
     return train_chunks(
-        source, replicas=replicas, shuffle=shuffle, element=_train_element, **settings
+        source,
+        replicas=replicas,
+        shuffle=params.shuffle_buffer_size > 1,
+        element=_train_element,
+        **_train_settings(source, params, num_classes, excluded),
     )
 
 
@@ -118,20 +110,15 @@ def eval_inputs(
 
     For the arguments, see `train_inputs`.
     """
-    settings: dict[str, Any] = {
-        "global_batch_size": params.global_batch_size,
-        "drop_remainder": params.drop_remainder,
-        "input_context": input_context,
-        "options": PipelineOptions.from_config(params),
-        "cache": params.cache,
-    }
-    if is_ready(source, params, input_size):
-        return eval_dataset(source, element=_eval_element, **settings)
     batches = eval_images(
         source,
         **_decoding(source, params, input_size, bad),
         num_classes=num_classes,
-        **settings,
+        global_batch_size=params.global_batch_size,
+        drop_remainder=params.drop_remainder,
+        input_context=input_context,
+        options=PipelineOptions.from_config(params),
+        cache=params.cache,
     )
     return batches.map(_weighted_element)
 
@@ -160,8 +147,11 @@ def _eval_element(batch: dict[str, tf.Tensor], weight: tf.Tensor) -> Tensors:
     return batch["image"], batch["label"], weight
 
 
-def _train_settings(params: ImageDataConfig, excluded: np.ndarray) -> dict[str, Any]:
+def _train_settings(
+    source: ImageDataset, params: ImageDataConfig, num_classes: int | None, excluded: np.ndarray
+) -> dict[str, Any]:
     return {
+        "mixture": image_mixture(params, source, num_classes, excluded),
         "global_batch_size": params.global_batch_size,
         "seed": params.seed or 0,
         "augmentation": _make_crop_flip(params),

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.errors import Problem, not_allowed, not_supported, wrong_type
-from orbit_runner.config.schema.base import Config, Rule, config_class, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.catalog import (
     APPLICATIONS,
     CIFAR_LAYERS,
     IMAGENET,
-    KERAS_SUFFIXES,
-    MODEL_GARDEN_PIXELS,
-    RESNETS,
     VIT_NAMES,
     Pixels,
     nearest_cifar_depths,
@@ -55,14 +52,6 @@ class ImageModelConfig(Config):
     def pixels(self) -> Pixels | None:
         """Returns how the network expects its pixels; None: normalized as the dataset needs it."""
         return None
-
-    def published_files(self) -> Sequence[str]:
-        """Returns the addresses of the checkpoint that `weights: imagenet` stands for, if any."""
-        return ()
-
-
-def _weights_field(path: str, help: str) -> str | None:
-    return field(None, path=path, help=help)
 
 
 def _batch_norm_momentum_field(default: float) -> float:
@@ -140,10 +129,6 @@ class ResNetCifarConfig(ImageModelConfig):
 class ResNetConfig(ImageModelConfig):
     """Residual networks for images of ImageNet's size."""
 
-    _rules = (
-        Rule("zero_init_last_bn", lambda net: net.weights is not None and net.zero_init_last_bn,
-             "has no effect with weights\nremove it", "no-effect"),
-    )  # fmt: skip
     depth: int = field(
         50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
     )
@@ -154,41 +139,6 @@ class ResNetConfig(ImageModelConfig):
     batch_norm_momentum: float = _batch_norm_momentum_field(0.9)
     batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-5)
     use_sync_bn: bool = _use_sync_bn_field()
-    weights: str | None = _weights_field(
-        "checkpoint",
-        "imagenet: Model Garden's published weights; or the path of one of its checkpoints",
-    )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields weights that do not exist."""
-        yield from super().problems()
-        if self.weights is None:
-            return
-        if self.weights.endswith(KERAS_SUFFIXES):
-            message = (
-                f"got {self.weights!r}, expected a checkpoint of Model Garden\n"
-                "for weights files of Keras, use `name: application`"
-            )
-            yield not_allowed("weights", message)
-        elif self.weights == IMAGENET and not self.published_files():
-            depths = ", ".join(map(str, RESNETS))
-            message = (
-                f"none are published for depth {self.depth}\nallowed: depth {depths}, or the path "
-                "of a checkpoint; `name: application` has more networks"
-            )
-            yield not_allowed("weights", message)
-
-    def size_problem(self, shape: Sequence[int]) -> str:
-        """Returns why published weights do not fit images of a size, or "" if they do."""
-        return "" if self.weights is None else _channel_problem(shape)
-
-    def pixels(self) -> Pixels | None:
-        """Returns how Model Garden normalizes pixels, if its weights are loaded."""
-        return None if self.weights is None else MODEL_GARDEN_PIXELS
-
-    def published_files(self) -> Sequence[str]:
-        """Returns the addresses of the checkpoint of this depth, if it is published."""
-        return RESNETS.get(self.depth, ())
 
 
 def _channel_problem(shape: Sequence[int]) -> str:
@@ -206,20 +156,12 @@ class ApplicationConfig(ImageModelConfig):
         allowed=tuple(APPLICATIONS),
         help="name of the network in `tf_keras.applications`",
     )
-    weights: str | None = _weights_field(
-        "file",
-        "imagenet: the published weights, without those of the classifier; or the path of such a "
-        "file",
+    weights: str | None = field(
+        None,
+        allowed=(None, IMAGENET),
+        help="imagenet: the published weights, without those of the classifier",
     )
     dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields a path that is not that of a weights file of Keras."""
-        yield from super().problems()
-        if self.weights not in (None, IMAGENET) and not self.weights.endswith(KERAS_SUFFIXES):
-            endings = " or ".join(KERAS_SUFFIXES)
-            message = f"got {self.weights!r}\nallowed: {IMAGENET}, or the path of a {endings} file"
-            yield not_allowed("weights", message)
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why the network does not accept images of a size, or "" if it does."""

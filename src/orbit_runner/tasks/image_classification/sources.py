@@ -21,7 +21,7 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import add_survey, survey_note, survey_rows
+from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
@@ -87,11 +87,6 @@ def section_source(config: ImageClassificationConfig, data: ImageDataConfig) -> 
     """Returns the dataset of a section of a config, as `load_source` does."""
     model = config.model
     return load_source(data, model.input_size, model.num_classes, config.row_split)
-
-
-def setting_of_error(section: str, error: DataError) -> str:
-    """Returns the setting, below `task`, that an error of a section's dataset is about."""
-    return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
 
 
 def _load(
@@ -179,34 +174,6 @@ def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
             )
             yield Problem("model.input_size", message, code="data-mismatch")
             return
-
-
-def image_notes(sources: Mapping[str, ImageDataset]) -> dict[str, str]:
-    """Returns by section which images are converted to other channels, if they are not resized.
-
-    The training images come first in `sources`, and decide on the channels.
-    """
-    notes: dict[str, str] = {}
-    channels = 0
-    for section, source in sources.items():
-        if source.survey is not None:
-            shape, _ = source.spec()
-            channels = channels or shape[2]
-            notes[section] = survey_note(source.survey, (*shape[:2], channels))
-    return {section: note for section, note in notes.items() if note}
-
-
-def image_rows(sources: Mapping[str, ImageDataset]) -> dict[str, list[tuple[str, str]]]:
-    """Returns by section what the headers of the images tell."""
-    notes = image_notes(sources)
-    return {
-        section: [
-            *survey_rows(source.survey),
-            *([("note", notes[section])] if section in notes else []),
-        ]
-        for section, source in sources.items()
-        if source.survey is not None
-    }
 
 
 def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
@@ -342,7 +309,7 @@ class TrainedImages:
 def trained_images(config: ImageClassificationConfig, assets: Assets) -> TrainedImages:
     """Returns what a run found out about its training images; of a new run, finds it out.
 
-    Raises `SettingError` if the dataset cannot be read.
+    Raises `DataError` if the dataset cannot be read.
     """
     content = assets.get_json(IMAGES_FILE, lambda: dataclasses.asdict(_describe(config)))
     try:
@@ -353,12 +320,8 @@ def trained_images(config: ImageClassificationConfig, assets: Assets) -> Trained
 
 def _describe(config: ImageClassificationConfig) -> TrainedImages:
     model = config.model
-    try:
-        source = section_source(config, config.train_data)
-        shape, dtype = source.spec(model.input_size)
-    except DataError as error:
-        setting = setting_of_error("train_data", error)
-        raise SettingError(f"task.{setting}", str(error), code=error.code) from error
+    source = section_source(config, config.train_data)
+    shape, dtype = source.spec(model.input_size)
     classes = model.num_classes or source.known_classes()
     if classes is None:
         raise SettingError("task.model.num_classes", "is not set", code="not-set")

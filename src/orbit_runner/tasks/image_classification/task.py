@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.models.catalog import BACKBONE, KERAS_SUFFIXES
+from orbit_runner.models.catalog import BACKBONE
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
@@ -25,11 +24,7 @@ from orbit_runner.tasks.image_classification.inputs import (
     make_preprocessing,
     train_inputs,
 )
-from orbit_runner.tasks.image_classification.pretrained import (
-    SETTING,
-    initial_weights,
-    is_of_keras,
-)
+from orbit_runner.tasks.image_classification.models import ApplicationConfig
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
     image_serving,
@@ -37,16 +32,12 @@ from orbit_runner.tasks.image_classification.serving import (
 from orbit_runner.tasks.image_classification.sources import (
     TrainedImages,
     classes_of,
+    is_ready,
     load_source,
     section_source,
 )
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.initial_weights import (
-    LoadedWeights,
-    load_application_weights,
-    load_keras_weights,
-    load_weights,
-)
+from orbit_runner.tasks.initial_weights import LoadedWeights, load_application_weights
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
 from orbit_runner.tasks.serving import Serving
@@ -57,18 +48,10 @@ if TYPE_CHECKING:
 
 
 class ImageClassificationTask(Task):
-    """Image classification with one label per image.
-
-    Over the whole run, it counts the images that do not decode.
-    """
+    """Image classification with one label per image."""
 
     task_config: ImageClassificationConfig
-
-    def __init__(self, params: ImageClassificationConfig, **kwargs: Any) -> None:
-        super().__init__(params, **kwargs)
-        limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
-        self.bad_training_images = BadImages("train_data", limits[0])
-        self.bad_validation_images = BadImages("validation_data", limits[1])
+    counts_examples = True
 
     def build_model(self) -> tf_keras.Model:
         """Builds the network `model.name` for the images of the dataset.
@@ -94,16 +77,11 @@ class ImageClassificationTask(Task):
         return model
 
     def load_pretrained(self, model: tf_keras.Model) -> LoadedWeights | None:
-        """Loads the weights of `model.weights`. Another number of classes has a new classifier."""
+        """Loads the published weights of an application, without those of its classifier."""
         config = self.task_config.model
-        if is_of_keras(config):
-            return load_application_weights(model.get_layer(BACKBONE), config.application, SETTING)
-        path = initial_weights(config)
-        if path is None:
+        if not isinstance(config, ApplicationConfig) or config.weights is None:
             return None
-        if path.suffix in KERAS_SUFFIXES:
-            return load_keras_weights(model.get_layer(BACKBONE), path, SETTING)
-        return load_weights(model, str(path), may_be_new=["logits"], setting=SETTING)
+        return load_application_weights(model.get_layer(BACKBONE), config.application)
 
     def build_inputs(
         self,
@@ -120,10 +98,11 @@ class ImageClassificationTask(Task):
         source = self._source(params)
         classes = self.images.num_classes
         size = self.task_config.model.input_size
+        if is_ready(source, params, size):
+            return super().build_inputs(params, input_context, start_step)
+        bad = self.bad_images[section_of(params)]
         if not params.is_training:
-            bad = self.bad_validation_images
             return eval_inputs(source, params, input_context, classes, size, bad)
-        bad = self.bad_training_images
         excluded = self.excluded_examples(params)
         return train_inputs(source, params, input_context, start_step, classes, size, bad, excluded)
 
@@ -138,18 +117,6 @@ class ImageClassificationTask(Task):
         """Returns the number of examples of a section that are used."""
         source = section_source(self.task_config, params)
         return source.size - len(self.excluded_examples(params))
-
-    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
-        """Returns images and labels, and which of the rows are images, float32 [batch]."""
-        images, labels, counts = inputs
-        return (images, labels), counts
-
-    def full_batches(self, params: ImageDataConfig) -> int:
-        """Returns the number of batches of an evaluation in which each row is an image.
-
-        It is 0 if images may fail to decode, because each batch may then have rows without one.
-        """
-        return 0 if params.max_bad_images else super().full_batches(params)
 
     def process_metrics(
         self,

@@ -36,10 +36,10 @@ from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
     ImageSplitConfig,
     MixupAndCutmix,
-    part_problems,
 )
 from orbit_runner.tasks.imbalance.config import class_weights_field, source_problems, value_problems
 from orbit_runner.tasks.keras_items import item_problems, split_item
+from orbit_runner.tasks.shared_config import part_problems
 from orbit_runner.tasks.tabular.data_config import TableDataConfig, names_of
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,8 +18,6 @@ from orbit_runner.tasks.baselines import Baselines, constant_label
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.sources import (
     ImageExamples,
-    image_notes,
-    image_rows,
     label_problems,
     size_problems,
 )
@@ -116,24 +113,12 @@ class KerasData(TaskData):
     def _own_source(self, section: str) -> bool:
         return bool(getattr(self.config, section).source)
 
-    def _images(self) -> dict[str, ImageDataset]:
-        """Returns the sections that have images."""
-        images = {}
-        for section in SECTIONS:
-            with contextlib.suppress(DataError):  # `problems` yields it.
-                source = section_source(self.config, section)
-                if source is not None and isinstance(source, ImageDataset):
-                    images[section] = source
-        return images
-
     def _image_problems(self, sources: Mapping[str, Examples]) -> Iterator[Problem]:
         images = {
             section: source
             for section, source in sources.items()
             if isinstance(source, ImageDataset)
         }
-        for section, line in image_notes(images).items():
-            note_once(f"note: {section}: {line}")
         if self.config.input_size is None:
             for problem in size_problems(images):
                 yield dataclasses.replace(problem, path="image_size")
@@ -218,10 +203,6 @@ class KerasData(TaskData):
             prefix = f"{name}_" if name else ""
             results |= constant_label(train[name], validation[name], excluded, prefix)
         return results
-
-    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns channels and sizes of the images of each section, and what is not used."""
-        return image_rows(self._images())
 
     def summary(self) -> TableSummary | None:
         """Returns a first look at a table, or None."""

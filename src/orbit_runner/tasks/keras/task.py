@@ -13,16 +13,16 @@ import tf_keras
 
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.tasks.array_inputs import ArrayInputs
+from orbit_runner.tasks.array_inputs import ArrayInputs, chunks_dataset
 from orbit_runner.tasks.base import EXAMPLES, Task, WeightedLabels, section_of, training_labels
 from orbit_runner.tasks.image_classification.inputs import chunks as image_chunks
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.sources import is_ready
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.keras.compiled import (
     Compiled,
@@ -91,9 +91,6 @@ class KerasTask(Task):
 
     def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
-        self.bad_training_images = BadImages(SECTIONS[0], limits[0])
-        self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
         self._compiled: Compiled | None = None
         self._model: tf_keras.Model | None = None
         self._arguments: Mapping[str, Any] = {}  # of `compile`
@@ -259,11 +256,8 @@ class KerasTask(Task):
         if isinstance(source, StreamSource):
             make = source.train if params.is_training else source.evaluate
             return make(params, input_context)
-        if params.is_training:
-            excluded = self.excluded_examples(params)
-            mixture = self._mixture(params, source, excluded)
-            return _INPUTS.train(source, params, input_context, start_step, excluded, mixture)
-        return _INPUTS.evaluate(source, params, input_context)
+        make_chunks = functools.partial(self._array_chunks, source, params)
+        return chunks_dataset(make_chunks, params, input_context, start_step)
 
     def _image_inputs(
         self,
@@ -274,16 +268,17 @@ class KerasTask(Task):
     ) -> tf.data.Dataset:
         size = self.task_config.input_size
         data = self._section(params)
+        if is_ready(source, data, size):
+            return super().build_inputs(params, input_context, start_step)
         classes = self._known_classes(source)
         source = source.with_channels(self._specs()[X][0][2])
+        bad = self.bad_images[section_of(params)]
         if params.is_training:
             excluded = self.excluded_examples(params)
-            bad = self.bad_training_images
             batches = train_inputs(
                 source, data, input_context, start_step, classes, size, bad, excluded
             )
         else:
-            bad = self.bad_validation_images
             batches = eval_inputs(source, data, input_context, classes, size, bad)
         return batches.map(_with_float_pixels, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -298,17 +293,21 @@ class KerasTask(Task):
         source = self._source(params)
         if isinstance(source, StreamSource):
             return None
-        excluded = self.excluded_examples(params)
         if isinstance(source, ImageDataset):
             size = self.task_config.input_size
             classes = self._known_classes(source)
             data = self._section(params)
+            excluded = self.excluded_examples(params)
             images = image_chunks(source, data, classes, size, replicas, excluded)
             return images and dataclasses.replace(
                 images, make=lambda steps: _with_float_pixels(*images.make(steps))
             )
         if indexed_arrays(source):  # Only a pipeline reads ahead.
             return None
+        return self._array_chunks(source, params, replicas)
+
+    def _array_chunks(self, source: ArraySource, params: KerasDataConfig, replicas: int) -> Chunks:
+        excluded = self.excluded_examples(params)
         mixture = self._mixture(params, source, excluded)
         return _INPUTS.chunks(source, params, replicas, excluded, mixture)
 
@@ -318,13 +317,6 @@ class KerasTask(Task):
         if isinstance(source, StreamSource):
             return self._trained_arrays.size if params.is_training else None
         return source.size - len(self.excluded_examples(params))
-
-    def full_batches(self, params: KerasDataConfig) -> int:
-        """Returns the number of batches of an evaluation in which each row is an example.
-
-        It is 0 if images may fail to decode, because each batch may then have rows without one.
-        """
-        return 0 if params.max_bad_images else super().full_batches(params)
 
     def train_step(
         self,
@@ -494,12 +486,8 @@ class KerasTask(Task):
     def _mixture(
         self, params: KerasDataConfig, source: ArraySource, excluded: np.ndarray
     ) -> Mixture | None:
-        try:
+        with self.data_scope(section_of(params)):
             return example_mixture(params, source, excluded)
-        except DataError as error:
-            raise SettingError(
-                f"task.train_data.{error.field}", str(error), code=error.code
-            ) from error
 
     def _require_compiled(self) -> Compiled:
         if self._compiled is None:
@@ -508,10 +496,8 @@ class KerasTask(Task):
 
     def _source(self, params: KerasDataConfig) -> Examples:
         section = section_of(params)
-        try:
+        with self.data_scope(section):
             source = section_source(self.task_config, section, self._trained_arrays.classes)
-        except DataError as error:
-            raise self._data_error(section, error) from error
         if source is None:
             raise SettingError(f"task.{section}.source", _NO_VALIDATION, code="not-set")
         self._trained_arrays.check(specs_of(source, self.task_config.input_size), section)

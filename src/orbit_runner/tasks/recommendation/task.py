@@ -8,21 +8,16 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
-from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
+from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import RATING_MODELS
-from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.recommendation.config import (
     RatingEvalData,
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.data import (
-    TrainedRatings,
-    load_source,
-)
+from orbit_runner.tasks.recommendation.data import TrainedRatings, load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -48,28 +43,14 @@ class RecommendationTask(Task):
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
 
-    def build_inputs(
-        self,
-        params: RatingTrainData | RatingEvalData,
-        input_context: tf.distribute.InputContext | None = None,
-        start_step: int | tf.Tensor = 0,
-    ) -> tf.data.Dataset:
-        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
-
-        For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
-        `({user, item}, mask, weight)`, each user once; see `Candidates` for the items of a user.
-        """
-        slices = replica_slices(params.global_batch_size, input_context)
-        batches = self.chunks(params, slices.replicas_in_sync)
-        options = PipelineOptions.from_config(params)
-        if isinstance(params, RatingTrainData):
-            return endless_dataset(batches, slices, start_step, options)
-        return one_pass_dataset(batches, slices, options, cache=params.cache)
-
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
-        """Returns the batches of a section by step."""
-        self._check_ratings(params)
+        """Returns the batches of a section by step.
+
+        Those of training are `({user, item}, label)`. Those of an evaluation are `({user, item},
+        mask, weight)`, each user once; see `Candidates` for the items of a user.
+        """
         source = load_source(params)
+        self.ratings.check(source, section_of(params))
         size, seed = params.global_batch_size, params.seed or 0
         if isinstance(params, RatingTrainData):
             return pair_chunks(
@@ -142,10 +123,6 @@ class RecommendationTask(Task):
         """The users, items and choices that the run is trained on."""
         ratings: TrainedRatings = self.learned
         return ratings
-
-    def _check_ratings(self, params: RatingTrainData | RatingEvalData) -> None:
-        section = "train_data" if isinstance(params, RatingTrainData) else "validation_data"
-        self.ratings.check(load_source(params), section)
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None

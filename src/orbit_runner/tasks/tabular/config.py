@@ -12,17 +12,8 @@ from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.class_metrics import metric_problems
-from orbit_runner.tasks.imbalance.config import (
-    class_weights_field,
-    value_problems,
-)
 from orbit_runner.tasks.keras_items import Item, is_item, split_item
-from orbit_runner.tasks.shared_config import (
-    SECTIONS,
-    NetworkTaskConfig,
-    TableSplitConfig,
-    part_problems,
-)
+from orbit_runner.tasks.shared_config import ClassificationTaskConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
@@ -150,26 +141,15 @@ class TabularModelConfig(Config):
 
 
 @config_class
-class TableTaskConfig(NetworkTaskConfig):
+class TableTaskConfig(ClassificationTaskConfig):
     """A task whose examples are rows of tables."""
 
-    class_weights: str | Mapping[str, Any] = class_weights_field()
-    split: TableSplitConfig | None = field(
-        None, help="how rows are split into parts; null: each section reads all rows of its files"
-    )
     train_data: TableDataConfig = training_field(TableDataConfig)
     validation_data: TableDataConfig = validation_field(TableDataConfig)
 
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task as one on a table, with features and targets."""
         raise NotImplementedError
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields parts that `split` does not have, and wrong weights of classes."""
-        yield from super().problems()
-        yield from value_problems("class_weights", self.class_weights)
-        for section in SECTIONS:
-            yield from part_problems(section, getattr(self, section), self.split)
 
 
 @config_class

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -50,13 +50,14 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
 
-_Read = TypeVar("_Read")
 _METRICS = {"accuracy": SparseAccuracy, "mae": AbsoluteError, "rmse": RootSquaredError}
 INPUTS = ArrayInputs("features", "targets", "weight")
 
 
 class TabularTask(Task):
     """Classification and regression of the rows of a table."""
+
+    counts_examples = True
 
     @functools.cached_property
     def table_config(self) -> TabularConfig:
@@ -76,26 +77,6 @@ class TabularTask(Task):
         """Returns the classes of the only classification target."""
         targets = self.table_config.targets
         return labels[next(t.column for t in targets if t.type == CLASSIFICATION)]
-
-    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
-        """Returns features, targets and any weights; and which rows are examples, float32 [batch].
-
-        A row of the table may have the weight 0; a row that only fills up a batch is no example.
-        """
-        features, targets, counts = inputs
-        if isinstance(counts, tuple):
-            counts, weights = counts
-            return (features, targets, weights), counts
-        return (features, targets), counts
-
-    def validation_step(
-        self, inputs: Tensors, model: tf_keras.Model, metrics: Sequence[TaskMetric] | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Evaluates one batch on one replica: `loss` is the weighted mean over its rows."""
-        features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        if isinstance(weights, tuple):
-            weights = weights[0] * weights[1]
-        return super().validation_step((features, targets, weights), model, metrics)
 
     def example_losses(
         self, labels: Mapping[str, tf.Tensor], model_outputs: Mapping[str, tf.Tensor]
@@ -218,19 +199,24 @@ class TabularTask(Task):
 
     def part(self, params: TableDataConfig) -> TablePart:
         """Returns the rows of a section. Raises `SettingError` if they cannot be read."""
-        return self._read(params, lambda: table_query(self._fitted_config).part(section_of(params)))
+        section = section_of(params)
+        with self.data_scope(section):
+            return table_query(self._fitted_config).part(section)
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""
         name = section_of(params)
         if name not in self._arrays:
             part = self.part(params)
-            self._arrays[name] = self._read(
-                params, lambda: make_arrays(self._fitted_config, part, self.fitted)
-            )
-            new = [] if params.is_training else self.fitted.new_categories(part)
-            if new:
-                note(f"note: no training row has these categories: {shorten(', '.join(new), 400)}")
+            with self.data_scope(name):
+                self._arrays[name] = make_arrays(self._fitted_config, part, self.fitted)
+            if params.is_training:
+                lines = unused_columns(table_query(self.table_config))
+            else:
+                new = shorten(", ".join(self.fitted.new_categories(part)), 400)
+                lines = [f"no training row has these categories: {new}"] if new else []
+            for line in lines:
+                note(f"note: {line}")
         return self._arrays[name]
 
     @functools.cached_property
@@ -239,37 +225,16 @@ class TabularTask(Task):
 
     def _mixture(self, params: TableDataConfig, excluded: np.ndarray) -> Mixture | None:
         """Returns the mixture that the rows of a section are drawn from, if there is one."""
-        return self._read(params, lambda: table_mixture(self._fitted_config, params, excluded))
-
-    def _read(self, params: TableDataConfig, read: Callable[[], _Read]) -> _Read:
-        try:
-            return read()
-        except DataError as error:
-            raise self._data_error(section_of(params), error) from error
-
-    def build_inputs(
-        self,
-        params: TableDataConfig,
-        input_context: tf.distribute.InputContext | None = None,
-        start_step: int | tf.Tensor = 0,
-    ) -> tf.data.Dataset:
-        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
-
-        For training, it yields `(features, targets)` endlessly, or `(features, targets, weight)`
-        if rows have weights. For evaluation, it yields `(features, targets, counts)`, each row
-        once. The features and targets are those of `arrays`.
-        """
-        source = self.arrays(params)
-        if params.is_training:
-            for line in unused_columns(table_query(self.table_config)):
-                note(f"note: {line}")
-            excluded = self.excluded_examples(params)
-            mixture = self._mixture(params, excluded)
-            return INPUTS.train(source, params, input_context, start_step, excluded, mixture)
-        return INPUTS.evaluate(source, params, input_context)
+        with self.data_scope(section_of(params)):
+            return table_mixture(self._fitted_config, params, excluded)
 
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
-        """Returns the batches of a section by step."""
+        """Returns the batches of a section by step.
+
+        Those of training are `(features, targets)`, or `(features, targets, weight)` if rows have
+        weights. Those of an evaluation are `(features, targets, counts)`, each row once; `counts`
+        is a pair with the weights. The features and targets are those of `arrays`.
+        """
         excluded = self.excluded_examples(params)
         mixture = self._mixture(params, excluded)
         return INPUTS.chunks(self.arrays(params), params, replicas, excluded, mixture)

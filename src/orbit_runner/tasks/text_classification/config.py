@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, Rule, config_class, field
-from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.class_metrics import metric_problems
 from orbit_runner.tasks.tabular.config import (
@@ -50,12 +48,6 @@ class TextClassificationConfig(TableTaskConfig):
     )
     text: TextColumnConfig = field(factory=_text_column, help="the column of texts")
     label_column: str = field("label", help="column of classes")
-    metrics: list[str | Mapping[str, Any]] = field(
-        (),
-        weights=METRICS,
-        help="more metrics of evaluations, by the names of Keras: [auc, {class_name: F1Score, "
-        "config: {average: macro}}], or classes",
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""

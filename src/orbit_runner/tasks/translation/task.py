@@ -17,7 +17,7 @@ from orbit_runner.data.text.pipeline import TrainingPairs, eval_pairs
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import DataError, SettingError
+from orbit_runner.errors import SettingError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -247,10 +247,9 @@ class TranslationTask(Task):
 
     def pairs(self, params: TranslationDataConfig) -> PairSource:
         """Returns the pairs of a section. Raises `SettingError` if they cannot be read."""
-        try:
-            return open_pairs(params).read(self.vocab_size, self.vocabulary)
-        except DataError as error:
-            raise self._data_error(section_of(params), error) from error
+        vocabulary = self.vocabulary
+        with self.data_scope(section_of(params)):
+            return open_pairs(params).read(self.vocab_size, vocabulary)
 
     def _cross_entropy(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return smoothed_cross_entropy(targets, logits, self.task_config.model.label_smoothing)
