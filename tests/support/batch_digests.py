@@ -13,8 +13,8 @@ import tf_keras
 
 from orbit_runner.config.schema.data import DataConfig, resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.order.steps import StepOrder
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import RunnerError
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TABLE_SOURCES, TASKS

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.chunks import endless_dataset, one_pass_dataset
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
-from orbit_runner.data.step_batches import endless_dataset, one_pass_dataset
 from tests.support.batches import global_batches
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.data.arrays import is_text, leaves, stored_rows, tree_of
 from orbit_runner.data.augment import CropFlip, CroppedImages
+from orbit_runner.data.chunks import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.data.images.decode_errors import read_in_python
 from orbit_runner.data.indexed import IndexedArray, indexed_arrays
 from orbit_runner.data.options import PipelineOptions
@@ -18,7 +19,6 @@ from orbit_runner.data.order.mixture import Mixture, make_order
 from orbit_runner.data.order.sharding import count_eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.data.stored_tensor import Table
 from orbit_runner.errors import DataError
 

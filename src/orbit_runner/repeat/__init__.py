@@ -1,5 +1,5 @@
 """Runs that are repeated up to a step, in another run directory.
 
-`plan.py` plans the steps, and `rerun.py` takes them; `reproduce`, `replay`, `branch` and `why` use
-both.
+`plan.py` plans the steps. `rerun.py` starts a run that takes them, for `reproduce`, `replay` and
+`branch`; a search (`why`, `replay --find`) takes them in pieces, by `train_in_loops` of `train/`.
 """

@@ -1,4 +1,4 @@
-"""Repeats a run up to a step, examines that step, and compares it with the run: `runner replay`.
+"""Plans a replay, examines its last step, and compares it with the run: `runner replay`.
 
 The step is given, or it is the one at which the run diverged.
 

@@ -1,4 +1,4 @@
-"""Makes the batches of steps; the tensors of a batch in numbers, and token ids as text."""
+"""Gets the batches of steps, and shows their tensors as numbers, and token ids as text."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from official.core import base_task
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.registry import TASKS
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.multitask import (

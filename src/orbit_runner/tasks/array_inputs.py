@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.array_pipeline import eval_chunks, train_chunks
+from orbit_runner.data.chunks import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors

@@ -17,9 +17,9 @@ import tf_keras
 from official.core import base_task
 
 from orbit_runner.config.schema.task_data import TaskData, task_data
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.array_inputs import chunks_dataset
 from orbit_runner.tasks.assets import Assets

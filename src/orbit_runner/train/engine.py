@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.distribute.process_group import is_asynchronous, local_strategy
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter import section_of

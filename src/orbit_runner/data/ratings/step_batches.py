@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
 from orbit_runner.data.order.mixture import make_order
@@ -14,7 +15,6 @@ from orbit_runner.data.order.permutation import walk_cycles
 from orbit_runner.data.order.sharding import count_eval_steps
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings.interactions import RatingSource
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.stored_tensor import SortedTable, Table, stored_tensor
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import eval_chunks, train_chunks
 from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
@@ -22,7 +23,6 @@ from orbit_runner.data.images.train_image import (
 )
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.tasks.base import section_of
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (

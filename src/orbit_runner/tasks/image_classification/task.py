@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.models.catalog import BACKBONE
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels

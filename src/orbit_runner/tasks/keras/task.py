@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.array_inputs import ArrayInputs, chunks_dataset
 from orbit_runner.tasks.base import EXAMPLES, Task, WeightedLabels, section_of, training_labels

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.recommendation.config import (

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tables.columns import (
     CATEGORY,
     DATE,

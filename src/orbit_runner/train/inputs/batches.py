@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import TaskAdapter

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.train.loops.loop_pieces import Loop
 from orbit_runner.train.loops.recorder import Recorder
 
