@@ -1,7 +1,7 @@
 """Turns the errors of TensorFlow about a lost worker into clear messages.
 
 TensorFlow notices lost workers of `multi_worker_mirrored`. The chief of parameter servers watches
-its members itself (`parameter_servers.Watch`), and so does `runner launch` (`launch/supervisor.py`).
+its members itself (`parameter_servers.Watch`), as `runner launch` does (`launch/supervisor.py`).
 """
 
 from __future__ import annotations
