@@ -208,7 +208,6 @@ class KerasCallbacks(Callback):
         self._call_all("on_train_end", dict(self._last))
         self.inexact_reason = self._inexact_reason()  # Callbacks may have more attributes now.
         self._has_ended = True
-        self.inexact_reason = self._inexact_reason()  # Callbacks may have set attributes.
         is_changed = bool(weights_fingerprint(run.model) != before)
         if is_changed and run.state.ema is not None:
             run.state.ema.reset()  # The run ends with its averages.
