@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orbit_runner.config.signatures import reference_problem
 from orbit_runner.data.arrays import read_npz
 from orbit_runner.data.files import refuse_paths
 from orbit_runner.data.tables.arrow_types import kind_of
@@ -82,6 +83,8 @@ class FunctionTable(ArrayTable):
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         why = "the function finds its own files"
         refuse_paths(self.name, why, data_dir=data_dir, input_path=input_path)
+        if problem := reference_problem(options.function, "my_package.data:load"):
+            raise DataError(problem, field="function", code="import-failed")
         try:
             arrays = import_function(options.function, "function")()
         except SettingError as error:
