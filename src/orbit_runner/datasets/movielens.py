@@ -81,9 +81,9 @@ def _find_file(data_dir: str, input_path: Sequence[str]) -> Path:
                 code="missing-file",
             )
     if len(files) > 1:
-        found = " and ".join(map(str, files))
+        listed = " and ".join(map(str, files))
         raise DataError(
-            f"movielens: got {found}, expected 1 file; set input_path to one of them",
+            f"movielens: got {listed}, expected 1 file; set input_path to one of them",
             field="input_path",
             code="not-allowed",
         )
