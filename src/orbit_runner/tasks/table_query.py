@@ -62,7 +62,8 @@ class TableQuery:
         columns: The columns that the config names, without those of `split`. If it names no
             features, they are the columns that nothing else uses.
         features: The setting of the features.
-        advice: What to do if a feature has another kind than its values suggest.
+        advice: What to do if a feature that the config does not name has another kind than its
+            values suggest.
         numbers: What to write if the values of a target are numbers; `{}` is its name.
         exclude: The columns that are not features.
         split: How the rows are split into parts; None if a section reads all of its files.
@@ -70,6 +71,7 @@ class TableQuery:
             config says otherwise. If not, both are texts that the model reads.
         declares_classes: Whether the classes of a target are those that the files declare, if they
             do, and not only those of the training rows.
+        advice_by_role: What to do if a cell does not fit a column that the config names.
     """
 
     sections: Mapping[str, TableDataConfig]
@@ -81,6 +83,7 @@ class TableQuery:
     split: TableSplitConfig | None = None
     has_categories: bool = True
     declares_classes: bool = False
+    advice_by_role: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def names_features(self) -> bool:
@@ -186,11 +189,14 @@ class TableQuery:
 
     def _explain_cell(self, named: Sequence[NamedColumn], error: CellError) -> CellError:
         """Returns the error of a cell with its setting, and with what solves it."""
-        settings = {c.name: c.setting for c in reversed(named) if c.role in (TARGET, WEIGHT)}
-        setting = settings.get(error.column, self.features)
+        column = next((c for c in named if c.name == error.column and c.role != SPLIT), None)
+        setting, advice = self.features, ""
+        if column is not None:
+            advice = self.advice_by_role.get(column.role, "")
+            setting = self.features if column.role == FEATURE else column.setting
         message, _, more = str(error).partition("\n")
-        hints = [MISSING_HINT] * bool(error.text) + [self.advice] * (setting == self.features)
-        text = "\n".join(filter(None, (message, "; else ".join(hints), more)))
+        hints = [MISSING_HINT] * bool(error.text) + [self.advice] * (column is None)
+        text = "\n".join(filter(None, (message, "; else ".join(hints), advice, more)))
         return CellError(text, error.column, error.text, setting, code=error.code)
 
     def classes(self, name: str) -> tuple[str, ...]:

@@ -36,6 +36,10 @@ def table_query(config: TabularConfig) -> TableQuery:
         features="features",
         advice="list the column in features.exclude, or in features.numeric, date or "
         "categorical with all other features",
+        advice_by_role={
+            TARGET: "if its values are classes, set type: classification",
+            FEATURE: "to use its texts as categories, list the column in features.categorical",
+        },
         numbers="targets: [{{column: {}, type: regression}}]",
         exclude=features.exclude,
         split=config.split,
