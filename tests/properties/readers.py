@@ -50,7 +50,6 @@ _LINES = [f"the {word} {verb} here" for word in ("dog", "cat", "man") for verb i
 _RATINGS = "".join(
     f"{user}\t{item}\t{item % 5 + 1}\t{9783000 + item}\n" for user in (1, 2) for item in range(25)
 ).encode()
-_VARIANTS = {".data": "100k", ".dat": "1m"}
 _EXPECTED = {"image/encoded": "bytes", "image/class/label": "int64"}
 _ATTEMPT = {
     "argv": ["run", "--experiment=digits"], "mode": "train_and_eval", "step": 20,
@@ -199,7 +198,7 @@ def _read_parallel(path: Path) -> object:
 
 
 def _read_ratings(path: Path) -> None:
-    found = movielens.load(input_path=(str(path),), variant=_VARIANTS[path.suffix])
+    found = movielens.load(input_path=(str(path),))
     try:
         leave_one_out(found, min_interactions=2)
     except RunnerError as error:  # It is about all interactions, not about the file.

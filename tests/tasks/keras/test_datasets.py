@@ -79,9 +79,9 @@ def test_parts_of_arrays_have_each_example_once() -> None:
     assert sorted(rows.tolist()) == [*range(100)]
     assert 10 < parts[1].size < 30 < parts[0].size
     short = section_source(config.replace(split=None, validation_split=0.2), "validation_data")
-    np.testing.assert_array_equal(short.rows, parts[1].rows)
+    np.testing.assert_array_equal(short.places.rows, parts[1].places.rows)
     other = section_source(config.replace(split=config.split.replace(seed=1)), "validation_data")
-    assert other.rows.tolist() != short.rows.tolist()
+    assert other.places.rows.tolist() != short.places.rows.tolist()
 
 
 _CSV = {
