@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -37,7 +36,8 @@ TARGET, WEIGHT, FEATURE, SPLIT = "target", "weight", "feature", "split"
 MISSING_HINT = "if it is a missing value, list it in missing_values of both sections"
 
 
-class NamedColumn(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class NamedColumn:
     """A column that a config names.
 
     Attributes:
@@ -106,7 +106,10 @@ class TableQuery:
         kinds = {} if all(c.kind for c in columns) else self.datasets(TRAIN)[0].kinds
         numbers = {name for name, kind in kinds.items() if kind == NUMBER}
         inferred = {c.name: NUMBER if c.name in numbers else CATEGORY for c in columns}
-        return [column._replace(kind=column.kind or inferred[column.name]) for column in columns]
+        return [
+            dataclasses.replace(column, kind=column.kind or inferred[column.name])
+            for column in columns
+        ]
 
     def _declared(self, section: str) -> list[NamedColumn]:
         columns = [*self.columns]
