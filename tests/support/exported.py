@@ -1,4 +1,4 @@
-"""Queries exported models in a process that imports nothing but tensorflow."""
+"""Queries exported models in a process that imports nothing but tensorflow, and its text ops."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ import numpy as np
 
 # Directory of a SavedModel, name of a signature, its arguments.
 Question = tuple[Path, str, Mapping[str, Any]]
-OWN = ("orbit_runner", "orbit", "official", "tf_keras", "tensorflow_text")
+OWN = ("orbit_runner", "orbit", "official", "tf_keras", "sentencepiece")
 
 _SCRIPT = f"""
 import pickle, sys
 import tensorflow as tf
 answers = []
 for folder, name, values in pickle.load(open(sys.argv[1], "rb")):
+    if b"TFText>" in open(folder + "/saved_model.pb", "rb").read():
+        import tensorflow_text
     loaded = tf.saved_model.load(folder)
     found = loaded.signatures[name](**{{key: tf.constant(value) for key, value in values.items()}})
     answers.append({{key: value.numpy() for key, value in found.items()}})
