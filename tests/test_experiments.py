@@ -60,8 +60,8 @@ def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name: str, here
 @pytest.mark.parametrize(
     ("name", "runtime"),
     [
-        ("transformer_multi30k", "configs/runtime/bfloat16.yaml"),
-        ("transformer_multi30k", "configs/runtime/float16.yaml"),
+        ("transformer_wmt_ende", "configs/runtime/bfloat16.yaml"),
+        ("transformer_wmt_ende", "configs/runtime/float16.yaml"),
         ("digits", "runtime.enable_xla=true"),
         ("vit_base_imagenet", "trainer.gradient_accumulation_steps=2"),
         ("ncf_movielens", "runtime.logical_replicas=2"),

@@ -78,15 +78,16 @@ def test_all_variables_exist_before_the_first_call() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("decoder_first", [False, True])
 @pytest.mark.parametrize("encoder_first", [False, True])
 @pytest.mark.parametrize("padded_decode", [False, True])
 def test_logits_are_float32_under_every_policy(
-    policy: Any, encoder_first: bool, padded_decode: bool
+    policy: Any, encoder_first: bool, decoder_first: bool, padded_decode: bool
 ) -> None:
     ids = _ids([5, 6, 1], [7, 1])
     model = small(
         encoder={**_SMALL, "norm_first": encoder_first, "use_bias": encoder_first},
-        decoder={**_SMALL, "use_bias": encoder_first},
+        decoder={**_SMALL, "norm_first": decoder_first, "use_bias": decoder_first},
         padded_decode=padded_decode,
         decode_max_length=4,
     )
@@ -110,9 +111,9 @@ def test_logits_are_float32_under_every_policy(
 def test_reduced_precision_computes_the_logits_of_float32(norm_first: bool, reduced: str) -> None:
     stack = {**_SMALL, "norm_first": norm_first}
     ids = {"inputs": _ids([5, 6, 1], [7, 1]), "targets": _ids([8, 9, 1], [4, 1])}
-    exact = small(encoder=stack, decoder=_SMALL)
+    exact = small(encoder=stack, decoder=stack)
     tf_keras.mixed_precision.set_global_policy(reduced)
-    rounded = small(encoder=stack, decoder=_SMALL)
+    rounded = small(encoder=stack, decoder=stack)
     # A checkpoint of one can be restored in the other.
     assert _layout(rounded) == _layout(exact)
     rounded.set_weights(exact.get_weights())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tf_keras
 from official.nlp.modeling import layers, models
 
 from orbit_runner.models.catalog import SIZES, TransformerSize
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def transformer(
@@ -45,7 +48,7 @@ def transformer(
         embedding_width=embedding_width or size.embedding_width,
         dropout_rate=size.dropout_rate,
         encoder_layer=models.TransformerEncoder(**_stack_options(encoder, size)),
-        decoder_layer=models.TransformerDecoder(**_stack_options(decoder, size)),
+        decoder_layer=TransformerDecoder(**_stack_options(decoder, size)),
         name="transformer",
         **decoding,
     )
@@ -57,6 +60,41 @@ def transformer(
             # It is never called. A run would read training data to create its variables.
             del block.self_attention_output_dense
     return model
+
+
+class _DecoderBlock(layers.TransformerDecoderBlock):
+    """A decoder block that can normalize after the sums in mixed precision, as the encoder can.
+
+    Layer normalization returns float32. In Model Garden's block, the next sum adds it to a float16
+    or bfloat16 output, which fails. Here, the dropout before that sum returns float32.
+    """
+
+    def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
+        super().build(input_shape)
+        self.encdec_attention_dropout = tf_keras.layers.Dropout(self.dropout_rate, dtype="float32")
+        self.output_dropout = tf_keras.layers.Dropout(self.dropout_rate, dtype="float32")
+
+
+class TransformerDecoder(models.TransformerDecoder):
+    """Model Garden's decoder, which supports mixed precision with `norm_first=False`, too.
+
+    The names of the variables contain the name of the class, which is therefore the same.
+    """
+
+    decoder_layers: list[layers.TransformerDecoderBlock]
+    output_normalization: tf_keras.layers.LayerNormalization
+
+    def build(self, input_shape: tf.TensorShape) -> None:
+        """Creates the layers. In float32 or with `norm_first`, they are Model Garden's."""
+        super().build(input_shape)
+        if self.compute_dtype == "float32" or self.get_config()["norm_first"]:
+            return
+        blocks = [_DecoderBlock.from_config(block.get_config()) for block in self.decoder_layers]
+        normalization = self.output_normalization
+        # Keras lists variables in the order in which layers are assigned.
+        del self.decoder_layers, self.output_normalization
+        self.decoder_layers = blocks
+        self.output_normalization = normalization
 
 
 def _stack_options(

@@ -17,7 +17,6 @@ from orbit_runner.data.text.pipeline import TrainingPairs, eval_pairs
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import SettingError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -62,14 +61,6 @@ class TranslationTask(Task):
         For its inputs and outputs, see `orbit_runner.models.transformer`.
         """
         options = self.task_config.model.as_dict()
-        is_mixed = tf_keras.mixed_precision.global_policy().compute_dtype != "float32"
-        if is_mixed and not options["decoder"]["norm_first"]:
-            raise SettingError(
-                "task.model.decoder.norm_first",
-                "got false, but Model Garden's decoder then needs float32\n"
-                "set it to true, or runtime.mixed_precision_dtype to float32",
-                code="conflict",
-            )
         del options["label_smoothing"]
         build = TEXT_MODELS.get(options.pop("name")).load()
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
