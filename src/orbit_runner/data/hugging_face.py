@@ -19,7 +19,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import ImageUse
+from orbit_runner.data.images.dataset import ImageUse, refuse_split
 from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.places import Places
 from orbit_runner.data.tables.arrow_types import read_error_scope
@@ -434,13 +434,7 @@ def _class_numbers(
 
 
 def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    if section.split and not use.is_split:
-        raise DataError(
-            f"{_NAME}: got split {section.split!r}, expected none: hugging_face_split chooses a "
-            "part of a DatasetDict, and task.split divides a dataset",
-            field="split",
-            code="unknown-part",
-        )
+    refuse_split(_NAME, section, use, "hugging_face_split")
     return {
         "data_dir": section.data_dir,
         "input_path": input_paths(section),

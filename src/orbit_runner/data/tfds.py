@@ -20,6 +20,7 @@ from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.array_record.source import ArrayRecordStore, array_record_source
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import refuse_paths
+from orbit_runner.data.images.dataset import refuse_split
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
@@ -257,13 +258,7 @@ def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
 
 
 def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    if section.split and not use.is_split:
-        raise DataError(
-            f"tfds: got split {section.split!r}, expected none: tfds_split chooses a split, and "
-            "task.split divides it",
-            field="split",
-            code="unknown-part",
-        )
+    refuse_split("tfds", section, use, "tfds_split")
     return {
         "tfds_name": section.tfds_name,
         "split": section.tfds_split,

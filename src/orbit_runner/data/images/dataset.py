@@ -72,6 +72,17 @@ def _split_of(section: DataConfig, use: ImageUse) -> str:
     return section.split or ("train" if section.is_training else "test")
 
 
+def refuse_split(source: str, section: DataConfig, use: ImageUse, setting: str) -> None:
+    """Raises `DataError` for a split of a section that `setting` names instead."""
+    if section.split and not use.is_split:
+        raise DataError(
+            f"{source}: got split {section.split!r}, expected none: {setting} chooses a part that "
+            "is stored, and task.split divides it",
+            field="split",
+            code="unknown-part",
+        )
+
+
 class ImageDataset(Dataset):
     """A dataset of images and their classes.
 
