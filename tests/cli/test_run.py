@@ -210,7 +210,7 @@ def test_divergence_exits_with_code_3(cli: Cli, tmp_path: Path) -> None:
     done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
     assert done.returncode == 3
     assert done.stdout == ""
-    assert "runner: training diverged: the loss of step 1 is " in done.stderr
+    assert "runner: training diverged: the mean loss of steps 1 to " in done.stderr
     assert "`runner replay a --find`" in done.stderr
     assert "Traceback" not in done.stderr
     (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]

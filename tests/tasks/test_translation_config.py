@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tf_keras
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.assets import Assets
@@ -114,14 +113,3 @@ def test_learning_rate_schedule_matches_the_paper(
     for step in (1, warmup // 2, warmup, warmup + 1, 100_000):
         paper = factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
         np.testing.assert_allclose(float(rate(step)), paper, rtol=1e-5)
-
-
-def test_decoder_that_normalizes_sums_needs_float32(folder: Path) -> None:
-    config = translation_config(folder, task__model__decoder__norm_first=False)
-    before = tf_keras.mixed_precision.global_policy()
-    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    try:
-        with raises("conflict", "task.model.decoder.norm_first"):
-            TranslationTask(config.task).build_model()  # type: ignore[arg-type]
-    finally:
-        tf_keras.mixed_precision.set_global_policy(before)
