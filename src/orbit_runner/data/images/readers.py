@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.data.images.dataset import ImageArrays, ImageDataset
 from orbit_runner.data.images.decode_errors import read_in_python, zero_or_raise
+from orbit_runner.data.images.files import FileStore
 from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
@@ -144,12 +145,13 @@ class ArrayReader(ImageReader[ImageArrays]):
         return tf.strings.join([self.dataset.name, ": example ", tf.strings.as_string(ids)])
 
 
-class FileReader(ImageReader[StoredImages[ImageStore]]):
+class FileReader(ImageReader[StoredImages[FileStore]]):
     """Reads image files."""
 
-    def __init__(self, dataset: StoredImages[ImageStore]) -> None:
+    def __init__(self, dataset: StoredImages[FileStore]) -> None:
         super().__init__(dataset)
-        paths = [os.fsencode(dataset.location(number)) for number in range(dataset.size)]
+        stored = dataset.store.paths
+        paths = [os.fsencode(stored[row]) for row in dataset.places.all_rows().tolist()]
         self._paths = stored_tensor(np.array(paths, object))
         self._labels = stored_tensor(dataset.class_numbers())
 
