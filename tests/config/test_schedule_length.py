@@ -62,7 +62,7 @@ def _with_auto_weight_decay() -> ExperimentConfig:
     return load_config("digits", overrides={"trainer.optimizer_config.optimizer": block})
 
 
-@pytest.mark.parametrize(("examples", "rate"), [(250, 5.0), (2500, 0.5), (0, 0.0)])
+@pytest.mark.parametrize(("examples", "rate"), [(20, 10.0), (250, 5.0), (2500, 0.5), (0, 0.0)])
 def test_an_automatic_weight_decay_is_stronger_for_fewer_examples(
     examples: int, rate: float
 ) -> None:

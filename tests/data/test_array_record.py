@@ -45,6 +45,16 @@ def open_set(folder: Path, **settings: Any) -> StoredImages[ArrayRecordStore]:
     return load(**{"data_dir": str(folder), "input_path": ["train-*"], **settings})
 
 
+@pytest.mark.parametrize("offset", [0, 3])
+def test_labels_in_records_are_read_when_they_are_asked_for(folder: Path, offset: int) -> None:
+    source = open_set(folder, label_offset=offset)
+    assert not source.has_labels
+    rows = np.array([0, 69, 70, 200])
+    assert source.class_numbers().tolist() == [*range(-offset, COUNT - offset)]
+    assert source.select(rows).class_numbers().tolist() == (rows - offset).tolist()
+    assert source.place(70).label == 70 - offset
+
+
 def batches(
     source: StoredImages[ArrayRecordStore],
     start: int,

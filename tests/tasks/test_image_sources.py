@@ -195,6 +195,17 @@ def test_what_cannot_be_split_is_named(
     assert message in dict(pairs(config.data.problems()))[path]
 
 
+@pytest.mark.parametrize(
+    ("kind", "setting"), [("tfds", "tfds_split"), ("hugging_face", "hugging_face_split")]
+)
+def test_split_of_a_section_that_another_setting_chooses_is_refused(
+    make_config: Make, kind: str, setting: str
+) -> None:
+    config = make_config(kind, **{f"{_EVAL}split": "train"})
+    message = dict(pairs(config.data.problems()))["validation_data.split"]
+    assert f"{setting} chooses a part" in message
+
+
 def test_sources_of_a_mixture_are_split(make_config: Make, tmp_path: Path) -> None:
     mixture = [{"weight": 1.0}, {"weight": 1.0, "data_dir": str(tmp_path / "more")}]
     write_folder(tmp_path / "more", {"ant": 10, "bee": 10, "cat": 10}, first=200)
