@@ -262,9 +262,9 @@ class ArrowStore(ImageStore):
         """Returns descriptions of the files."""
         return describe_files((*self.files, *self.descriptions), content_digest)
 
-    def labels(self) -> np.ndarray:
-        """Returns the class of each row."""
-        return self.numbers
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the classes of some rows."""
+        return self.numbers[rows]
 
     def split_column(self, name: str, kind: str, rows: np.ndarray) -> Column:
         """Returns a column of the images, to split them by."""

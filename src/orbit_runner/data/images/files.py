@@ -93,9 +93,9 @@ class FileStore(ImageStore):
             files=tuple(path for store in stores for path in store.files),
         )
 
-    def labels(self) -> np.ndarray:
-        """Returns the class of each image."""
-        return self.numbers
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the classes of some images."""
+        return self.numbers[rows]
 
     def name(self, row: int) -> str:
         """Returns the path of an image."""

@@ -92,15 +92,15 @@ class ImageStore(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def labels(self) -> np.ndarray:
-        """Returns the class of each row, int32 [rows]; reads all rows unless `has_labels`.
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the classes of some rows, int32 [n]; reads these rows unless `has_labels`.
 
         Raises `DataError` if a row has none.
         """
 
     def label(self, row: int) -> int | None:
         """Returns the class of a row, None if it has none."""
-        return int(self.labels()[row])
+        return int(self.labels(np.array([row]))[0])
 
     def header_sources(self, rows: Sequence[int]) -> Iterator[bytes | str]:
         """Yields image files, or their paths."""
@@ -254,8 +254,7 @@ class StoredImages(ImageDataset, Generic[Store]):
 
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image, int32 [n]."""
-        labels = self.store.labels()
-        return labels if self.places.rows is None else labels[self.places.rows]
+        return self.store.labels(self.places.all_rows())
 
     def known_classes(self) -> int | None:
         """Returns the number of classes, or None if only reading all images would tell."""

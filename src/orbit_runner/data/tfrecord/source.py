@@ -65,25 +65,28 @@ class ExampleStore(ImageStore):
         except (ValueError, KeyError):
             return None  # The pipeline will report it.
 
-    def labels(self) -> np.ndarray:
-        """Returns the classes in all records, from the cache if no file has changed."""
-        key = [self.label_key, self.label_offset]
-        files = [file_status(path) for path in self.files]
-        labels: np.ndarray = cached("images", ["labels", *key], self._parse_labels, files)["labels"]
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the classes in some records, from the cache if no file has changed."""
+        paths, used = super().header_files(rows)
+        key = ["labels", self.label_key, self.label_offset, *used]
+        files = [file_status(path) for path in paths]
+        labels: np.ndarray = cached("images", key, lambda: self._parse_labels(rows), files)[
+            "labels"
+        ]
         return labels
 
-    def _parse_labels(self) -> Values:
+    def _parse_labels(self, rows: np.ndarray) -> Values:
         progress = Progress("reading the labels of records")
-        labels = np.zeros(self.places.size, np.int32)
-        for row, record in enumerate(self.read(range(len(labels)))):
+        labels = np.zeros(len(rows), np.int32)
+        for number, record in enumerate(self.read(rows.tolist())):
             try:
-                labels[row] = int_of(features_of(record)[self.label_key]) - self.label_offset
+                labels[number] = int_of(features_of(record)[self.label_key]) - self.label_offset
             except (ValueError, KeyError, OverflowError):
                 problem = self.problem(record) or f"{self.label_key} is no number of a class"
-                message = f"{self.name(row)}: {problem}"
+                message = f"{self.name(int(rows[number]))}: {problem}"
                 raise DataError(message, field="source", code="bad-record") from None
-            if row % 1024 == 0:
-                progress(f"{row:,} records")
+            if number % 1024 == 0:
+                progress(f"{number:,} records")
         return {"labels": labels}
 
     def problem(self, record: bytes) -> str:
