@@ -91,8 +91,8 @@ def test_results_of_other_splits_have_a_row_for_each_metric(runs: Path) -> None:
     assert _rows(text)["test.accuracy"] == ["0.7", "-", "0.75 (+0.05) *"]
     assert "validation_examples" not in text
     assert text.index("last evaluation") < text.index("other splits") < text.index("settings that")
-    found = json.loads(output_of(["compare", "runs", "--json"]))
-    assert found["splits"] == {"test.accuracy": [0.7, None, 0.75]}
+    comparison = json.loads(output_of(["compare", "runs", "--json"]))
+    assert comparison["splits"] == {"test.accuracy": [0.7, None, 0.75]}
 
 
 def test_run_whose_config_cannot_be_read_is_not_compared_by_settings(runs: Path) -> None:
@@ -104,18 +104,18 @@ def test_run_whose_config_cannot_be_read_is_not_compared_by_settings(runs: Path)
 
 
 def test_json_has_everything(runs: Path) -> None:
-    found = json.loads(output_of(["compare", "runs", "--json"]))
-    assert [one["run"] for one in found["runs"]] == ["runs/a", "runs/b", "runs/c"]
-    assert [one["compared"] for one in found["runs"]] == [
+    comparison = json.loads(output_of(["compare", "runs", "--json"]))
+    assert [one["run"] for one in comparison["runs"]] == ["runs/a", "runs/b", "runs/c"]
+    assert [one["compared"] for one in comparison["runs"]] == [
         "", "equal to a", "differ from a at step 300, equal at step 100",
     ]  # fmt: skip
-    assert found["settings"] == {
+    assert comparison["settings"] == {
         "runtime.seed": [17, 17, 3],
         "task.model.filters": [[32, 64], [32, 64], [8, 16]],
     }
-    assert found["software"] == {"tensorflow": ["2.20.0", "2.20.0", "2.21.0"]}
-    assert found["curves"]["train/training_loss"]["c"] == [[100, 3.0], [200, None], [300, 0.1]]
-    assert found["runs"][2]["best"] == {"accuracy": 0.95}
+    assert comparison["software"] == {"tensorflow": ["2.20.0", "2.20.0", "2.21.0"]}
+    assert comparison["curves"]["train/training_loss"]["c"] == [[100, 3.0], [200, None], [300, 0.1]]
+    assert comparison["runs"][2]["best"] == {"accuracy": 0.95}
 
 
 def test_page_is_self_contained_and_has_a_chart_for_each_metric(

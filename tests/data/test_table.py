@@ -14,5 +14,5 @@ def test_search_counts_as_numpy_does(size: int, dtype: type) -> None:
     values = np.sort(rng.integers(0, max(2, size // 2), size)).astype(dtype)
     wanted = rng.integers(0, size + 3, 200).astype(dtype)
     expected = np.searchsorted(values, wanted, side="right")
-    found = SortedTable(values).count_at_most(tf.constant(wanted))
-    np.testing.assert_array_equal(found, expected)
+    counts = SortedTable(values).count_at_most(tf.constant(wanted))
+    np.testing.assert_array_equal(counts, expected)

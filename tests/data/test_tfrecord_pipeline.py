@@ -91,10 +91,10 @@ def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_
     ends = starts.numpy() + blocks.records[order.numpy()]
     needed = order.numpy()[(starts.numpy() < window + 40) & (ends > window)]
     assert len(needed) <= 2
-    kept = {(blocks.file[k], blocks.offset[k]): k for k in needed}
+    block_of = {(blocks.file[k], blocks.offset[k]): k for k in needed}
     for file, path in enumerate(paths):
         whole, content = path.read_bytes(), bytearray(path.stat().st_size)
-        for (_, offset), block in ((key, k) for key, k in kept.items() if key[0] == file):
+        for (_, offset), block in ((key, k) for key, k in block_of.items() if key[0] == file):
             end = offset + blocks.length[block]
             content[offset:end] = whole[offset:end]
         path.write_bytes(content)

@@ -41,9 +41,9 @@ def _assert_rows(found, rows=ROWS):
 @pytest.mark.parametrize("below", [False, True])
 def test_each_variant_is_read_in_file_order(tmp_path, variant, below):
     _write(tmp_path / f"ml-{variant}" if below else tmp_path, variant)
-    found = movielens.load(data_dir=str(tmp_path))
-    assert found.name == f"movielens {variant}"
-    _assert_rows(found)
+    interactions = movielens.load(data_dir=str(tmp_path))
+    assert interactions.name == f"movielens {variant}"
+    _assert_rows(interactions)
 
 
 @pytest.mark.parametrize("variant", NAMES)

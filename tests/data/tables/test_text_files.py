@@ -32,9 +32,9 @@ def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:
     (tmp_path / "b2.txt").write_bytes(b"two\n")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\xe2\x80\xa8line\n"))
 
-    found = _read(tmp_path, (("b", ("b*.txt",)), ("a", ("a.txt.gz",))))
+    table = _read(tmp_path, (("b", ("b*.txt",)), ("a", ("a.txt.gz",))))
 
-    assert _rows(found) == [
+    assert _rows(table) == [
         ("ünd", "b", f"{tmp_path / 'b1.txt'}, row 1"),
         ("", "b", f"{tmp_path / 'b1.txt'}, row 2"),
         ("last", "b", f"{tmp_path / 'b1.txt'}, row 3"),
@@ -46,8 +46,8 @@ def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:
 def test_files_of_a_class_may_be_a_list(tmp_path: Path) -> None:
     for name in ("x", "y", "z"):
         (tmp_path / name).write_text(f"{name}\n")
-    found = _read(tmp_path, (("a", ("z", "x")), ("b", ("y",))))
-    assert [row[:2] for row in _rows(found)] == [("z", "a"), ("x", "a"), ("y", "b")]
+    table = _read(tmp_path, (("a", ("z", "x")), ("b", ("y",))))
+    assert [row[:2] for row in _rows(table)] == [("z", "a"), ("x", "a"), ("y", "b")]
 
 
 @pytest.mark.parametrize(
