@@ -15,7 +15,12 @@ from tests.clusters.test_every_strategy import _STRATEGIES as IN_CLUSTER_TESTS
 
 _ROOT = Path(__file__).parents[2]
 _LOCAL = [n for n, traits in STRATEGIES.items() if not (traits.is_clustered or traits.uses_tpu)]
-_CLASSES = [public for public in dir(tf.distribute) if public.endswith("Strategy")]
+_CLASSES = {type(tf.distribute.get_strategy()).__name__} | {
+    value.__name__
+    for module in (tf.distribute, tf.distribute.experimental)
+    for value in vars(module).values()
+    if isinstance(value, type)
+}
 # NCCL needs GPUs.
 _ALGORITHMS = {name for traits in STRATEGIES.values() for name in traits.all_reduce} - {"nccl"}
 
@@ -36,8 +41,7 @@ def test_strategy_is_built_documented_and_run_on_clusters(name: str) -> None:
     assert name in FACTORIES
     pages = [path for path in (_ROOT / "docs").glob("*.md") if path.stem != "settings"]
     assert any(f"`{name}`" in path.read_text(encoding="utf-8") for path in pages)
-    classes = {getattr(tf.distribute, public).__name__ for public in _CLASSES}
-    assert STRATEGIES[name].class_name in classes | {type(tf.distribute.get_strategy()).__name__}
+    assert STRATEGIES[name].class_name in _CLASSES
     # A TPU cannot be run here.
     assert STRATEGIES[name].uses_tpu or name in IN_CLUSTER_TESTS
 
