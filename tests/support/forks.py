@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute import tf_environment
-from orbit_runner.launch.process import parent_death_hook
+from orbit_runner.launch.supervisor import parent_death_hook
 
 # What a run imports, also at its end, and the tasks. None of them starts a thread on import.
 _MODULES = (

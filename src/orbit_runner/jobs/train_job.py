@@ -341,8 +341,11 @@ class _RunBegin(Callback):
 def _make_results(
     job: Job, history: History, run: Run, logs: Logs, seconds: float, export_problem: str
 ) -> Results:
-    from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-    from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
+    from orbit_runner.checkpoint.fingerprint import (
+        describe_non_finite,
+        non_finite_variables,
+        weights_fingerprint,
+    )
     from orbit_runner.reporting.results import Results
     from orbit_runner.utils.metrics import scalars
 

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.determinism.numerics import unchanged_generators_scope
-from orbit_runner.distribute.process_group import is_asynchronous
+from orbit_runner.distribute.process_group import is_asynchronous, traits_of
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.inspection.measure import trace_model
 from orbit_runner.inspection.picture_sheet import thumbnails
@@ -148,7 +148,7 @@ def _problem(run: Run | CheckpointEvaluation) -> str:
         return f"{run.workers.count} processes train together"
     if is_asynchronous(run.strategy):
         return "parameter servers hold the weights"
-    if isinstance(run.strategy, tf.distribute.TPUStrategy):
+    if traits_of(run.strategy).uses_tpu:
         return "the model is on TPUs"
     return "tf.data services make the batches" if has_services(run.config) else ""
 

@@ -30,6 +30,8 @@ class ReplicaState:
         if strategy.num_replicas_in_sync == 1:
             return
         for variable in replica_local_variables(model):
+            if not isinstance(variable, tf.distribute.DistributedValues):
+                continue  # The strategy keeps one value, and combines the updates of all replicas.
             self._groups.setdefault(variable.dtype, []).append(variable)
             # From now on, all values are equal. Read and save the first, because the mean of
             # three equal numbers can differ from them.
@@ -61,7 +63,8 @@ def has_combined_variables(checkpoint: tf.train.Checkpoint) -> bool:
     The model in the checkpoint must be built.
     """
     return any(
-        variable.synchronization == tf.VariableSynchronization.ON_READ
+        isinstance(variable, tf.distribute.DistributedValues)
+        and variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
         for variable in tracked_variables(checkpoint)
     )

@@ -12,8 +12,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.checkpoint.directory import Retention
-from orbit_runner.checkpoint.finite_check import non_finite_variables
+from orbit_runner.checkpoint.fingerprint import non_finite_variables
 from orbit_runner.checkpoint.manager import Checkpoints, RunConditions
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
@@ -188,11 +187,11 @@ def build_checkpoints(
     packages = [*localize(config).data.packages()]
     if isinstance(state.model, Keras3Model):
         packages.append(KERAS_3)
-    directory = RunDirectory(request.model_dir)
     return Checkpoints(
+        config,
         state,
-        directory.checkpoints,
-        request.strategy,
+        RunDirectory(request.model_dir),
+        workers,
         RunConditions(
             config=config_fingerprint(config),
             strategy=describe_strategy(request.strategy),
@@ -201,15 +200,6 @@ def build_checkpoints(
             callbacks=callbacks.get_state if request.trains else dict,
             stopped=lambda: stops.reason,
         ),
-        max_to_keep=Retention(
-            max_to_keep=config.trainer.max_to_keep,
-            step_interval=config.trainer.keep_checkpoint_interval,
-        ),
-        # To save asynchronously, TensorFlow copies values to other variables, which all workers
-        # would have to create together.
-        asynchronous=request.asynchronous and workers.count == 1,
+        asynchronous=request.asynchronous,
         writes=request.trains,
-        is_official=config.is_official,
-        trail=directory.fingerprints,
-        workers=workers,
     )

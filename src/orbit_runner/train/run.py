@@ -62,6 +62,7 @@ class Run:
     checkpoints: Checkpoints
     trainer: Trainer | None  # None in modes that only evaluate
     evaluator: Evaluator | None  # None in modes that only train
+    validation_steps: int  # the batches of an evaluation; -1 for all if their number is not known
     # In the order in which they are called: the runner's own, those in the config, and those that
     # the caller passed.
     callbacks: CallbackList
@@ -148,12 +149,6 @@ class Run:
     def section(self, name: str) -> Any:
         """Returns a section of the task's config, such as `train_data`, or None if it has none."""
         return getattr(self.config.for_task.task, name, None)
-
-    @property
-    def validation_steps(self) -> int:
-        """The number of batches of an evaluation; -1 for all if their number is not known."""
-        asked = self.config.trainer.validation_steps
-        return self.adapter.validation_steps(self.section("validation_data"), asked)
 
     def restore_or_initialize(self) -> None:
         """Restores the newest usable checkpoint, or initializes the weights at step 0.

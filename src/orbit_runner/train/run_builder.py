@@ -61,6 +61,7 @@ def build_run(request: RunRequest) -> Run:
     # The engine.
     engine = EngineBuilder(config, adapter, request.strategy, state, str(request.model_dir))
     trainer = evaluator = None
+    validation_steps = -1
     if request.trains:
         with request.strategy.scope():
             trainer = engine.build_trainer(
@@ -69,9 +70,9 @@ def build_run(request: RunRequest) -> Run:
                 records_in_graph=not _ends_loops_at_records(request, workers, callbacks),
             )
     if request.evaluates:
-        steps = _validation_steps(config, adapter)
+        validation_steps = _validation_steps(config, adapter)
         with local_strategy(request.strategy).scope():
-            evaluator = engine.build_evaluator(steps)
+            evaluator = engine.build_evaluator(validation_steps)
     # The callbacks, and what they change the state with.
     own_callbacks = make_own_callbacks(request, state, evaluator, workers)
     callbacks = CallbackList([*own_callbacks, *callbacks.callbacks])
@@ -85,6 +86,7 @@ def build_run(request: RunRequest) -> Run:
         checkpoints=build_checkpoints(request, state, workers, callbacks, stops),
         trainer=trainer,
         evaluator=evaluator,
+        validation_steps=validation_steps,
         callbacks=callbacks,
         records=Records(request, workers, state.global_step, plan, trainer, warnings),
     )

@@ -25,8 +25,7 @@ from orbit_runner.cli.flags.values import MODEL_DIR, Count, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
-from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.distribute.cluster.roles import adapt_to_role
+from orbit_runner.distribute.cluster.resolver import adapt_to_role, resolve_cluster
 from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.jobs.finetune import fine_tune_continuously, watched_directory
 from orbit_runner.jobs.preflight import (
