@@ -205,10 +205,15 @@ def _compare_section(
         yield "the same files in a different order", True
 
 
-def _describe_change(before: DataFile, now: DataFile) -> str:
-    kinds = {row.digest.partition(":")[0] for row in (before, now)}
+def have_equal_contents(left: DataFile, right: DataFile) -> bool:
+    """Returns whether two files have the same digest, or size if there are no such digests."""
+    kinds = {row.digest.partition(":")[0] for row in (left, right)}
     comparable = len(kinds) == 1 and "" not in kinds
-    if before.digest == now.digest if comparable else before.bytes == now.bytes:
+    return left.digest == right.digest if comparable else left.bytes == right.bytes
+
+
+def _describe_change(before: DataFile, now: DataFile) -> str:
+    if have_equal_contents(before, now):
         return ""
     newer = ""
     if now.mtime_ns > before.mtime_ns:

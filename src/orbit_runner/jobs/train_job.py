@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbit_runner import exit_codes
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.config.schedule_length import follow_run, follows_run
+from orbit_runner.config.schedule_length import follow_same_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
@@ -307,16 +307,12 @@ class ConfigWriter(Callback):
         if self._has_written:
             return
         config = self._job.resolved.config
-        model_dir = self._job.model_dir
-        from orbit_runner.run_directory.config import keep_interval
-
-        if run is not None and follows_run(config):
-            # The data of the run, which has been read now, decides which numbers these are.
-            num_examples = round(run.steps_per_epoch * run.examples_per_step)
-            config = follow_run(keep_interval(config, model_dir), run.train_steps, num_examples)
+        if run is not None:
+            # The data of the run, which has been read now, decides which numbers `auto` stands for.
+            config = follow_same_run(config, run.written_config)
         command = line_text(shlex.join(self._job.argv))
         text = f"# Made by: {command}\n{to_yaml(config)}"
-        write_atomically(RunDirectory(model_dir).config, text)
+        write_atomically(RunDirectory(self._job.model_dir).config, text)
         self._has_written = True
 
 

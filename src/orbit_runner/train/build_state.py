@@ -27,7 +27,6 @@ from orbit_runner.state.ema import OptimizerAverage, WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
-from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import digest_of
 from orbit_runner.tasks.keras.keras_3 import Keras3Model
@@ -184,7 +183,7 @@ def build_checkpoints(
 ) -> Checkpoints:
     """Returns the checkpoints of a run, whose records contain the state of its callbacks."""
     config = request.config
-    packages = [*localize(config).data.packages()]
+    packages = [*request.local_config.data.packages()]
     if isinstance(state.model, Keras3Model):
         packages.append(KERAS_3)
     return Checkpoints(

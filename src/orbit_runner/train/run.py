@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.train.callbacks.base import CallbackList
@@ -73,11 +71,10 @@ class Run:
         """The experiment before its paths were made local; the same on every machine."""
         return self.request.config
 
-    @functools.cached_property
+    @property
     def config(self) -> ExperimentConfig:
         """The experiment, with the paths that this machine uses."""
-        config: ExperimentConfig = localize(self.written_config)
-        return config
+        return self.request.local_config
 
     @property
     def task(self) -> AnyTask:
