@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.arrays import RepeatedArray
+from orbit_runner.data.arrays import Gathered
 from orbit_runner.data.dataset import class_difference
 from orbit_runner.data.images import NATURAL_MEAN
 from orbit_runner.data.images.decode import decode_for_evaluation
@@ -301,8 +301,8 @@ def test_synthetic_images_match_the_network_and_use_little_memory() -> None:
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     source = load_source(config.task.train_data, [224, 224, 3], 7)
     images = source.arrays["image"]
-    assert isinstance(images, RepeatedArray)
-    assert images.rows.nbytes <= 2**26
+    assert isinstance(images, Gathered)
+    assert images.nbytes <= 2**26
     assert source.size == 5000
     labels = source.arrays["label"]
     assert (labels.min(), labels.max()) == (0, 6)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orbit_runner.config.schema.base import INT_MAX, is_finite_number
-from orbit_runner.data.arrays import RepeatedArray
+from orbit_runner.data.arrays import Gathered
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.source import ArraySource
@@ -60,21 +60,21 @@ def load(
     `DataError` with the dotted path of a wrong specification.
     """
 
-    def make(leaf: _Leaf) -> np.ndarray | RepeatedArray:
+    def make(leaf: _Leaf) -> np.ndarray | Gathered:
         try:
             return draw(leaf)
         except (ValueError, OverflowError) as error:  # NumPy checks the range of the dtype.
             got = f"low {leaf.low}, high {leaf.high}, value {leaf.value}"
             raise _error(leaf.path, got, f"values of {leaf.dtype}: {error}") from None
 
-    def draw(leaf: _Leaf) -> np.ndarray | RepeatedArray:
-        shape = (num_examples, *leaf.shape)
+    def draw(leaf: _Leaf) -> np.ndarray | Gathered:
         if kind == "constant":
-            return np.broadcast_to(np.array(leaf.value, leaf.dtype), shape)
+            value = np.array(leaf.value, leaf.dtype)  # `np.full` does not check the range.
+            return Gathered(np.full((1, *leaf.shape), value), size=num_examples)
         row = math.prod(leaf.shape) * leaf.dtype.itemsize
         rows = num_examples if max_bytes is None else max(1, min(num_examples, max_bytes // row))
         array = _draw_array(leaf, (rows, *leaf.shape), seed)
-        return array if rows == num_examples else RepeatedArray(array, num_examples)
+        return array if rows == num_examples else Gathered(array, size=num_examples)
 
     tree = _parse_node(features, "features")
     if isinstance(tree, _Leaf):
@@ -85,7 +85,7 @@ def load(
 
 
 def _map_leaves(
-    make: Callable[[_Leaf], np.ndarray | RepeatedArray], tree: Mapping[str, Any]
+    make: Callable[[_Leaf], np.ndarray | Gathered], tree: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         name: make(node) if isinstance(node, _Leaf) else _map_leaves(make, node)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
+from orbit_runner.data.arrays import bytes_keys, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, Place
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
 from orbit_runner.data.images.headers import ImageSurvey
@@ -234,12 +234,9 @@ class ImageArrays(ArraySource, ImageDataset):
 
     def place(self, number: int) -> Place:
         """Returns where an image is stored."""
-        label = self.arrays.get("label")
-        rows = None if label is None else stored_rows(label)
-        return Place(
-            super().place(number).names,
-            None if rows is None else rows[number % len(rows)].tolist(),
-        )
+        labels = self.arrays.get("label")
+        label = None if labels is None else labels[number].tolist()
+        return Place(super().place(number).names, label)
 
     def join(self, datasets: Sequence[ArraySource]) -> ImageArrays:
         """Returns the images of several datasets."""
@@ -248,7 +245,7 @@ class ImageArrays(ArraySource, ImageDataset):
     def select(self, rows: np.ndarray) -> ImageArrays:
         """Returns some of the images."""
         # A part may lack the last classes.
-        classes = self.num_classes or int(self.arrays["label"].max()) + 1
+        classes = self.num_classes or int(self.class_numbers().max()) + 1
         return dataclasses.replace(super().select(rows), num_classes=classes)
 
     def split_hashes(self) -> np.ndarray:
@@ -265,14 +262,13 @@ class ImageArrays(ArraySource, ImageDataset):
 
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image."""
-        labels: np.ndarray = self.arrays["label"]
-        return labels
+        return np.asarray(self.arrays["label"])
 
     def known_classes(self) -> int | None:
         """Returns the number of classes."""
         if self.labels is not None:
             return len(self.labels)
-        return self.num_classes or int(self.arrays["label"].max()) + 1
+        return self.num_classes or int(self.class_numbers().max()) + 1
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
         """Returns the shape and the dtype of the images."""
@@ -298,8 +294,7 @@ class ImageArrays(ArraySource, ImageDataset):
     def check(self) -> None:
         """Raises `DataError` if labels are negative or no integers, or pixels are not finite."""
         arrays = self.arrays
-        label, image = (arrays.get(name, np.zeros(())) for name in ("label", "image"))
-        label, image = (a.rows if isinstance(a, RepeatedArray) else a for a in (label, image))
+        label, image = (stored_rows(arrays.get(name, np.zeros(()))) for name in ("label", "image"))
         problem = ""
         if "label" not in arrays or label.ndim != 1 or label.dtype.kind not in "iu":
             got = f"{label.dtype} {list(label.shape)}" if "label" in arrays else "none"

@@ -244,7 +244,7 @@ def batch_size_of(source: ArraySource | StreamSource) -> int:
     """Returns the number of examples in a batch of what a program passed; 0 if it has none."""
     if isinstance(source, StreamSource):
         return source.batch_size
-    return next((array.reader.batch_size for array in indexed_arrays(source)), 0)
+    return next((array.values.reader.batch_size for array in indexed_arrays(source)), 0)
 
 
 @cache_source(maxsize=4)
