@@ -306,25 +306,25 @@ _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
 for _name, _target, _help, _traits in (
     (
         "csv",
-        "data.tables.csv_file:CsvTable",
+        "data.tables.csv_file:CSV",
         "CSV files, plain or gzip",
         SourceTraits(settings=("delimiter", "column_names", "missing_values")),
     ),
     (
         "jsonl",
-        "data.tables.jsonl:JsonlTable",
+        "data.tables.jsonl:JSONL",
         "files of JSON objects, one per line",
         SourceTraits(settings=("missing_values",)),
     ),
     (
         "parquet",
-        "data.tables.parquet:ParquetTable",
+        "data.tables.parquet:PARQUET",
         "Parquet files",
         SourceTraits(settings=("missing_values",)),
     ),
     (
         "hugging_face",
-        "data.hugging_face:HuggingFaceTable",
+        "data.hugging_face:TABLE",
         "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
         SourceTraits(
             settings=("hugging_face_split", "missing_values"), split_setting="hugging_face_split"
@@ -332,13 +332,13 @@ for _name, _target, _help, _traits in (
     ),
     (
         "npz",
-        "data.tables.array_tables:NpzTable",
+        "data.tables.array_tables:NPZ",
         "NumPy arrays by name in .npz files",
         SourceTraits(settings=("missing_values",)),
     ),
     (
         "arrays",
-        "data.tables.array_tables:FunctionTable",
+        "data.tables.array_tables:FUNCTION",
         "arrays that a function returns",
         SourceTraits(
             settings=("missing_values", "function"),
@@ -347,7 +347,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds:TfdsTable",
+        "data.tfds:TABLE",
         "tables prepared by TensorFlow Datasets",
         SourceTraits(
             settings=("missing_values", *_OF_TFDS),
@@ -358,7 +358,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "text_files",
-        "data.tables.text_files:TextTable",
+        "data.tables.text_files:TEXT_FILES",
         "text files, with one class for each file",
         SourceTraits(
             settings=("files",),
@@ -367,19 +367,19 @@ for _name, _target, _help, _traits in (
     ),
     (
         "synthetic",
-        "data.tables.synthetic:RandomTable",
+        "data.tables.synthetic:SYNTHETIC",
         "seeded random columns",
         SourceTraits(is_generated=True),
     ),
     (
         "breast_cancer",
-        "datasets.scikit_learn:BreastCancerTable",
+        "datasets.scikit_learn:BREAST_CANCER",
         "569 tumors, in scikit-learn",
         SourceTraits(),
     ),
     (
         "diabetes",
-        "datasets.scikit_learn:DiabetesTable",
+        "datasets.scikit_learn:DIABETES",
         "442 patients, in scikit-learn",
         SourceTraits(),
     ),

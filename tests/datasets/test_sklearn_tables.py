@@ -14,16 +14,17 @@ from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.datasets import scikit_learn
 from tests.support.problems import raises
 
-LOADERS = {"breast_cancer": scikit_learn.BreastCancerTable, "diabetes": scikit_learn.DiabetesTable}
+LOADERS = {"breast_cancer": scikit_learn.BREAST_CANCER, "diabetes": scikit_learn.DIABETES}
 
 
 def _open(name: str, data_dir: str = "") -> Any:
-    return LOADERS[name](data_dir=data_dir, input_path=(), options=TableOptions())
+    return LOADERS[name].load(data_dir=data_dir, input_path=(), options=TableOptions())
 
 
 def test_breast_cancer_is_that_of_sklearn() -> None:
     expected: Any = datasets.load_breast_cancer()
     reader = _open("breast_cancer")
+    assert reader.name == "breast_cancer"
     names = [
         f"error_{name[:-6]}" if name.endswith(" error") else name for name in expected.feature_names
     ]
@@ -42,6 +43,7 @@ def test_diabetes_is_that_of_sklearn() -> None:
     expected: Any = datasets.load_diabetes(scaled=False)
     names = list(expected.feature_names)
     reader = _open("diabetes")
+    assert reader.name == "diabetes"
     assert list(reader.kinds) == [*names, "progression"]
     found = read_table(reader, dict.fromkeys(reader.kinds, "number"))
     table = np.column_stack([expected.data, expected.target]).astype(np.float32)

@@ -305,18 +305,18 @@ WRITERS: dict[str, Callable[[Path], Settings]] = {
     "orbit_runner.data.images.files:IMAGES": _write_image_folder,
     "orbit_runner.data.images.csv_labels:IMAGES": _write_image_csv,
     "orbit_runner.data.hugging_face:IMAGES": _write_hugging_face_images,
-    "orbit_runner.data.hugging_face:HuggingFaceTable": _write_arrow,
+    "orbit_runner.data.hugging_face:TABLE": _write_arrow,
     "orbit_runner.data.tfds:IMAGES": _write_tfds_images,
-    "orbit_runner.data.tfds:TfdsTable": _write_tfds_table,
+    "orbit_runner.data.tfds:TABLE": _write_tfds_table,
     "orbit_runner.data.text.parallel_text:ParallelText": _write_parallel_text,
-    "orbit_runner.data.tables.csv_file:CsvTable": _write_csv,
-    "orbit_runner.data.tables.jsonl:JsonlTable": _write_jsonl,
-    "orbit_runner.data.tables.parquet:ParquetTable": _write_parquet,
-    "orbit_runner.data.tables.array_tables:NpzTable": _write_npz,
-    "orbit_runner.data.tables.array_tables:FunctionTable": lambda folder: {
+    "orbit_runner.data.tables.csv_file:CSV": _write_csv,
+    "orbit_runner.data.tables.jsonl:JSONL": _write_jsonl,
+    "orbit_runner.data.tables.parquet:PARQUET": _write_parquet,
+    "orbit_runner.data.tables.array_tables:NPZ": _write_npz,
+    "orbit_runner.data.tables.array_tables:FUNCTION": lambda folder: {
         "function": f"{_HERE}:table_columns"
     },
-    "orbit_runner.data.tables.text_files:TextTable": _write_text_files,
+    "orbit_runner.data.tables.text_files:TEXT_FILES": _write_text_files,
     "orbit_runner.tasks.keras.sources:FUNCTION": lambda folder: {
         "function": f"{_HERE}:points_and_classes"
     },

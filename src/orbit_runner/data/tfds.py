@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,8 @@ from orbit_runner.data.tables.dataset import (
     Block,
     TableDataset,
     TableOptions,
+    TableReader,
+    part_arguments,
     usual_splits,
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
@@ -271,63 +272,60 @@ def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
 IMAGES = Reader(load, _image_arguments)
 
 
-class TfdsTable(TableDataset):
-    """A prepared dataset as a table: its columns are the features that are single values.
+def _load_table(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableDataset:
+    """Returns a prepared dataset as a table: its columns are the features that are single values.
 
     Classes are read as their names. Raises `DataError` if the dataset is not prepared, or a file is
     missing or damaged.
     """
+    refuse_paths("tfds", "tfds_split names the files", input_path=input_path)
+    splits = options.default_splits or ("validation", "test")
+    split = read_split(options.tfds_name, options.tfds_data_dir, options.tfds_split, splits)
+    if split.part is not None:
+        raise DataError(
+            f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
+            "rows of a table, set task.split",
+            field="tfds_split",
+            code="unknown-part",
+        )
+    if split.file_format == _ARRAY_RECORD:
+        files = ArrayRecordFiles(split.files)
+        counts, read = files.counts, files.read
+    else:
+        indexes = index_files(split.files)
+        counts = tuple(index.records for index in indexes)
 
-    name = "tfds"
-    has_parts = True
+        def read(file: int, records: Sequence[int]) -> list[bytes]:
+            return [*indexes[file].read(split.files[file], records)]
 
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, "tfds_split names the files", input_path=input_path)
-        splits = options.default_splits or ("validation", "test")
-        split = read_split(options.tfds_name, options.tfds_data_dir, options.tfds_split, splits)
-        if split.part is not None:
-            raise DataError(
-                f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
-                "rows of a table, set task.split",
-                field="tfds_split",
-                code="unknown-part",
-            )
-        self.kinds = {name: _column_kind(feature) for name, feature in split.features.items()}
-        self.files = split.files
-        self.options = options
-        self._split = split
-        if split.file_format == _ARRAY_RECORD:
-            self._records = ArrayRecordFiles(split.files)
-            self._counts = self._records.counts
-        else:
-            self._indexes = index_files(split.files)
-            self._counts = tuple(index.records for index in self._indexes)
-        split.check_records(sum(self._counts))
+    split.check_records(sum(counts))
 
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of each file."""
-        import pyarrow
+    def blocks(names: Sequence[str]) -> Iterator[Block]:
+        for file, (path, count) in enumerate(zip(split.files, counts, strict=True)):
+            for first in range(0, count, _BLOCK_ROWS):
+                records = read(file, range(first, min(first + _BLOCK_ROWS, count)))
+                yield _convert_block(split, names, records, path, 1 + first)
 
-        converters = {name: _make_converter(self._split, name) for name in names}
-        for file, path in enumerate(self.files):
-            records = self._read_file(file)
-            first = 1
-            while chunk := list(itertools.islice(records, _BLOCK_ROWS)):
-                rows = [
-                    _convert_row(f"{path}, row {number}", record, converters)
-                    for number, record in enumerate(chunk, first)
-                ]
-                columns = map(pyarrow.array, zip(*rows, strict=True))
-                yield Block(dict(zip(names, columns, strict=True)), str(path), first)
-                first += len(chunk)
+    kinds = {name: _column_kind(feature) for name, feature in split.features.items()}
+    return TableDataset("tfds", kinds, blocks, split.files, options)
 
-    def _read_file(self, file: int) -> Iterator[bytes]:
-        if self._split.file_format != _ARRAY_RECORD:
-            yield from self._indexes[file].read(self.files[file], range(self._counts[file]))
-            return
-        count = self._counts[file]
-        for first in range(0, count, _BLOCK_ROWS):
-            yield from self._records.read(file, range(first, min(first + _BLOCK_ROWS, count)))
+
+TABLE = TableReader(_load_table, part_arguments)
+
+
+def _convert_block(
+    split: PreparedSplit, names: Sequence[str], records: Sequence[bytes], path: Path, first: int
+) -> Block:
+    """Returns some columns of records, of which the first is row `first` of a file."""
+    import pyarrow
+
+    converters = {name: _make_converter(split, name) for name in names}
+    rows = [
+        _convert_row(f"{path}, row {number}", record, converters)
+        for number, record in enumerate(records, first)
+    ]
+    columns = map(pyarrow.array, zip(*rows, strict=True))
+    return Block(dict(zip(names, columns, strict=True)), str(path), first)
 
 
 def _column_kind(feature: Any) -> str:

@@ -18,8 +18,8 @@ from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import check_split, refuse_paths
 from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource, places_of_arrays
-from orbit_runner.data.tables.array_tables import ArrayTable
-from orbit_runner.data.tables.dataset import TableOptions
+from orbit_runner.data.tables.array_tables import array_table
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableReader
 from orbit_runner.errors import DataError
 
 _OWN = "the data comes with scikit-learn"
@@ -70,32 +70,28 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
     )
 
 
-class BreastCancerTable(ArrayTable):
-    """569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign."""
-
-    name = "breast_cancer"
-
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
-        path = _packaged_file("breast_cancer.csv")
-        table = _read_table(path, ",", head=1)
-        columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
-        columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
-        super().__init__([(str(path), columns)], [path])
+def load_breast_cancer(
+    *, data_dir: str, input_path: Sequence[str], options: TableOptions
+) -> TableDataset:
+    """Returns 569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign."""
+    refuse_paths("breast_cancer", _OWN, data_dir=data_dir, input_path=input_path)
+    path = _packaged_file("breast_cancer.csv")
+    table = _read_table(path, ",", head=1)
+    columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
+    columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
+    return array_table("breast_cancer", [(str(path), columns)], [path])
 
 
-class DiabetesTable(ArrayTable):
-    """442 patients: ten measures in their units, and `progression` after a year."""
-
-    name = "diabetes"
-
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
-        files = [_packaged_file(f"diabetes_{name}.csv.gz") for name in ("data_raw", "target")]
-        table = _read_table(files[0], None)
-        columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
-        columns["progression"] = _read_table(files[1], None)
-        super().__init__([(str(files[0]), columns)], files)
+def load_diabetes(
+    *, data_dir: str, input_path: Sequence[str], options: TableOptions
+) -> TableDataset:
+    """Returns 442 patients: ten measures in their units, and `progression` after a year."""
+    refuse_paths("diabetes", _OWN, data_dir=data_dir, input_path=input_path)
+    files = [_packaged_file(f"diabetes_{name}.csv.gz") for name in ("data_raw", "target")]
+    table = _read_table(files[0], None)
+    columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
+    columns["progression"] = _read_table(files[1], None)
+    return array_table("diabetes", [(str(files[0]), columns)], files)
 
 
 def _packaged_file(name: str) -> Path:
@@ -125,3 +121,5 @@ def _read_table(path: Path, delimiter: str | None, *, head: int = 0) -> np.ndarr
 
 
 DIGITS = Reader(load_digits, place_arguments)
+BREAST_CANCER = TableReader(load_breast_cancer)
+DIABETES = TableReader(load_diabetes)

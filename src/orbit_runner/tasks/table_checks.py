@@ -169,16 +169,16 @@ def _feature_problems(query: TableQuery, part: TablePart) -> Problems:
 
 def _category_problem(query: TableQuery, part: TablePart, name: str) -> str:
     """Returns why the texts of a column are probably no categories, "" if they may be."""
-    source = part.source
-    column = source.columns[name]
+    column = part.columns[name]
     counts = column.text_counts()
     odd = odd_among_numbers(counts)
     has_dates = query.has_categories and are_dates(text for text in counts if text)
     if has_dates or odd is not None:
         texts = odd[:1] if odd else column.vocabulary
         row = int((column.numbers(texts) >= 0).argmax())
+        all_places = dataclasses.replace(part.places, rows=None)
         return (
-            f"{source.places.text(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
+            f"{all_places.text(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
             f"in a column of texts, most of which are {'dates' if has_dates else 'numbers'}\n"
             f"{MISSING_HINT}; else {query.advice}"
         )

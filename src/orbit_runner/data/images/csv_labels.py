@@ -24,8 +24,8 @@ from orbit_runner.data.images.files import (
 )
 from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart, TableSource
-from orbit_runner.data.tables.csv_file import CsvTable
+from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart
+from orbit_runner.data.tables.csv_file import CSV
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
 from orbit_runner.utils.log import Progress
@@ -73,11 +73,10 @@ def load(
         other = _open_table(data_dir, classes_file, "classes_file")
         classes = _read_classes(other, labels_in)
         files = (*files, *other.files)
-    listed = TablePart.of_source(table)
-    paths = _image_paths(listed, paths_in, root)
+    paths = _image_paths(table, paths_in, root)
     store = FileStore(
         paths,
-        _class_numbers(listed, labels_in, classes),
+        _class_numbers(table, labels_in, classes),
         table.places,
         directories=((root, len(paths)),),
         root=root,
@@ -105,7 +104,7 @@ def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
 
 def _open_table(data_dir: str, name: str, field: str) -> TableDataset:
     with _table_error_scope(field):
-        return CsvTable(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
+        return CSV.load(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
 
 
 @contextlib.contextmanager
@@ -146,7 +145,7 @@ def _read_columns(
     reader: TableDataset,
     columns: tuple[str, str],
     split_columns: Mapping[str, str],
-) -> TableSource:
+) -> TablePart:
     for name, kind in split_columns.items():
         field = "split.column" if kind == CATEGORY else "split.hash_of"
         _check_column(reader, name, field, DIRECTORY)

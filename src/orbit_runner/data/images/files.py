@@ -26,7 +26,7 @@ from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.images.headers import ImageHeader
 from orbit_runner.data.images.stored import ImageStore, StoredImages, valid_header
 from orbit_runner.data.places import Places, is_same_file
-from orbit_runner.data.tables.columns import KEY, Column, TableSource
+from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message
 from orbit_runner.utils.log import Progress, note_once
@@ -62,7 +62,7 @@ class FileStore(ImageStore):
     places: Places
     directories: tuple[tuple[str, int], ...]
     root: str = ""
-    listed: TableSource | None = None
+    listed: TablePart | None = None
     files: tuple[Path, ...] = ()
 
     stored = "in separate files"

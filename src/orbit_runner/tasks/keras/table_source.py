@@ -137,7 +137,7 @@ def _make_arrays(
     return ArraySource(
         part.name,
         named_below(arrays, (X, Y)),
-        files=part.source.files,
+        files=part.files,
         origins=part.origins,
         labels=names.get(Y),
         places=part.places,
