@@ -203,17 +203,16 @@ TEXT_MODELS.register(
     help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )
 _PAIRS = "orbit_runner.tasks.translation.config:TranslationDataConfig"
-_PAIR_READERS = "orbit_runner.data.text"
 for _name, _target, _help, _traits in (
     (
         "parallel_text",
-        f"{_PAIR_READERS}.parallel_text:ParallelText",
+        "orbit_runner.data.text.parallel_text:ParallelText",
         "text files whose lines are translations of each other, plain or gzip",
         SourceTraits(),
     ),
     (
         "synthetic",
-        f"{_PAIR_READERS}.synthetic:SyntheticPairs",
+        "orbit_runner.data.synthetic:SyntheticPairs",
         "seeded random sentences",
         SourceTraits(is_generated=True),
     ),
@@ -236,7 +235,7 @@ RATING_SOURCES.register(
 RATING_SOURCES.register(
     "synthetic",
     config=_RATINGS,
-    target="orbit_runner.data.ratings.synthetic:RATINGS",
+    target="orbit_runner.data.synthetic:RATINGS",
     help="seeded random choices of users with preferences that can be learned",
     traits=SourceTraits(is_generated=True),
 )
@@ -367,7 +366,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "synthetic",
-        "data.tables.synthetic:SYNTHETIC",
+        "data.synthetic:TABLE",
         "seeded random columns",
         SourceTraits(is_generated=True),
     ),
