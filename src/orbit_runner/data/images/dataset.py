@@ -15,7 +15,7 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import bytes_keys, leaves, stored_rows
-from orbit_runner.data.dataset import Dataset, Place
+from orbit_runner.data.dataset import Dataset, describe_label
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
 from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.data.source import ArraySource
@@ -130,6 +130,14 @@ class ImageDataset(Dataset):
         """Returns the class of each image, integers [n]; reads all images unless `has_labels`."""
 
     @abc.abstractmethod
+    def label(self, number: int) -> int | None:
+        """Returns the class of an image, None if it has none."""
+
+    def describe(self, number: int) -> dict[str, object]:
+        """Returns where an image is stored, and its class."""
+        return self.place(number) | describe_label(self.label(number), names=self.labels)
+
+    @abc.abstractmethod
     def known_classes(self) -> int | None:
         """Returns the number of classes, or None if only reading all images would tell."""
 
@@ -232,12 +240,6 @@ class ImageArrays(ArraySource, ImageDataset):
             return describe_files(self.files, content_digest)
         return [] if self.name == "synthetic" else describe_arrays(self.arrays)
 
-    def place(self, number: int) -> Place:
-        """Returns where an image is stored."""
-        labels = self.arrays.get("label")
-        label = None if labels is None else labels[number].tolist()
-        return Place(super().place(number).names, label)
-
     def join(self, datasets: Sequence[ArraySource]) -> ImageArrays:
         """Returns the images of several datasets."""
         return self.from_source(super().join(datasets))
@@ -263,6 +265,11 @@ class ImageArrays(ArraySource, ImageDataset):
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image."""
         return np.asarray(self.arrays["label"])
+
+    def label(self, number: int) -> int | None:
+        """Returns the class of an image, None if it has none."""
+        labels = self.arrays.get("label")
+        return None if labels is None else labels[number]
 
     def known_classes(self) -> int | None:
         """Returns the number of classes."""

@@ -13,11 +13,13 @@ from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_label
+from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
-    ImageExamples,
     TrainedImages,
     classes_of,
+    image_examples,
+    load_source,
     mismatch_problems,
     section_source,
     size_problems,
@@ -84,9 +86,14 @@ class ImageData(TaskData):
             advice = ""
         return shared_images(train, validation, advice, self.excluded_rows())
 
-    def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
+    def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which examples are in the batch of each training step."""
-        return ImageExamples.of_section(self.config, section)
+        config = self.config
+        size, classes = config.model.input_size, config.model.num_classes
+        if classes is None:
+            classes = self.source("train_data").known_classes()
+        source = load_source(section, size, classes, config.row_split)
+        return image_examples(source, section, classes)
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class of the training images."""

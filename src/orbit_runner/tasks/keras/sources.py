@@ -17,7 +17,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.data.arrays import is_text, leaves, read_npz
-from orbit_runner.data.dataset import Reader
+from orbit_runner.data.dataset import Reader, describe_label
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -160,35 +160,16 @@ def labels_by_name(source: Examples | None) -> Mapping[str, Any]:
     return labels if isinstance(labels, Mapping) else {"": labels}
 
 
-def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
+def label_of(source: ArraySource, row: int) -> dict[str, object]:
     """Returns the labels of an example that are a number or a text, by `label` or `label.NAME`.
 
     A class that has a name also has `class`.
     """
-    if isinstance(source, StreamSource):
-        return {}
-    if isinstance(source, ImageDataset):
-        return _describe_label(source.place(row).label, "label", source.labels)
     labels = source.arrays[Y]
     if not isinstance(labels, Mapping):
-        return _describe_label(labels[row], "label", source.labels)
-    parts = [_describe_label(array[row], f"label.{name}") for name, array in labels.items()]
+        return describe_label(labels[row], names=source.labels)
+    parts = [describe_label(array[row], f"label.{name}") for name, array in labels.items()]
     return {name: value for part in parts for name, value in part.items()}
-
-
-def _describe_label(
-    label: Any, key: str, names: Sequence[str] | None = None
-) -> dict[str, str | int | float]:
-    if label is None or np.size(label) != 1:
-        return {}
-    value = np.reshape(label, ()).item()
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, float):
-        value = float(f"{value:.6g}")
-    if names and isinstance(value, int) and 0 <= value < len(names):
-        return {key: value, "class": str(names[value])}
-    return {key: value}
 
 
 def example_mixture(
