@@ -317,7 +317,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "parquet",
-        "data.tables.parquet:PARQUET",
+        "data.tables.arrow:PARQUET",
         "Parquet files",
         SourceTraits(settings=("missing_values",)),
     ),

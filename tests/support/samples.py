@@ -311,7 +311,7 @@ WRITERS: dict[str, Callable[[Path], Settings]] = {
     "orbit_runner.data.text.parallel_text:ParallelText": _write_parallel_text,
     "orbit_runner.data.tables.csv_file:CSV": _write_csv,
     "orbit_runner.data.tables.jsonl:JSONL": _write_jsonl,
-    "orbit_runner.data.tables.parquet:PARQUET": _write_parquet,
+    "orbit_runner.data.tables.arrow:PARQUET": _write_parquet,
     "orbit_runner.data.tables.array_tables:NPZ": _write_npz,
     "orbit_runner.data.tables.array_tables:FUNCTION": lambda folder: {
         "function": f"{_HERE}:table_columns"

@@ -22,7 +22,7 @@ from orbit_runner.data.fingerprint import DataFile, content_digest, describe_fil
 from orbit_runner.data.images.dataset import ImageUse, refuse_split
 from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.places import Places
-from orbit_runner.data.tables.arrow_types import (
+from orbit_runner.data.tables.arrow import (
     BLOCK_ROWS,
     blocks_of_batches,
     check_array,

@@ -9,7 +9,7 @@ import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.data.shared_examples import SharedExamples, compare_keys
-from orbit_runner.data.tables.arrow_types import is_date_or_time
+from orbit_runner.data.tables.arrow import is_date_or_time
 from orbit_runner.data.tables.cell_texts import are_dates, odd_among_numbers
 from orbit_runner.data.tables.columns import (
     CATEGORY,

@@ -249,7 +249,7 @@ def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(
     parquet.write_table(pyarrow.table({"x": [1, 2, 3], "t": texts}), tmp_path / "a.parquet")
 
     # A file's dictionary has the texts of all blocks, and the first one has no damaged text.
-    monkeypatch.setattr("orbit_runner.data.tables.parquet.BLOCK_ROWS", 1)
+    monkeypatch.setattr("orbit_runner.data.tables.arrow.BLOCK_ROWS", 1)
     with raises("bad-record"):
         read_table(open_table("parquet", tmp_path / "a.parquet"), {"x": "number", "t": "category"})
 

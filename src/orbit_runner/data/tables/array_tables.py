@@ -11,7 +11,7 @@ import numpy as np
 from orbit_runner.config.signatures import reference_problem
 from orbit_runner.data.arrays import read_npz
 from orbit_runner.data.files import refuse_paths
-from orbit_runner.data.tables.arrow_types import kind_of
+from orbit_runner.data.tables.arrow import kind_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,

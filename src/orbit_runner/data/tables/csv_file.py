@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.data.tables.arrow_types import kind_of, leading_zeros, read_error_scope
+from orbit_runner.data.tables.arrow import kind_of, leading_zeros, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, INTEGER, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.data.disk_cache import cached, file_status
-from orbit_runner.data.tables.arrow_types import read_error_scope
+from orbit_runner.data.tables.arrow import read_error_scope
 from orbit_runner.data.tables.cell_texts import are_dates, text_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
+from orbit_runner.data.tables.arrow import is_date_or_time, is_text
 from orbit_runner.data.tables.build import decode, to_texts
 from orbit_runner.data.tables.cell_texts import is_missing, text_of
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER

@@ -1,4 +1,4 @@
-"""Kinds of columns by their Arrow types, blocks of Arrow batches, and errors of pyarrow."""
+"""Kinds of columns by Arrow types, blocks of Arrow batches, errors of pyarrow; Parquet files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
-from orbit_runner.data.tables.dataset import Block, check_different_names, common_kinds
+from orbit_runner.data.tables.dataset import (
+    Block,
+    TableOptions,
+    TableReader,
+    check_different_names,
+    common_kinds,
+    load_files,
+)
 from orbit_runner.errors import DataError, first_line
 
 if TYPE_CHECKING:
@@ -135,3 +142,29 @@ def read_error_scope(path: Path, what: str) -> Iterator[None]:
             field="input_path",
             code="damaged-file",
         ) from None
+
+
+def _parquet_kinds(files: Sequence[Path], options: TableOptions) -> dict[str, str]:
+    """Returns the kind of each column."""
+    from pyarrow import parquet
+
+    schemas = {}
+    for path in files:
+        with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
+            schemas[path] = file.schema_arrow
+            _ = file.schema_arrow.names  # Raises an error for names that are not UTF-8.
+    return kinds_of_schemas(schemas)
+
+
+def _parquet_blocks(path: Path, names: Sequence[str], options: TableOptions) -> Iterator[Block]:
+    """Yields the rows of a file."""
+    from pyarrow import parquet
+
+    with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
+        batches = file.iter_batches(BLOCK_ROWS, columns=list(names))
+        yield from blocks_of_batches(path, batches, names)
+
+
+PARQUET = TableReader(
+    load_files("parquet", "*.parquet", _parquet_kinds, _parquet_blocks), file_start=b"PAR1"
+)
