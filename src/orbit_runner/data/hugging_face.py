@@ -121,9 +121,8 @@ def _open_saved(directory: Path, options: TableOptions) -> _Saved:
             f"got {split!r}, but {directory} is one dataset, not a DatasetDict\n"
             "remove the setting; to split a dataset, set task.split"
         )
-    tables = {
-        Path(file["filename"]): _map_file(Path(file["filename"])) for file in saved.cache_files
-    }
+    paths = [Path(file["filename"]) for file in saved.cache_files]
+    tables = {path: _map_file(path) for path in paths}
     return _Saved(tables, saved.features, (directory / "dataset_info.json",))
 
 
@@ -297,8 +296,6 @@ def load(
     label_column: str = "",
 ) -> StoredImages[ArrowStore]:
     """Returns the images of a dataset that `dataset.save_to_disk` wrote, or of Arrow files.
-
-    The first four arguments are those of `_open`.
 
     Args:
         data_dir: The directory of the dataset.
