@@ -52,7 +52,7 @@ def test_labels_in_records_are_read_when_they_are_asked_for(folder: Path, offset
     rows = np.array([0, 69, 70, 200])
     assert source.class_numbers().tolist() == [*range(-offset, COUNT - offset)]
     assert source.select(rows).class_numbers().tolist() == (rows - offset).tolist()
-    assert source.place(70).label == 70 - offset
+    assert source.label(70) == 70 - offset
 
 
 def batches(

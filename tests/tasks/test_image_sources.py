@@ -113,7 +113,7 @@ def _split(make_config: Make, kind: str, **changes: Any) -> ExperimentConfig:
 
 def _places(config: ExperimentConfig, section: str) -> list[str]:
     source = section_source(config.task, getattr(config.task, section))
-    return [str(source.place(number).names) for number in range(source.size)]
+    return [str(source.place(number)) for number in range(source.size)]
 
 
 @pytest.mark.slow

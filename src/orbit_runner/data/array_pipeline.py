@@ -228,13 +228,14 @@ def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) 
 def _make_indexed_reader(source: ArraySource, first: Gathered) -> _Read:
     """Returns the function that reads the examples of an object in Python."""
     arrays = dict(leaves(source.arrays))
+    numbers = np.asarray(first.codes)
     specs = [
         (tf.string if is_text(array) else tf.as_dtype(array.dtype), array.shape[1:])
         for array in arrays.values()
     ]
 
     def read_rows(ids: list[int]) -> list[np.ndarray]:
-        rows = first.values.reader.read(first.codes[ids].tolist())
+        rows = first.values.reader.read(numbers[ids].tolist())
         return [np.stack(rows[path]) for path in arrays]
 
     def read(ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:

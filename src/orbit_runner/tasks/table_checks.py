@@ -219,7 +219,7 @@ def shared_rows(
     if train.size + validation.size <= _MOST_COMPARED_ROWS:
         names = [*query.feature_kinds()]
         keys = [hash_rows(part.column(name) for name in names) for part in parts]
-    elif train.source is validation.source:
+    elif train.columns is validation.columns:  # Parts of the same table.
         keys = [part.places.all_rows() for part in parts]
     else:
         return None
