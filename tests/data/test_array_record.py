@@ -141,9 +141,12 @@ def test_damaged_records_and_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
-        ({"split": "train"}, "split", "expected none: input_path specifies the files"),
-        ({"input_path": []}, "input_path", "no files are specified"),
-        ({"label_key": "label"}, "input_path", "train-00: record 0: got features image/class"),
+        ({"input_path": []}, "input_path", "no records found in no files"),
+        (
+            {"label_field_key": "label"},
+            "input_path",
+            "train-00: record 0: got features image/class",
+        ),
     ],
 )
 def test_invalid_settings_are_rejected(

@@ -50,7 +50,7 @@ def test_malformed_tfds_description_is_rejected_with_its_path(
     (folder / "dataset_info.json").write_text(json.dumps(INFO))
     (folder / name).write_bytes(content)
     with raises("damaged-file") as caught:
-        tfds.load(tfds_name="some", data_dir=str(tmp_path))
+        tfds.load(tfds_name="some", tfds_data_dir=str(tmp_path))
     assert len(str(caught.value)) < 500
 
 

@@ -97,7 +97,6 @@ def test_section_reads_the_split_that_it_names_or_usually_has(
     ("options", "field", "message"),
     [
         ({"split": "train[:50%]"}, "tfds_split", "expected a whole split; to split the rows of a "),
-        ({"input_path": ("a",)}, "input_path", "expected none: tfds_split names the files"),
         ({"name": "other"}, "tfds_name", "tfds build other --data_dir="),
     ],
 )

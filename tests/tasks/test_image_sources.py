@@ -202,7 +202,7 @@ def test_split_of_a_section_that_another_setting_chooses_is_refused(
     make_config: Make, kind: str, setting: str
 ) -> None:
     config = make_config(kind, **{f"{_EVAL}split": "train"})
-    message = dict(pairs(config.data.problems()))["validation_data.split"]
+    message = dict(pairs(config.task.problems()))["validation_data.split"]
     assert f"{setting} chooses a part" in message
 
 

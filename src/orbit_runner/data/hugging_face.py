@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import ImageUse, refuse_split
 from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.places import Places
 from orbit_runner.data.tables.arrow_types import read_error_scope
@@ -29,7 +26,6 @@ from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
 from orbit_runner.data.tables.dataset import (
     Block,
     TableOptions,
-    usual_splits,
 )
 from orbit_runner.data.tables.parquet import BLOCK_ROWS, ArrowTypedFiles, check_array
 from orbit_runner.errors import DataError, first_line, format_choices, unknown_name_message
@@ -292,7 +288,7 @@ def load(
     *,
     data_dir: str = "",
     input_path: Sequence[str] = (),
-    split: str = "",
+    hugging_face_split: str = "",
     default_splits: Sequence[str] = ("train",),
     image_column: str = "",
     label_column: str = "",
@@ -304,8 +300,8 @@ def load(
     Args:
         data_dir: The directory of the dataset.
         input_path: Arrow files to read instead.
-        split: The part of a `DatasetDict`.
-        default_splits: The parts of which the first that exists is read without `split`.
+        hugging_face_split: The part of a `DatasetDict`.
+        default_splits: The parts of which the first that exists is read by default.
         image_column: The column with JPEG or PNG files; by default the only `Image`.
         label_column: The column with the class, a `ClassLabel`, a number from 0, or a text; by
             default the only `ClassLabel`, or the column `label`.
@@ -313,7 +309,9 @@ def load(
     Raises:
         DataError: A file, a part or a column is missing, or a row has no image or no class.
     """
-    options = TableOptions(hugging_face_split=split, default_splits=tuple(default_splits))
+    options = TableOptions(
+        hugging_face_split=hugging_face_split, default_splits=tuple(default_splits)
+    )
     table = HuggingFaceTable(data_dir=data_dir, input_path=input_path, options=options)
     columns = [n for n, feature in table.features.items() if type(feature).__name__ == "Image"]
     image = _choose_column(table, "image_column", image_column, columns, "one Image")
@@ -431,18 +429,3 @@ def _class_numbers(
             code="bad-record",
         )
     return numbers.astype(np.int32), names
-
-
-def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    refuse_split(_NAME, section, use, "hugging_face_split")
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "split": section.hugging_face_split,
-        "default_splits": usual_splits(section, is_split=use.is_split),
-        "image_column": section.image_column,
-        "label_column": section.label_column,
-    }
-
-
-IMAGES = Reader(load, _image_arguments)

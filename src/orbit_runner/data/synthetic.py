@@ -7,19 +7,14 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from orbit_runner.config.schema.base import INT_MAX, is_finite_number
 from orbit_runner.data.arrays import RepeatedArray
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
-
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.data import DataConfig
 
 # Images repeat once they take this much memory.
 _IMAGE_BYTES = 2**26
@@ -155,23 +150,20 @@ def _error(path: str, got: object, expected: str) -> DataError:
     )
 
 
-def _load_images(*, features: str, **settings: Any) -> ArraySource:
-    return load(features=json.loads(features), max_bytes=_IMAGE_BYTES, **settings)
+def load_images(
+    *,
+    synthetic: str,
+    seed: int | None,
+    input_size: tuple[int, ...] | None,
+    num_classes: int | None,
+) -> ArraySource:
+    """Returns images of a size and with the classes that a task wants.
 
-
-def _image_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
-    """Returns the arguments for images of the size and with the classes that a task wants."""
-    size = use.input_size or _IMAGE_SIZE
-    features = section.synthetic.as_dict()["features"] or {
-        "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
-        "label": {"shape": [], "dtype": "int32", "low": 0, "high": use.num_classes or _CLASSES},
+    `synthetic` is the setting of this name as JSON.
+    """
+    settings = json.loads(synthetic)
+    features = settings.pop("features") or {
+        "image": {"shape": input_size or _IMAGE_SIZE, "dtype": "uint8", "low": 0, "high": 256},
+        "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes or _CLASSES},
     }
-    return {
-        "features": json.dumps(features),
-        "num_examples": section.synthetic.num_examples,
-        "kind": section.synthetic.kind,
-        "seed": section.seed or 0,
-    }
-
-
-IMAGES = Reader(_load_images, _image_arguments)
+    return load(features=features, seed=seed or 0, max_bytes=_IMAGE_BYTES, **settings)

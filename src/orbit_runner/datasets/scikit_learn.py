@@ -14,15 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import check_split, refuse_paths
-from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError
 
-_OWN = "the data comes with scikit-learn"
 _DIGITS_SIDE = 8
 # Mean and standard deviation over all 1,797 images, in units of 0 to 16.
 _DIGITS_MEAN, _DIGITS_STD = (4.884165,), (6.016788,)
@@ -37,18 +33,13 @@ _CANCER_CLASSES = np.array(["malignant", "benign"])
 _DIABETES_FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
-def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
+def load_digits(*, split: str) -> ArraySource:
     """Returns handwritten digits: `image` uint8 [n, 8, 8, 1] and `label` int32 [n].
 
     Pixels are 0 to 16. scikit-learn's file of 1,797 examples has no splits. Here, every fifth
     example (number 4, 9, 14, …) is for testing: `split` is `train` (1,438 examples), `test` (359)
-    or `all`.
-
-    `data_dir` and `input_path` must be empty, because the file comes with scikit-learn. Raises
-    `DataError` if they are not, or if the file is missing or invalid.
+    or `all`. Raises `DataError` if the file is missing or invalid.
     """
-    check_split("digits", split)
-    refuse_paths("digits", _OWN, data_dir=data_dir, input_path=input_path)
     path = _packaged_file("digits.csv.gz")
     table = _read_table(path, ",")
     is_test = np.arange(len(table)) % 5 == 4
@@ -76,7 +67,6 @@ class BreastCancerTable(ArrayTable):
     name = "breast_cancer"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
         path = _packaged_file("breast_cancer.csv")
         table = _read_table(path, ",", head=1)
         columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
@@ -90,7 +80,6 @@ class DiabetesTable(ArrayTable):
     name = "diabetes"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
         files = [_packaged_file(f"diabetes_{name}.csv.gz") for name in ("data_raw", "target")]
         table = _read_table(files[0], None)
         columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
@@ -122,6 +111,3 @@ def _read_table(path: Path, delimiter: str | None, *, head: int = 0) -> np.ndarr
         raise DataError(
             f"{path}: cannot be read ({error}); reinstall scikit-learn", code="unreadable-file"
         ) from None
-
-
-DIGITS = Reader(load_digits, place_arguments)

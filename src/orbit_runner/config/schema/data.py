@@ -215,10 +215,13 @@ class DataConfig(Config):
         """Yields settings that the source requires, and those that it does not read."""
         is_mixed = len(self.sources) > 1
         for number, section in enumerate(self.sources):
+            start = f"mixture[{number}]." if is_mixed else ""
             for name, example in section.traits.required:
                 if not getattr(section, name):
-                    path = f"mixture[{number}].{name}" if is_mixed else name
-                    yield not_set(path, f"is not set; for example, {example}")
+                    yield not_set(f"{start}{name}", f"is not set; for example, {example}")
+            for problem in section._unread_places() if is_mixed else ():
+                if getattr(section, problem.path):
+                    yield problem.below(f"mixture[{number}]")
         for problem in self.unread():
             default = default_of(self.__dataclass_fields__[problem.path])
             if getattr(self, problem.path) != default:
@@ -226,8 +229,7 @@ class DataConfig(Config):
 
     def unread(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that the source does not read."""
-        for name, replacement in self.traits.instead:
-            yield no_effect(name, f"is not read by `source: {self.source}`; set {replacement}")
+        yield from self._unread_places()
         if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for section in self.sources for name in section.traits.settings}
@@ -235,6 +237,12 @@ class DataConfig(Config):
             if name not in read:
                 by = format_choices(map(repr, readers))
                 yield no_effect(name, f"is read only by source {by}, got source {self.source!r}")
+
+    def _unread_places(self) -> Iterator[Problem]:
+        """Yields (field, message) for settings that name the data of other sources."""
+        for name, replacement in self.traits.instead:
+            advice = f"set {replacement}" if replacement else "remove it"
+            yield no_effect(name, f"is not read by `source: {self.source}`; {advice}")
 
 
 @config_class

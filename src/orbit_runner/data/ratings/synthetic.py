@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.ratings.interactions import Interactions
 
 # Interactions of a user: minimum, and 1 + mean number of further ones.
@@ -78,16 +75,3 @@ def _preference_vectors(generator: np.random.Generator, count: int) -> np.ndarra
 def _generator(seed: int, stream: int) -> np.random.Generator:
     entropy = np.random.SeedSequence((seed % 2**64, stream))
     return np.random.Generator(np.random.Philox(entropy))
-
-
-def _arguments(section: Any) -> dict[str, object]:
-    settings = section.synthetic
-    return {
-        "num_examples": settings.num_examples,
-        "num_items": settings.num_items,
-        "kind": settings.kind,
-        "seed": settings.seed,
-    }
-
-
-RATINGS = Reader(load, _arguments)

@@ -10,7 +10,6 @@ import numpy as np
 
 from orbit_runner.config.signatures import reference_problem
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.files import refuse_paths
 from orbit_runner.data.tables.arrow_types import kind_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
@@ -81,8 +80,6 @@ class FunctionTable(ArrayTable):
     name = "arrays"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        why = "the function finds its own files"
-        refuse_paths(self.name, why, data_dir=data_dir, input_path=input_path)
         if problem := reference_problem(options.function, "my_package.data:load"):
             raise DataError(problem, field="function", code="import-failed")
         try:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.data.files import named_files, refuse_paths
+from orbit_runner.data.files import named_files
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions
 from orbit_runner.data.text.lines import read_lines
@@ -26,7 +26,6 @@ class TextTable(TableDataset):
     name = "text_files"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, "list the files of each class in `files`", input_path=input_path)
         try:
             self._labels = [
                 (label, path)

@@ -19,7 +19,6 @@ _RESIZE_METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
 )  # fmt: skip
 _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagenet")
-_SPLITS = ("train", "test", "all")
 
 
 @config_class
@@ -242,11 +241,6 @@ class ImageDataConfig(StoredDataConfig):
             for name in enabled_augmentations(self):
                 message = "augments training images; remove it, because is_training is false"
                 yield no_effect(name, message)
-
-    @property
-    def own_splits(self) -> Sequence[str]:
-        """The splits that the source has itself; lists of images have none."""
-        return () if "labels_file" in self.traits.settings else _SPLITS
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

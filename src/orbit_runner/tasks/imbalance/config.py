@@ -84,11 +84,6 @@ class MixedDataConfig(DataConfig):
         return self.split or ("train" if self.is_training else "validation")
 
     @property
-    def own_splits(self) -> Sequence[str]:
-        """The splits that the source has itself, by the names that the setting `split` accepts."""
-        return ()
-
-    @property
     def sources(self) -> tuple[Self, ...]:
         """The section of each source of the mixture; the section itself if there is none."""
         if not self.mixture:
