@@ -187,10 +187,9 @@ def _parallel(folder: Path) -> list[bytes]:
 
 
 def _read_parallel(path: Path) -> object:
+    sides = parallel_text.find_files(split="val", data_dir=str(path.parent), languages=("en", "de"))
     return parallel_text.load(
-        split="val",
-        data_dir=str(path.parent),
-        languages=("en", "de"),
+        *sides,
         vocabulary=Vocabulary.load(path.with_name("seed.model")),
         max_length=20,
         is_training=True,
