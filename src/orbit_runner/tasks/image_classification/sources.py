@@ -22,7 +22,7 @@ from orbit_runner.data.images.dataset import (
     part_of_images,
 )
 from orbit_runner.data.images.headers import add_survey
-from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
+from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.dataset import usual_splits
@@ -233,41 +233,25 @@ def image_mixture(
     )
 
 
-class ImageExamples(DatasetExamples):
-    """Images in memory, in TFRecord files or in separate files."""
+def image_examples(
+    dataset: ImageDataset, data: ImageDataConfig, classes: int | None
+) -> DatasetExamples:
+    """Returns which images of a section are in which step, and their classes.
 
-    def __init__(self, dataset: ImageDataset, data: ImageDataConfig, classes: int | None) -> None:
-        """Creates the examples of a section.
+    `classes` is the number of classes, None if it is not known.
+    """
+    names = dataset.labels or ()
 
-        `classes` is the number of classes, None if it is not known.
-        """
-        self._labels = dataset.labels
-        super().__init__(
-            dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
-        )
-
-    @classmethod
-    def of_section(cls, config: ImageClassificationConfig, data: ImageDataConfig) -> ImageExamples:
-        """Returns the examples of a section of image classification."""
-        size = config.model.input_size
-        classes = config.model.num_classes
-        if classes is None:
-            classes = section_source(config, config.train_data).known_classes()
-        return cls(load_source(data, size, classes, config.row_split), data, classes)
-
-    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
-        """Returns file and label of each chosen row."""
+    def known(example: int, text: bool) -> JsonObject:
         del text
-        return [self._describe(example) for example in rows.examples[chosen].tolist()]
+        label = dataset.place(example).label
+        if label is None:
+            return {}
+        return {"label": label, **({"class": names[label]} if 0 <= label < len(names) else {})}
 
-    def _describe(self, example: int) -> JsonObject:
-        place, names = self._dataset.place(example), self._labels
-        if place.label is None:
-            return place.names
-        described = place.names | {"label": place.label}
-        if names is not None and isinstance(place.label, int) and 0 <= place.label < len(names):
-            described["class"] = str(names[place.label])
-        return described
+    return DatasetExamples(
+        dataset, data, known, lambda excluded: image_mixture(data, dataset, classes, excluded)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
