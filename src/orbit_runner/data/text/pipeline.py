@@ -155,10 +155,7 @@ class TrainingPairs(PairBatching):
             return self._element({name: batch[name] for name in _TRAINING})
 
         batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), make_batches, options)
-        # With a finite dataset, a distributed iterator would check in each step whether the data of
-        # any replica has ended.
-        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        return batches.unbatch().apply(endless).with_options(options.tf_options())
+        return options.apply_to(batches.unbatch())
 
     def batch_at(self) -> Callable[[tf.Tensor], Tensors]:
         """Returns a function from a step, an int64 scalar, to its global batch.
@@ -233,9 +230,8 @@ def eval_pairs(
 
     count = slices.elements(steps)
     turns = tf.data.Dataset.range(count // slices.replicas)
-    batches = _make_dataset(turns, make_batches, options, cache=cache).unbatch()
-    batches = batches.apply(tf.data.experimental.assert_cardinality(count))
-    return batches.with_options(options.tf_options())
+    batches = _make_dataset(turns, make_batches, options, cache=cache)
+    return options.apply_to(batches.unbatch(), count)
 
 
 def _make_dataset(
