@@ -13,6 +13,7 @@ import numpy as np
 
 from orbit_runner.config.schema.base import INT_MAX, is_finite_number
 from orbit_runner.data.arrays import RepeatedArray
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
@@ -156,7 +157,7 @@ def load_images(
     seed: int | None,
     input_size: tuple[int, ...] | None,
     num_classes: int | None,
-) -> ArraySource:
+) -> ImageArrays:
     """Returns images of a size and with the classes that a task wants.
 
     `synthetic` is the setting of this name as JSON.
@@ -166,4 +167,5 @@ def load_images(
         "image": {"shape": input_size or _IMAGE_SIZE, "dtype": "uint8", "low": 0, "high": 256},
         "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes or _CLASSES},
     }
-    return load(features=features, seed=seed or 0, max_bytes=_IMAGE_BYTES, **settings)
+    source = load(features=features, seed=seed or 0, max_bytes=_IMAGE_BYTES, **settings)
+    return ImageArrays.from_source(source)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import data_folder, download_hint
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.errors import DataError
 
 _SUBFOLDER = "cifar-10-batches-bin"
@@ -21,7 +21,7 @@ _MEAN = tuple(255 * value for value in (0.4914, 0.4822, 0.4465))
 _STD = tuple(255 * value for value in (0.2470, 0.2435, 0.2616))
 
 
-def load(*, split: str, data_dir: str = "") -> ArraySource:
+def load(*, split: str, data_dir: str = "") -> ImageArrays:
     """Returns CIFAR-10: `image` uint8 [n, 32, 32, 3] and `label` int32 [n].
 
     A record is a label byte and 3,072 pixel bytes, one channel after the other. `split` is `train`,
@@ -40,7 +40,7 @@ def load(*, split: str, data_dir: str = "") -> ArraySource:
             image[start : start + len(part), ..., channel] = pixels[:, channel]
         start += len(part)
     label = np.concatenate([part[:, 0] for part in records]).astype(np.int32)
-    return ArraySource(
+    return ImageArrays(
         name="cifar10",
         arrays={"image": image, "label": label},
         num_classes=10,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import data_folder, download_hint
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.errors import DataError
 
 _PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
@@ -20,7 +20,7 @@ _PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 _MEAN, _STD = (0.1307 * 255,), (0.3081 * 255,)
 
 
-def load(*, split: str, data_dir: str = "") -> ArraySource:
+def load(*, split: str, data_dir: str = "") -> ImageArrays:
     """Returns arrays in MNIST's format: `image` uint8 [n, height, width, 1], `label` int32 [n].
 
     The files are IDX, plain or compressed with gzip. `split` is `train`, `test` or `all`.
@@ -39,7 +39,7 @@ def load(*, split: str, data_dir: str = "") -> ArraySource:
             f"mnist: got images of {sorted(shapes)} pixels in {data_dir}, expected one size",
             code="data-mismatch",
         )
-    return ArraySource(
+    return ImageArrays(
         name="mnist",
         arrays={
             "image": np.concatenate([image for image, _ in parts])[..., np.newaxis],

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.source import ArraySource, places_of_arrays
+from orbit_runner.data.images.dataset import ImageArrays
+from orbit_runner.data.source import places_of_arrays
 from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError
@@ -33,7 +34,7 @@ _CANCER_CLASSES = np.array(["malignant", "benign"])
 _DIABETES_FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
-def load_digits(*, split: str) -> ArraySource:
+def load_digits(*, split: str) -> ImageArrays:
     """Returns handwritten digits: `image` uint8 [n, 8, 8, 1] and `label` int32 [n].
 
     Pixels are 0 to 16. scikit-learn's file of 1,797 examples has no splits. Here, every fifth
@@ -45,7 +46,7 @@ def load_digits(*, split: str) -> ArraySource:
     is_test = np.arange(len(table)) % 5 == 4
     is_chosen = {"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split]
     chosen = table[is_chosen]
-    return ArraySource(
+    return ImageArrays(
         name="digits",
         arrays={
             "image": chosen[:, :-1].astype(np.uint8).reshape(-1, _DIGITS_SIDE, _DIGITS_SIDE, 1),

@@ -266,8 +266,3 @@ class ImageArrays(ArraySource, ImageDataset):
                 problem = f"got pixels that are not finite in example {finite.argmin()}"
         if problem:
             raise DataError(f"{self.name}: {problem}", field="source", code="bad-data")
-
-
-def as_images(source: ArraySource | ImageDataset) -> ImageDataset:
-    """Returns a source of images as a dataset of images."""
-    return ImageArrays.from_source(source) if isinstance(source, ArraySource) else source

@@ -17,7 +17,6 @@ from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
     Size,
-    as_images,
     join_images,
     part_of_images,
 )
@@ -47,7 +46,8 @@ IMAGES_FILE = "images.json"
 
 @cache_source(maxsize=8)
 def _load_cached(load: Callable[..., Any], **arguments: Any) -> ImageDataset:
-    return as_images(load(**arguments))
+    dataset: ImageDataset = load(**arguments)
+    return dataset
 
 
 def load_source(
