@@ -26,7 +26,7 @@ VALIDATION_SIZE = "task.validation_data.global_batch_size"
 # The class or the experiment, the override of the experiment, the path, and the code.
 CASES = [
     ("DataConfig", "task.train_data.global_batch_size=0", "task.train_data.global_batch_size", "out-of-range"),
-    ("DataConfig", "task.validation_data.augment=crop", "task.validation_data.augment", "conflict"),
+    ("ImageDataConfig", "task.validation_data.augment=crop", "task.validation_data.augment", "conflict"),
     ("ExperimentConfig", "runtime.train_input_partition_dims=[1,2]", "runtime.train_input_partition_dims", "wrong-type"),
     ("CallbackConfig", "callbacks=my_package.MyCallback", "callbacks", "wrong-type"),
     ("CallbackConfig", "callbacks=[3]", "callbacks[0]", "wrong-type"),

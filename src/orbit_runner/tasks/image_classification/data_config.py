@@ -148,6 +148,10 @@ class ImageSplitConfig(TableSplitConfig):
 class ImageDataConfig(StoredDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
+    _rules = (
+        Rule("augment", lambda data: data.is_training is False and data.augment != "none",
+             "got {value!r} with is_training: false\nallowed: 'none'", "conflict"),
+    )  # fmt: skip
     source: str = source_field(SOURCES)
     split: str = field(
         "",
@@ -159,6 +163,9 @@ class ImageDataConfig(StoredDataConfig):
         allowed=("none", "crop", "crop_flip", "inception"),
         help="augmentation of training images; inception: random crop of varying size "
         "and aspect ratio",
+    )
+    augment_padding: int = field(
+        4, ge=0, le=1024, help="pixels of zero padding on each side of an image before cropping"
     )
     labels_file: str = field(
         "",
