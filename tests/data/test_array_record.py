@@ -199,7 +199,7 @@ def test_prepared_dataset_in_array_records(
     write_tfds(tmp_path, "records", sizes, ["a", "b"])
     load_part: Callable[..., Any] = load_tfds
 
-    source = load_part(tfds_name="arrays", split=split, data_dir=str(tmp_path))
+    source = load_part(tfds_name="arrays", tfds_split=split, tfds_data_dir=str(tmp_path))
 
     other = load_part(tfds_name="records", split=split, data_dir=str(tmp_path))
     assert (source.size, source.labels) == (other.size, other.labels) == (len(numbers), ("a", "b"))

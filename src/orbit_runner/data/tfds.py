@@ -214,7 +214,7 @@ def load(
     default_splits: Sequence[str] = ("train",),
     tfds_data_dir: str = "",
     any_size: bool = False,
-) -> StoredImages[RecordStore] | StoredImages[ArrayRecordStore]:
+) -> StoredImages[RecordStore | ArrayRecordStore]:
     """Returns the images of a prepared dataset.
 
     The examples must have the features `image` (a JPEG or PNG file) and `label`, or other names for

@@ -214,8 +214,9 @@ class DataConfig(Config):
                 if getattr(section, problem.path):
                     yield problem.below(f"mixture[{number}]")
         for problem in self.unread():
+            value = getattr(self, problem.path)
             default = default_of(self.__dataclass_fields__[problem.path])
-            if getattr(self, problem.path) != default:
+            if value != default and (value or default):  # Empty texts and lists mean the same.
                 yield problem
 
     def unread(self) -> Iterator[Problem]:
