@@ -201,7 +201,7 @@ def test_prepared_dataset_in_array_records(
 
     source = load_part(tfds_name="arrays", tfds_split=split, tfds_data_dir=str(tmp_path))
 
-    other = load_part(tfds_name="records", split=split, data_dir=str(tmp_path))
+    other = load_part(tfds_name="records", tfds_split=split, tfds_data_dir=str(tmp_path))
     assert (source.size, source.labels) == (other.size, other.labels) == (len(numbers), ("a", "b"))
     whole = load_part(tfds_name="arrays", split="train", data_dir=str(tmp_path))
     assert source.read(range(source.size)) == whole.read(numbers)
