@@ -109,51 +109,65 @@ for _name, _config, _target, _help in (
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
 _OF_RECORDS = ("image_field_key", "label_field_key", "label_offset", "max_bad_images")
 _OF_TFDS = ("tfds_name", "tfds_split", "tfds_data_dir")
+_RECORD_FILES = (("input_path", "train-*"),)
+# Settings that a source does not read, each with the one to use instead.
+_NO_PATHS = (("data_dir", ""), ("input_path", ""))
+_FOLDER_ALONE = (("input_path", "data_dir"),)
+_SPLITS = ("train", "test", "all")
 for _name, _target, _help, _traits in (
     (
         "digits",
-        "datasets.scikit_learn:DIGITS",
+        "datasets.scikit_learn:load_digits",
         "1,797 handwritten digits of 8×8 pixels, included in scikit-learn",
-        SourceTraits(),
+        SourceTraits(instead=_NO_PATHS, splits=_SPLITS),
     ),
     (
         "mnist",
-        "datasets.mnist:MNIST",
+        "datasets.mnist:load",
         "MNIST, and datasets in its IDX format such as Fashion-MNIST",
-        SourceTraits(),
+        SourceTraits(instead=_FOLDER_ALONE, splits=_SPLITS),
     ),
-    ("cifar10", "datasets.cifar10:CIFAR10", "CIFAR-10, binary version", SourceTraits()),
+    (
+        "cifar10",
+        "datasets.cifar10:load",
+        "CIFAR-10, binary version",
+        SourceTraits(instead=_FOLDER_ALONE, splits=_SPLITS),
+    ),
     (
         "synthetic",
-        "data.synthetic:IMAGES",
+        "data.synthetic:load_images",
         "constant or seeded random tensors",
         SourceTraits(is_generated=True, separation="set another seed in validation_data"),
     ),
     (
         "tfrecord",
-        "data.tfrecord.source:IMAGES",
+        "data.tfrecord.source:load",
         "images in TFRecord files with Model Garden's features, streamed from disk",
-        SourceTraits(settings=_OF_RECORDS, knows_classes=False),
+        SourceTraits(settings=_OF_RECORDS, required=_RECORD_FILES, knows_classes=False),
     ),
     (
         "array_record",
-        "data.array_record.source:IMAGES",
+        "data.array_record.source:load",
         "images in ArrayRecord files of tf.Example, read by index",
-        SourceTraits(settings=_OF_RECORDS, knows_classes=False, needs_python=True),
+        SourceTraits(
+            settings=_OF_RECORDS, required=_RECORD_FILES, knows_classes=False, needs_python=True
+        ),
     ),
     (
         "image_folder",
-        "data.images.files:IMAGES",
+        "data.images.files:load",
         "JPEG and PNG files, one directory per class",
         SourceTraits(
             settings=("max_bad_images",),
+            instead=_FOLDER_ALONE,
+            splits=_SPLITS,
             separation="put the images of each class into train/ and val/ in data_dir, or set "
             "task.split",
         ),
     ),
     (
         "image_csv",
-        "data.images.csv_labels:IMAGES",
+        "data.images.csv_labels:load",
         "JPEG and PNG files that a CSV file lists with their labels",
         SourceTraits(
             settings=(
@@ -169,7 +183,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face:IMAGES",
+        "data.hugging_face:load",
         "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
         SourceTraits(
             settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
@@ -179,7 +193,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds:IMAGES",
+        "data.tfds:load",
         "images prepared by TensorFlow Datasets, streamed from its files",
         SourceTraits(
             settings=(*_OF_TFDS, "max_bad_images"),
@@ -228,14 +242,14 @@ _RATINGS = "orbit_runner.tasks.recommendation.config:RecommendationDataConfig"
 RATING_SOURCES.register(
     "movielens",
     config=_RATINGS,
-    target="orbit_runner.datasets.movielens:RATINGS",
+    target="orbit_runner.datasets.movielens:load",
     help="MovieLens 100K, 1M and 20M in their original files",
     traits=SourceTraits(),
 )
 RATING_SOURCES.register(
     "synthetic",
     config=_RATINGS,
-    target="orbit_runner.data.synthetic:RATINGS",
+    target="orbit_runner.data.synthetic:load_ratings",
     help="seeded random choices of users with preferences that can be learned",
     traits=SourceTraits(is_generated=True),
 )
@@ -243,7 +257,7 @@ _ARRAYS = "orbit_runner.tasks.keras.config:KerasDataConfig"
 for _name, _target, _help, _traits in (
     (
         "arrays",
-        "FUNCTION",
+        "call_function",
         "arrays that a function of yours returns",
         SourceTraits(
             settings=("function", "arguments"),
@@ -253,7 +267,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "npz",
-        "NPZ",
+        "read_files",
         "arrays x and y in files of numpy.savez",
         SourceTraits(
             required=(("input_path", "train.npz"),),
@@ -262,7 +276,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "memory",
-        "MEMORY",
+        "find_passed_arrays",
         "arrays that a Python program passed to orbit_runner.run",
         SourceTraits(
             settings=("digest", "features"),
@@ -342,6 +356,7 @@ for _name, _target, _help, _traits in (
         SourceTraits(
             settings=("missing_values", "function"),
             required=(("function", "my_package.data:load"),),
+            instead=(("data_dir", "function"), ("input_path", "function")),
         ),
     ),
     (
@@ -351,7 +366,7 @@ for _name, _target, _help, _traits in (
         SourceTraits(
             settings=("missing_values", *_OF_TFDS),
             required=(("tfds_name", "titanic"),),
-            instead=(("data_dir", "tfds_data_dir"),),
+            instead=(("data_dir", "tfds_data_dir"), ("input_path", "tfds_name")),
             split_setting="tfds_split",
         ),
     ),
@@ -362,6 +377,7 @@ for _name, _target, _help, _traits in (
         SourceTraits(
             settings=("files",),
             required=(("files", "{en: train.en, de: train.de}"),),
+            instead=(("input_path", "files"),),
         ),
     ),
     (
@@ -374,13 +390,13 @@ for _name, _target, _help, _traits in (
         "breast_cancer",
         "datasets.scikit_learn:BREAST_CANCER",
         "569 tumors, in scikit-learn",
-        SourceTraits(),
+        SourceTraits(instead=_NO_PATHS),
     ),
     (
         "diabetes",
         "datasets.scikit_learn:DIABETES",
         "442 patients, in scikit-learn",
-        SourceTraits(),
+        SourceTraits(instead=_NO_PATHS),
     ),
 ):
     TABLE_SOURCES.register(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow
@@ -40,10 +39,17 @@ def make_table(rows: int = 45, first: int = 0) -> pyarrow.Table:
 
 
 def open_table(
-    data_dir: Path | str, input_path: Sequence[str] = (), split: str = "", splits: Any = ()
+    data_dir: Path | str,
+    input_path: Sequence[str] = (),
+    split: str = "",
+    splits: Sequence[str] = ("train",),
 ) -> TableDataset:
-    options = TableOptions(hugging_face_split=split, default_splits=tuple(splits))
-    return hugging_face.TABLE.load(data_dir=str(data_dir), input_path=input_path, options=options)
+    return hugging_face.TABLE.load(
+        data_dir=str(data_dir),
+        input_path=input_path,
+        options=TableOptions(hugging_face_split=split),
+        default_splits=splits,
+    )
 
 
 def test_columns_are_read_exactly_through_all_files(
@@ -87,7 +93,7 @@ def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
     for number, name in enumerate(("train", "test")):
         save_to_disk(tmp_path / name, make_table(3, first=10 * number), FEATURES)
 
-    def counts(split: str = "", splits: Sequence[str] = ()) -> list[float]:
+    def counts(split: str = "", splits: Sequence[str] = ("train",)) -> list[float]:
         dataset = open_table(tmp_path, split=split, splits=splits)
         values: list[float] = read_table(dataset, {"count": "number"}).columns["count"].values
         return [*values]

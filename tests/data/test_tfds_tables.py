@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,9 @@ KINDS = {
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def open_table(
-    folder: Path, split: str = "train", name: str = "rows", input_path: Sequence[str] = ()
-) -> TableDataset:
+def open_table(folder: Path, split: str = "train", name: str = "rows") -> TableDataset:
     options = TableOptions(tfds_name=name, tfds_split=split, tfds_data_dir=str(folder))
-    return tfds.TABLE.load(data_dir="", input_path=input_path, options=options)
+    return tfds.TABLE.load(options=options)
 
 
 def check_rows(found: TablePart, numbers: range) -> None:
@@ -98,7 +95,6 @@ def test_section_reads_the_split_that_it_names_or_usually_has(
     ("options", "field", "message"),
     [
         ({"split": "train[:50%]"}, "tfds_split", "expected a whole split; to split the rows of a "),
-        ({"input_path": ("a",)}, "input_path", "expected none: tfds_split names the files"),
         ({"name": "other"}, "tfds_name", "tfds build other --data_dir="),
     ],
 )

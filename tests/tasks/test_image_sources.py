@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.arrays import Gathered
 from orbit_runner.data.dataset import class_difference
@@ -201,9 +202,11 @@ def test_what_cannot_be_split_is_named(
 def test_split_of_a_section_that_another_setting_chooses_is_refused(
     make_config: Make, kind: str, setting: str
 ) -> None:
-    config = make_config(kind, **{f"{_EVAL}split": "train"})
-    message = dict(pairs(config.data.problems()))["validation_data.split"]
-    assert f"{setting} chooses a part" in message
+    with pytest.raises(ConfigError) as caught:
+        make_config(kind, **{f"{_EVAL}split": "train"})
+    (problem,) = caught.value.problems
+    assert problem.path == "task.validation_data.split"
+    assert f"{setting} chooses a part" in problem.message
 
 
 def test_sources_of_a_mixture_are_split(make_config: Make, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ Its examples are numbered from 0 in stored order. Arrays (`source.py`), the rows
 from __future__ import annotations
 
 import abc
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder
 from orbit_runner.data.places import Places, index_of, unknown_id_error
 from orbit_runner.errors import DataError
@@ -19,16 +21,14 @@ from orbit_runner.errors import DataError
 _Dataset = TypeVar("_Dataset", bound="Dataset")
 
 
-class Reader(NamedTuple):
-    """How a source is read.
+def arguments_of(load: Callable[..., Any], section: Any, **others: object) -> dict[str, object]:
+    """Returns the arguments of the function that reads a source: its settings in a section.
 
-    Attributes:
-        load: Returns the examples. Its keyword arguments can be hashed.
-        arguments: Returns these arguments for a section of a config.
+    An argument has the name of its setting, or of a value in `others`, which has priority.
     """
-
-    load: Callable[..., Any]
-    arguments: Callable[..., dict[str, object]]
+    values = {"input_path": input_paths(section), **others}
+    names = inspect.signature(load).parameters
+    return {name: values[name] if name in values else getattr(section, name) for name in names}
 
 
 class Dataset(abc.ABC):

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import ImageUse, refuse_split
 from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.places import Places
 from orbit_runner.data.tables.arrow import (
@@ -37,8 +34,6 @@ from orbit_runner.data.tables.dataset import (
     TableDataset,
     TableOptions,
     TableReader,
-    part_arguments,
-    usual_splits,
 )
 from orbit_runner.errors import DataError, first_line, format_choices, unknown_name_message
 
@@ -75,22 +70,23 @@ class _Saved(NamedTuple):
     descriptions: tuple[Path, ...] = ()
 
 
-def _open(data_dir: str, input_path: Sequence[str], options: TableOptions) -> _Saved:
+def _open(
+    data_dir: str, input_path: Sequence[str], split: str, default_splits: Sequence[str]
+) -> _Saved:
     """Returns a saved dataset, or Arrow files.
 
     Args:
         data_dir: The directory of a dataset, or of a `DatasetDict`.
         input_path: Arrow files or patterns to read instead, relative to `data_dir`.
-        options: `hugging_face_split` is the part of a `DatasetDict`; by default, the first in
-            `default_splits` that exists.
+        split: The part of a `DatasetDict`.
+        default_splits: The parts of which the first that exists is read by default.
 
     Raises:
         DataError: There is no such dataset, or no such part; a file is missing or damaged; or the
             package `datasets` is not installed.
     """
     if not input_path:
-        return _open_saved(data_folder(_NAME, data_dir, _HINT), options)
-    split = options.hugging_face_split
+        return _open_saved(data_folder(_NAME, data_dir, _HINT), split, default_splits)
     if split:
         raise _split_error(f"got {split!r}, expected none: input_path specifies the files")
     tables = {path: _map_file(path) for path in named_files(_NAME, data_dir, input_path)}
@@ -101,18 +97,16 @@ def _open(data_dir: str, input_path: Sequence[str], options: TableOptions) -> _S
         return _Saved(tables, _import_datasets().Features.from_arrow_schema(table.schema))
 
 
-def _open_saved(directory: Path, options: TableOptions) -> _Saved:
-    split = options.hugging_face_split
+def _open_saved(directory: Path, split: str, default_splits: Sequence[str]) -> _Saved:
     with _load_error_scope(directory):
         saved = _import_datasets().load_from_disk(os.fspath(directory), keep_in_memory=False)
     if isinstance(saved, dict):
-        defaults = options.default_splits or ("train",)
-        part = split or next((name for name in defaults if name in saved), "")
+        part = split or next((name for name in default_splits if name in saved), "")
         if split and part not in saved:
             raise _split_error(unknown_name_message("part", split, [*saved]))
         if not part:
             raise _split_error(
-                f"{directory} has no part {format_choices(defaults)}; set it to one of "
+                f"{directory} has no part {format_choices(default_splits)}; set it to one of "
                 f"{', '.join(saved)}"
             )
         saved, directory = saved[part], directory / part
@@ -150,11 +144,18 @@ def _table_of(saved: _Saved, options: TableOptions) -> TableDataset:
     return TableDataset(_NAME, kinds, blocks, files, options, classes=classes)
 
 
-def _load_table(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableDataset:
-    return _table_of(_open(data_dir, input_path, options), options)
+def _load_table(
+    *,
+    data_dir: str,
+    input_path: Sequence[str],
+    options: TableOptions,
+    default_splits: Sequence[str] = ("train",),
+) -> TableDataset:
+    saved = _open(data_dir, input_path, options.hugging_face_split, default_splits)
+    return _table_of(saved, options)
 
 
-TABLE = TableReader(_load_table, part_arguments, file_start=(_FILE_FORMAT, b"\xff\xff\xff\xff"))
+TABLE = TableReader(_load_table, file_start=(_FILE_FORMAT, b"\xff\xff\xff\xff"))
 
 
 def _split_error(problem: str) -> DataError:
@@ -290,7 +291,7 @@ def load(
     *,
     data_dir: str = "",
     input_path: Sequence[str] = (),
-    split: str = "",
+    hugging_face_split: str = "",
     default_splits: Sequence[str] = ("train",),
     image_column: str = "",
     label_column: str = "",
@@ -300,8 +301,8 @@ def load(
     Args:
         data_dir: The directory of the dataset.
         input_path: Arrow files to read instead.
-        split: The part of a `DatasetDict`.
-        default_splits: The parts of which the first that exists is read without `split`.
+        hugging_face_split: The part of a `DatasetDict`.
+        default_splits: The parts of which the first that exists is read by default.
         image_column: The column with JPEG or PNG files; by default the only `Image`.
         label_column: The column with the class, a `ClassLabel`, a number from 0, or a text; by
             default the only `ClassLabel`, or the column `label`.
@@ -309,9 +310,8 @@ def load(
     Raises:
         DataError: A file, a part or a column is missing, or a row has no image or no class.
     """
-    options = TableOptions(hugging_face_split=split, default_splits=tuple(default_splits))
-    saved = _open(data_dir, input_path, options)
-    table = _table_of(saved, options)
+    saved = _open(data_dir, input_path, hugging_face_split, default_splits)
+    table = _table_of(saved, TableOptions(hugging_face_split=hugging_face_split))
     columns = [n for n, feature in saved.features.items() if type(feature).__name__ == "Image"]
     image = _choose_column(saved, "image_column", image_column, columns, "one Image")
     classes = [*table.classes] or ["label"]
@@ -426,18 +426,3 @@ def _class_numbers(
             code="bad-record",
         )
     return numbers.astype(np.int32), names
-
-
-def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    refuse_split(_NAME, section, use, "hugging_face_split")
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "split": section.hugging_face_split,
-        "default_splits": usual_splits(section, is_split=use.is_split),
-        "image_column": section.image_column,
-        "label_column": section.label_column,
-    }
-
-
-IMAGES = Reader(load, _image_arguments)

@@ -11,27 +11,23 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from orbit_runner.config.schema.base import INT_MAX, is_finite_number
 from orbit_runner.data.arrays import Gathered
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.images.dataset import ImageUse
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.data.ratings.interactions import Interactions
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.array_tables import array_table
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
-from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableReader, TableUse
+from orbit_runner.data.tables.dataset import TableDataset, TableReader, TableUse
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError
-
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.data import DataConfig
 
 # Images repeat once they take this much memory.
 _IMAGE_BYTES = 2**26
@@ -59,14 +55,6 @@ def _generator(seed: int, *stream: int | str) -> np.random.Generator:
     numbers = [part if isinstance(part, int) else zlib.crc32(part.encode()) for part in stream]
     sequence = np.random.SeedSequence((seed % 2**64, *numbers))
     return np.random.Generator(np.random.Philox(sequence))
-
-
-def _common_arguments(section: Any) -> dict[str, Any]:
-    return {
-        "num_examples": section.synthetic.num_examples,
-        "kind": section.synthetic.kind,
-        "seed": section.seed or 0,
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,25 +174,28 @@ def _error(path: str, got: object, expected: str) -> DataError:
     )
 
 
-def _load_images(*, features: str, **settings: Any) -> ArraySource:
-    return load_arrays(features=json.loads(features), max_bytes=_IMAGE_BYTES, **settings)
+def load_images(
+    *,
+    synthetic: str,
+    seed: int | None,
+    input_size: tuple[int, ...] | None,
+    num_classes: int | None,
+) -> ImageArrays:
+    """Returns images of a size and with the classes that a task wants.
 
-
-def _image_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
-    """Returns the arguments for images of the size and with the classes that a task wants."""
-    size = use.input_size or _IMAGE_SIZE
-    features = section.synthetic.as_dict()["features"] or {
-        "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
-        "label": {"shape": [], "dtype": "int32", "low": 0, "high": use.num_classes or _CLASSES},
+    `synthetic` is the setting of this name as JSON.
+    """
+    settings = json.loads(synthetic)
+    features = settings.pop("features") or {
+        "image": {"shape": input_size or _IMAGE_SIZE, "dtype": "uint8", "low": 0, "high": 256},
+        "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes or _CLASSES},
     }
-    return {"features": json.dumps(features), **_common_arguments(section)}
-
-
-IMAGES = Reader(_load_images, _image_arguments)
+    source = load_arrays(features=features, seed=seed or 0, max_bytes=_IMAGE_BYTES, **settings)
+    return ImageArrays.from_source(source)
 
 
 def load_table(
-    *, num_examples: int, kind: str, seed: int, is_training: bool, use: TableUse
+    *, num_examples: int, kind: str, seed: int | None, is_training: bool, use: TableUse
 ) -> TableDataset:
     """Returns a table of random columns with the names that the config asks for.
 
@@ -218,7 +209,7 @@ def load_table(
     section = "train" if is_training else "validation"
     columns: dict[str, np.ndarray] = {}
     for name, column_kind in kinds.items():
-        random = _generator(seed, section, name)
+        random = _generator(seed or 0, section, name)
         if column_kind == NUMBER:  # Not negative, because it may be a weight.
             columns[name] = random.random(num_examples, np.float32)
         elif column_kind == DATE:
@@ -233,11 +224,7 @@ def load_table(
     return array_table("synthetic", [("synthetic", columns)])
 
 
-def _table_arguments(data: DataConfig, options: TableOptions, use: TableUse) -> dict[str, Any]:
-    return {**_common_arguments(data), "is_training": bool(data.is_training), "use": use}
-
-
-TABLE = TableReader(load_table, _table_arguments)
+TABLE = TableReader(load_table)
 
 
 class SyntheticPairs(PairDataset):
@@ -246,9 +233,11 @@ class SyntheticPairs(PairDataset):
     def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
         """Returns the pairs, drawn once per process."""
         return _load_pairs(
+            num_examples=self.section.synthetic.num_examples,
+            kind=self.section.synthetic.kind,
             vocab_size=vocab_size,
             max_length=self.section.max_seq_length,
-            **_common_arguments(self.section),
+            seed=self.section.seed or 0,
         )
 
     def check(self) -> None:
@@ -348,15 +337,3 @@ def _draw_user_block(
 def _preference_vectors(generator: np.random.Generator, count: int) -> np.ndarray:
     vectors = generator.standard_normal((count, _VECTOR_SIZE))
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def _rating_arguments(section: Any) -> dict[str, object]:
-    settings = section.synthetic
-    return {
-        **_common_arguments(section),
-        "num_items": settings.num_items,
-        "seed": settings.seed,
-    }
-
-
-RATINGS = Reader(load_ratings, _rating_arguments)

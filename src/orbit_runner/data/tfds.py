@@ -16,26 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.source import ArrayRecordStore, array_record_source
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import refuse_paths
-from orbit_runner.data.images.dataset import refuse_split
+from orbit_runner.data.array_record.source import ArrayRecordStore
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
     TableDataset,
     TableOptions,
     TableReader,
-    part_arguments,
-    usual_splits,
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
 from orbit_runner.data.tfrecord.framing import index_files
-from orbit_runner.data.tfrecord.source import RecordStore, record_source
+from orbit_runner.data.tfrecord.source import RecordStore, record_images
 from orbit_runner.errors import DataError, first_line, shorten
 
 if TYPE_CHECKING:
-    from orbit_runner.data.images.dataset import ImageUse
     from orbit_runner.data.images.stored import StoredImages
 
 _TFRECORD, _ARRAY_RECORD = "tfrecord", "array_record"
@@ -216,11 +210,11 @@ def _flat_features(features: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 def load(
     *,
     tfds_name: str,
-    split: str = "",
+    tfds_split: str = "",
     default_splits: Sequence[str] = ("train",),
-    data_dir: str = "",
+    tfds_data_dir: str = "",
     any_size: bool = False,
-) -> StoredImages[RecordStore] | StoredImages[ArrayRecordStore]:
+) -> StoredImages[RecordStore | ArrayRecordStore]:
     """Returns the images of a prepared dataset.
 
     The examples must have the features `image` (a JPEG or PNG file) and `label`, or other names for
@@ -229,14 +223,14 @@ def load(
     are resized.
     """
     name = f"tfds {tfds_name}"
-    prepared = read_split(tfds_name, data_dir, split, default_splits)
-    keys = _image_keys(prepared)
-    arguments = name, prepared.files, keys, prepared.part
-    fields: dict[str, Any] = {"any_size": any_size, "labels": prepared.class_names(keys[1])}
+    prepared = read_split(tfds_name, tfds_data_dir, tfds_split, default_splits)
+    image_key, label_key = _image_keys(prepared)
     is_array_record = prepared.file_format == _ARRAY_RECORD
-    source = (array_record_source if is_array_record else record_source)(*arguments, **fields)
-    prepared.check_records(source.store.places.size)
-    return source
+    store_class = ArrayRecordStore if is_array_record else RecordStore
+    store = store_class.open(prepared.files, image_key, label_key)
+    prepared.check_records(store.places.size)
+    labels = prepared.class_names(label_key)
+    return record_images(name, store, prepared.part, any_size=any_size, labels=labels)
 
 
 def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
@@ -258,32 +252,19 @@ def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
     return keys[0], keys[1]
 
 
-def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    refuse_split("tfds", section, use, "tfds_split")
-    return {
-        "tfds_name": section.tfds_name,
-        "split": section.tfds_split,
-        "default_splits": usual_splits(section, is_split=use.is_split),
-        "data_dir": section.tfds_data_dir,
-        "any_size": use.input_size is not None,
-    }
-
-
-IMAGES = Reader(load, _image_arguments)
-
-
-def _load_table(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableDataset:
+def _load_table(
+    *, options: TableOptions, default_splits: Sequence[str] = ("validation", "test")
+) -> TableDataset:
     """Returns a prepared dataset as a table: its columns are the features that are single values.
 
     Classes are read as their names. Raises `DataError` if the dataset is not prepared, or a file is
     missing or damaged.
     """
-    refuse_paths("tfds", "tfds_split names the files", input_path=input_path)
-    splits = options.default_splits or ("validation", "test")
-    split = read_split(options.tfds_name, options.tfds_data_dir, options.tfds_split, splits)
+    name, split_name = options.tfds_name, options.tfds_split
+    split = read_split(name, options.tfds_data_dir, split_name, default_splits)
     if split.part is not None:
         raise DataError(
-            f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
+            f"tfds: got split {split_name!r}, expected a whole split; to split the "
             "rows of a table, set task.split",
             field="tfds_split",
             code="unknown-part",
@@ -310,7 +291,7 @@ def _load_table(*, data_dir: str, input_path: Sequence[str], options: TableOptio
     return TableDataset("tfds", kinds, blocks, split.files, options)
 
 
-TABLE = TableReader(_load_table, part_arguments)
+TABLE = TableReader(_load_table)
 
 
 def _convert_block(

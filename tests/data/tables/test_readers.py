@@ -32,15 +32,14 @@ KINDS = {"size": "number", "age": "number", "color": "category", "y": "category"
 
 
 def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> TableDataset:
-    return (
-        TABLE_SOURCES.get(name)
-        .load()
-        .load(
-            data_dir=data_dir,
-            input_path=tuple(map(str, paths)),
-            options=TableOptions(**{"missing_values": ("", "NA"), **options}),
-        )
-    )
+    settings = TableOptions(**{"missing_values": ("", "NA"), **options})
+    load = TABLE_SOURCES.get(name).load().load
+    dataset: TableDataset
+    if name == "arrays":
+        dataset = load(options=settings)
+    else:
+        dataset = load(data_dir=data_dir, input_path=tuple(map(str, paths)), options=settings)
+    return dataset
 
 
 def check_rows(found: TablePart, rows: list[dict[str, Any]]) -> None:

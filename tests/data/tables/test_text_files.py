@@ -18,7 +18,7 @@ Files = tuple[tuple[str, tuple[str, ...]], ...]
 
 def _read(folder: Path, files: Files) -> TablePart:
     options = TableOptions(files=files)
-    reader = TEXT_FILES.load(data_dir=str(folder), input_path=(), options=options)
+    reader = TEXT_FILES.load(data_dir=str(folder), options=options)
     return read_table(reader, dict.fromkeys(reader.kinds, "category"))
 
 

@@ -9,19 +9,11 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder
-from orbit_runner.data.images.dataset import ImageUse
-from orbit_runner.data.images.files import (
-    DIRECTORY,
-    FileStore,
-    format_others,
-)
+from orbit_runner.data.images.files import DIRECTORY, FileStore, format_others
 from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart
@@ -209,18 +201,3 @@ def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str)
         field="labels_file",
         code="bad-record",
     )
-
-
-def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "labels_file": section.labels_file,
-        "classes_file": section.classes_file,
-        "path_column": section.path_column,
-        "label_column": section.label_column,
-        "split_columns": use.split_columns,
-    }
-
-
-IMAGES = Reader(load, _arguments)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import bytes_keys, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, describe_label
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
@@ -31,56 +30,9 @@ from orbit_runner.data.tables.split import (
 )
 from orbit_runner.errors import DataError
 
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.data import DataConfig
-
 Size = Sequence[int] | None
 Shape = tuple[int, int, int]
 _Dataset = TypeVar("_Dataset", bound="ImageDataset")
-
-
-class ImageUse(NamedTuple):
-    """What a task wants of the images of a section.
-
-    Attributes:
-        input_size: Height, width and channels that all images are resized to; None if they are not.
-        num_classes: The number of classes; None if it is that of the images.
-        split_columns: The columns of a CSV file that decide on the part of an image, each with its
-            kind.
-        is_split: Whether both sections read parts of the same images.
-    """
-
-    input_size: Size = None
-    num_classes: int | None = None
-    split_columns: tuple[tuple[str, str], ...] = ()
-    is_split: bool = False
-
-
-def place_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
-    """Returns the arguments of sources that have a directory, files and a split."""
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "split": _split_of(section, use),
-    }
-
-
-def _split_of(section: DataConfig, use: ImageUse) -> str:
-    """Returns the split that a section reads; with `task.split`, both read parts of `train`."""
-    if use.is_split:
-        return "train"
-    return section.split or ("train" if section.is_training else "test")
-
-
-def refuse_split(source: str, section: DataConfig, use: ImageUse, setting: str) -> None:
-    """Raises `DataError` for a split of a section that `setting` names instead."""
-    if section.split and not use.is_split:
-        raise DataError(
-            f"{source}: got split {section.split!r}, expected none: {setting} chooses a part that "
-            "is stored, and task.split divides it",
-            field="split",
-            code="unknown-part",
-        )
 
 
 class ImageDataset(Dataset):
@@ -316,8 +268,3 @@ class ImageArrays(ArraySource, ImageDataset):
                 problem = f"got pixels that are not finite in example {finite.argmin()}"
         if problem:
             raise DataError(f"{self.name}: {problem}", field="source", code="bad-data")
-
-
-def as_images(source: ArraySource | ImageDataset) -> ImageDataset:
-    """Returns a source of images as a dataset of images."""
-    return ImageArrays.from_source(source) if isinstance(source, ArraySource) else source

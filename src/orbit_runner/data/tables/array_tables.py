@@ -10,7 +10,6 @@ import numpy as np
 
 from orbit_runner.config.signatures import reference_problem
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.files import refuse_paths
 from orbit_runner.data.tables.arrow import kind_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
@@ -62,15 +61,11 @@ def _load_npz(*, data_dir: str, input_path: Sequence[str], options: TableOptions
     return array_table("npz", [(str(path), columns[path]) for path in files], files, options)
 
 
-def _load_function(
-    *, data_dir: str, input_path: Sequence[str], options: TableOptions
-) -> TableDataset:
+def _load_function(*, options: TableOptions) -> TableDataset:
     """Returns a table of the arrays by name that `options.function` returns.
 
     Raises `DataError` if there is no such function, or it does not return arrays of equal length.
     """
-    why = "the function finds its own files"
-    refuse_paths("arrays", why, data_dir=data_dir, input_path=input_path)
     if problem := reference_problem(options.function, "my_package.data:load"):
         raise DataError(problem, field="function", code="import-failed")
     try:

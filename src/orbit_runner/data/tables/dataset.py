@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.dataset import arguments_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import INTEGER, NUMBER
@@ -37,11 +37,9 @@ class TableOptions:
         function: `module:function` that returns arrays by name.
         files: The classes, each with the names of its text files.
         tfds_name: The dataset of TensorFlow Datasets.
-        tfds_split: Its split; "" for the first of `default_splits` that it has.
+        tfds_split: Its split; "" for the usual one.
         tfds_data_dir: The directory of all its datasets.
-        hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the first of
-            `default_splits` that it has.
-        default_splits: The parts that a section usually reads.
+        hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the usual one.
     """
 
     delimiter: str = ","
@@ -53,7 +51,6 @@ class TableOptions:
     tfds_split: str = ""
     tfds_data_dir: str = ""
     hugging_face_split: str = ""
-    default_splits: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,37 +107,34 @@ class TableDataset:
     classes: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
-def path_arguments(data: DataConfig, options: TableOptions, use: TableUse) -> dict[str, Any]:
-    """Returns the arguments to open the table of a section in files."""
-    return {"data_dir": data.data_dir, "input_path": input_paths(data), "options": options}
-
-
-def part_arguments(data: DataConfig, options: TableOptions, use: TableUse) -> dict[str, Any]:
-    """Returns the arguments to open one of several stored parts for a section."""
-    splits = usual_splits(data, is_split=use.is_split)
-    return path_arguments(data, dataclasses.replace(options, default_splits=splits), use)
-
-
 class TableReader(NamedTuple):
     """How a source of tables is read.
 
     Attributes:
-        load: Opens a table; raises `DataError` if it is missing or damaged. Its keyword arguments
-            can be hashed. By default, they are `data_dir`, `input_path` and `options`.
-        arguments: Returns these arguments for a section of a config.
+        load: Opens a table; raises `DataError` if it is missing or damaged. An argument is a
+            setting of a section, the `TableOptions` of its settings, or one of those in `open`. If
+            rows to predict for are read, the arguments are `data_dir`, `input_path` and `options`.
         file_start: The first bytes of a file of rows to predict for, if this source reads such
             files.
         is_typed: Whether values have types. If not, the default of `missing_values` applies.
     """
 
     load: Callable[..., TableDataset]
-    arguments: Callable[[DataConfig, TableOptions, TableUse], dict[str, Any]] = path_arguments
     file_start: bytes | tuple[bytes, ...] = b""
     is_typed: bool = True
 
     def open(self, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
         """Returns the table of a section, which is opened once per process."""
-        return _open(self.load, **self.arguments(data, options, use))
+        arguments = arguments_of(
+            self.load,
+            data,
+            options=options,
+            use=use,
+            default_splits=usual_splits(data, is_split=use.is_split),
+            num_examples=data.synthetic.num_examples,
+            kind=data.synthetic.kind,
+        )
+        return _open(self.load, **arguments)
 
 
 @cache_source(maxsize=8)

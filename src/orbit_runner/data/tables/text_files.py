@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.data.files import named_files, refuse_paths
+from orbit_runner.data.files import named_files
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions, TableReader
 from orbit_runner.data.text.lines import read_lines
@@ -17,13 +17,12 @@ _NAME = "text_files"
 _BLOCK_ROWS = 2**14
 
 
-def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableDataset:
+def load(*, data_dir: str, options: TableOptions) -> TableDataset:
     """Returns a table of text files, plain or gzip, whose lines are the column `text`.
 
     `options.files` has the files of each class, which is the column `label`. Raises `DataError` if
     a file is missing, or is not UTF-8.
     """
-    refuse_paths(_NAME, "list the files of each class in `files`", input_path=input_path)
     try:
         labels = [
             (label, path)

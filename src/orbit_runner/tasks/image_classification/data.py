@@ -19,7 +19,6 @@ from orbit_runner.tasks.image_classification.sources import (
     TrainedImages,
     classes_of,
     image_examples,
-    load_source,
     mismatch_problems,
     section_source,
     size_problems,
@@ -88,12 +87,9 @@ class ImageData(TaskData):
 
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which examples are in the batch of each training step."""
-        config = self.config
-        size, classes = config.model.input_size, config.model.num_classes
-        if classes is None:
-            classes = self.source("train_data").known_classes()
-        source = load_source(section, size, classes, config.row_split)
-        return image_examples(source, section, classes)
+        images = section_source(self.config, section)
+        classes = self.config.model.num_classes or self.source("train_data").known_classes()
+        return image_examples(images, section, classes)
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class of the training images."""

@@ -17,7 +17,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.data.arrays import is_text, leaves, read_npz
-from orbit_runner.data.dataset import Reader, describe_label
+from orbit_runner.data.dataset import arguments_of, describe_label
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -91,8 +91,9 @@ def load_source(data: KerasDataConfig) -> ArraySource | StreamSource:
     """Returns the arrays that a section names. They are loaded once per process."""
     if data.mixture:
         return _join_sources(tuple(load_source(section) for section in data.sources))
-    reader: Reader = ARRAY_SOURCES.get(data.source).load()
-    source: ArraySource | StreamSource = reader.load(**reader.arguments(data))
+    load = ARRAY_SOURCES.get(data.source).load()
+    arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
+    source: ArraySource | StreamSource = load(**arguments_of(load, data, arguments=arguments))
     return source
 
 
@@ -229,7 +230,8 @@ def batch_size_of(source: ArraySource | StreamSource) -> int:
 
 
 @cache_source(maxsize=4)
-def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
+def call_function(function: str, arguments: str) -> ArraySource | StreamSource:
+    """Returns what a function returns. `arguments` are its keyword arguments as JSON."""
     if "tensorflow" not in sys.modules:  # The function may import it.
         prepare_environment(RuntimeConfig())
     importlib.invalidate_caches()
@@ -247,8 +249,9 @@ def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
 
 
 @cache_source(maxsize=4)
-def _read_files(paths: tuple[str, ...]) -> ArraySource:
-    parts = [read_npz(Path(path)) for path in paths]
+def read_files(input_path: tuple[str, ...]) -> ArraySource:
+    """Returns the arrays in `.npz` files, one after the other."""
+    parts = [read_npz(Path(path)) for path in input_path]
     if any(part.keys() != parts[0].keys() for part in parts):
         keys = "; ".join(", ".join(sorted(part)) for part in parts)
         raise DataError(
@@ -256,9 +259,9 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
         )
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
-        source = arrays_of(named_below(arrays, (Y,)), ", ".join(paths))
+        source = arrays_of(named_below(arrays, (Y,)), ", ".join(input_path))
         counts = [len(next(iter(part.values()))) for part in parts]
-        named = places_of_arrays("FILE", [*zip(paths, counts, strict=True)])
+        named = places_of_arrays("FILE", [*zip(input_path, counts, strict=True)])
         return dataclasses.replace(source, places=named)
     except DataError as error:
         raise DataError(str(error), field="input_path", code=error.code) from error
@@ -268,7 +271,7 @@ def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
     return "none" if spec is None else f"{spec[1]} {list(spec[0])}"
 
 
-def _find_passed_arrays(digest: str) -> ArraySource | StreamSource:
+def find_passed_arrays(digest: str) -> ArraySource | StreamSource:
     """Returns the data that a Python program passed to `orbit_runner.run`."""
     if digest not in PASSED_ARRAYS:
         raise DataError(
@@ -279,16 +282,6 @@ def _find_passed_arrays(digest: str) -> ArraySource | StreamSource:
         )
     source: ArraySource | StreamSource = PASSED_ARRAYS[digest]
     return source
-
-
-def _call_arguments(data: KerasDataConfig) -> dict[str, object]:
-    arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
-    return {"function": data.function, "arguments": arguments}
-
-
-FUNCTION = Reader(_call_function, _call_arguments)
-NPZ = Reader(_read_files, lambda data: {"paths": input_paths(data)})
-MEMORY = Reader(_find_passed_arrays, lambda data: {"digest": data.digest})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem, wrong_type
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.data import NoImagesConfig, source_field
+from orbit_runner.config.schema.data import source_field
 from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.tables.dataset import TableOptions, TableReader
 from orbit_runner.registry import TABLE_SOURCES
@@ -17,7 +17,7 @@ _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
 
 @config_class
-class TableDataConfig(NoImagesConfig, StoredDataConfig):
+class TableDataConfig(StoredDataConfig):
     """A table and its pipeline."""
 
     source: str = source_field(TABLE_SOURCES)
