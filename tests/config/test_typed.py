@@ -121,7 +121,7 @@ def test_value_of_another_type_is_rejected(value: Any, hint: Any, message: str) 
         ("trainer.checkpoint_interval", "-1", -1),
         ("trainer.max_to_keep", "null", None),
         ("runtime.distribution_strategy", "One_Device", "one_device"),
-        ("task.train_data.input_path", "[a, b]", ("a", "b")),
+        ("task.train_data.exclude", "[a, b]", ("a", "b")),
         ("task.train_data.seed", "", None),
         ("runtime.mixed_precision_dtype", "null", None),
     ],

@@ -14,11 +14,11 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
+from orbit_runner.data.tables.arrow import is_date_or_time, is_text
 from orbit_runner.data.tables.build import decode, to_texts
 from orbit_runner.data.tables.cell_texts import is_missing, text_of
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
@@ -33,7 +33,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 if TYPE_CHECKING:
     import pyarrow
 
-    from orbit_runner.data.tables.dataset import TableDataset
+    from orbit_runner.data.tables.dataset import TableReader
 
 CSV, JSON_LINES, LINES = "csv", "jsonl", "lines"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -95,8 +95,8 @@ def file_rows(
             head = file.peek(16)  # type: ignore[attr-defined]
             if head.startswith(_UTF16_MARKS):
                 raise RunnerError(f"{path}: is UTF-16, expected UTF-8", code="damaged-file")
-            table = _binary_format(head)
-            if table is None:
+            reader = _binary_format(head)
+            if reader is None:
                 lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="\n")
                 yield from text_rows(path, lines, data, _format_of(path, text_column), text_column)
                 return
@@ -104,15 +104,13 @@ def file_rows(
         raise RunnerError(
             f"{path}: cannot be read to the end ({error})", code="unreadable-file"
         ) from None
-    yield from _table_rows(path, table, data, numbers)
+    yield from _table_rows(path, reader, data, numbers)
 
 
-def _binary_format(head: bytes) -> type[TableDataset] | None:
-    """Returns the class that reads files with these first bytes; None if they are texts."""
-    tables = (entry.load() for entry in TABLE_SOURCES.registered())
-    return next(
-        (table for table in tables if table.file_start and head.startswith(table.file_start)), None
-    )
+def _binary_format(head: bytes) -> TableReader | None:
+    """Returns the reader of files with these first bytes; None if they are texts."""
+    readers = (entry.load() for entry in TABLE_SOURCES.registered())
+    return next((r for r in readers if r.file_start and head.startswith(r.file_start)), None)
 
 
 def _format_of(path: str, text_column: str) -> str:
@@ -238,11 +236,11 @@ def _is_missing(value: object, missing: Collection[str]) -> bool:
 
 
 def _table_rows(
-    path: str, table: Callable[..., TableDataset], data: TableDataConfig, numbers: Collection[str]
+    path: str, reader: TableReader, data: TableDataConfig, numbers: Collection[str]
 ) -> Iterator[Row]:
-    """Yields the rows of a file that only a class for training reads."""
+    """Yields the rows of a file that only a reader for training reads."""
     missing = {text.strip() for text in data.missing_texts}
-    dataset = table(data_dir="", input_path=(path,), options=TableOptions())
+    dataset = reader.load(data_dir="", input_path=(path,), options=TableOptions())
     names = [
         name
         for name, kind in dataset.kinds.items()

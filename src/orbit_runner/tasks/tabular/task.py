@@ -284,7 +284,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
         weight = np.asarray(part.column(config.weight_column).values)
         # The mean is 1, so that the loss and the learning rate do not depend on the unit.
         arrays[INPUTS.weights] = weight / weight.mean(dtype=np.float64).astype(np.float32)
-    return ArraySource(part.source.name, arrays, files=part.source.files, origins=part.origins)
+    return ArraySource(part.name, arrays, files=part.files, origins=part.origins)
 
 
 def _days_and_seconds(column: Column) -> np.ndarray:
