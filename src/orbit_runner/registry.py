@@ -21,7 +21,6 @@ IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")
 RATING_MODELS = Registry("model")
 TABLE_MODELS = Registry("model")
-TEXT_CLASSIFIERS = Registry("model")
 SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
@@ -64,8 +63,7 @@ for _name, _classes, _data, _help in (
     ("translation", "Translation", "TranslationData", "sentences from one language to another"),
     ("recommendation", "Recommendation", "RecommendationData", "items for users, by past choices"),
     ("keras", "Keras", "KerasData", "any Keras model on arrays, with losses and metrics of Keras"),
-    ("tabular", "Tabular", "TabularData", "classification and regression of rows of a table"),
-    ("text_classification", "TextClassification", "TextClassificationData", "classes of texts"),
+    ("tabular", "Tabular", "TabularData", "classification and regression of tables and texts"),
 ):
     _package = f"orbit_runner.tasks.{_name}"
     register_task(
@@ -292,27 +290,14 @@ for _name, _target, _help, _traits in (
         traits=_traits,
     )
 _NETWORKS = "orbit_runner.tasks.tabular"
-_TEXTS = "orbit_runner.tasks.text_classification"
-for _registry, _name, _config, _help in (
-    (TABLE_MODELS, "mlp", "config:TabularModelConfig", "dense layers; without any, a linear model"),
-    (
-        TABLE_MODELS,
-        "wide_deep",
-        "config:TabularModelConfig",
-        "a linear model and a multilayer perceptron, added (Cheng et al. 2016)",
-    ),
-    (
-        TEXT_CLASSIFIERS,
-        "bag_of_words",
-        "config:TextClassifierConfig",
-        "the mean of the embeddings of all words, and dense layers",
-    ),
+for _name, _help in (
+    ("mlp", "dense layers; without any, a linear model"),
+    ("wide_deep", "a linear model and a multilayer perceptron, added (Cheng et al. 2016)"),
 ):
-    _package = _NETWORKS if _registry is TABLE_MODELS else _TEXTS
-    _registry.register(
+    TABLE_MODELS.register(
         _name,
-        config=f"{_package}.{_config}",
-        target=f"{_package}.networks:{_name}",
+        config=f"{_NETWORKS}.config:TabularModelConfig",
+        target=f"{_NETWORKS}.networks:{_name}",
         help=_help,
     )
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"

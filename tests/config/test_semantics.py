@@ -135,8 +135,6 @@ CASES = [
     ("TableSplitConfig", "task.split.fractions={train: x}", "task.split.fractions", "out-of-range"),
     ("TableSplitConfig", "task.split.column=part", "task.split.column", "conflict"),
     ("ImageSplitConfig", "task.split={fractions: {train: 1}, hash_of: [directory], stratified: true}", "task.split.stratified", "conflict"),
-    ("TextClassificationConfig", "task.text.column=''", "task.text.column", "not-set"),
-    ("TextClassificationConfig", "task.label_column=text", "task.label_column", "conflict"),
     # Rules of the declarations, and rules about several sections.
     ("resnet50_imagenet", "task.model.depth=51", "task.model.depth", "not-allowed"),
     ("resnet50_imagenet", "task.model.input_size=[224, 224]", "task.model.input_size", "wrong-type"),
@@ -172,7 +170,7 @@ EXPERIMENTS = {
         "diabetes",
     ),
     **{of: of for of, *_ in CASES if of in experiment_files()},
-    **dict.fromkeys(("TextClassificationConfig", "TextColumnConfig"), "text_language"),
+    "TextColumnConfig": "text_language",
 }
 
 

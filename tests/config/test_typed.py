@@ -312,7 +312,7 @@ def test_mapping_is_shown_as_the_user_wrote_it() -> None:
 
 def test_message_about_a_mapping_names_no_class_of_python() -> None:
     flags = [
-        ("a", "task.name", "text_classification"),
+        ("a", "task.name", "tabular"),
         ("a", "task.train_data.source", "text_files"),
         ("a", "task.train_data.files", "{en: {path: a}, de: {path: b}}"),
     ]

@@ -234,7 +234,6 @@ def _log_shares(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 # The outputs of the model that a prediction tells. Those of probabilities are logits, too.
 _OUTPUTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], Any]] = {
     "image_classification": _log_probabilities,
-    "text_classification": lambda answers: {"kind": _log_probabilities(answers)},
     "tabular": _log_shares,
     "keras": lambda answers: np.array([answer["outputs"] for answer in answers]),
 }

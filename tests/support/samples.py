@@ -385,14 +385,6 @@ TASK_SAMPLES: dict[str, TaskSample] = {
         "npz",
     ),
     "tabular": TaskSample({"model.name": "mlp", "model.hidden_units": [4]}, "csv"),
-    "text_classification": TaskSample(
-        {
-            "model.name": "bag_of_words",
-            "text.column": "note",
-            "label_column": "kind",
-        },
-        "csv",
-    ),
 }
 _EXPERIMENT = {
     "trainer.train_steps": 8,
@@ -490,8 +482,6 @@ def _label_settings(member: Member, section: Settings) -> Settings:
     traits = member.source.traits
     if member.task.name == "image_classification":
         return {} if traits.knows_classes else {"model.num_classes": len(_CLASSES)}
-    if member.task.name == "text_classification":
-        return {}
     if member.source.target not in (entry.target for entry in TABLE_SOURCES.registered()):
         return {}
     kinds = _column_kinds(section)

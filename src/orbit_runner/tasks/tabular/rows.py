@@ -27,7 +27,7 @@ from orbit_runner.data.tables.jsonl import parse_line
 from orbit_runner.data.text.lines import is_utf8, open_binary, remove_mark
 from orbit_runner.errors import DataError, RunnerError, shorten
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.tasks.serving import Prediction
+from orbit_runner.tasks.serving import Line, Prediction, argument_line
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def file_rows(
             begins with `{` or its name ends in `.jsonl`, otherwise CSV.
         data: How training reads its table: delimiter, names of columns, missing values.
         numbers: The columns of numbers.
-        text_column: If set, files without the suffix of a table are lines of this column.
+        text_column: The column of texts, if the model sees nothing else; see `text_rows`.
 
     Raises:
         RunnerError: The file cannot be read.
@@ -115,11 +115,10 @@ def _binary_format(head: bytes) -> TableReader | None:
 
 def _format_of(path: str, text_column: str) -> str:
     """Returns the format that the name of a file says; "" if it does not say one."""
-    name = path.lower().removesuffix(".gz")
-    for suffix in (CSV, JSON_LINES):
-        if name.endswith(f".{suffix}"):
-            return suffix
-    return LINES if text_column else ""
+    suffix = path.lower().removesuffix(".gz").rpartition(".")[2]
+    if suffix in (CSV, JSON_LINES):
+        return suffix
+    return LINES if suffix == "txt" and text_column else ""
 
 
 def text_rows(
@@ -127,24 +126,37 @@ def text_rows(
 ) -> Iterator[Row]:
     """Yields the rows of CSV, of JSON lines, or of lines that are texts.
 
-    If `kind` is empty, lines are JSON if the first begins with `{`, otherwise texts if there is a
-    `text_column`, and otherwise CSV.
+    If `kind` is empty, lines are JSON if the first begins with `{`. Otherwise, they are texts if
+    the model sees only the texts of `text_column`, and the first line does not name this column.
     """
     rest = remove_mark(lines)
     first = next(rest, "")
     lines = itertools.chain([first], rest) if first else rest
-    if not kind and first.lstrip().startswith("{"):
-        kind = JSON_LINES
+    kind = kind or _format_of_line(first, data, text_column)
     if kind == JSON_LINES:
         yield from json_rows(where, lines, data.missing_texts)
-    elif kind == LINES or (text_column and not kind):
-        for number, line in enumerate(lines, 1):
-            text = line.removesuffix("\n").removesuffix("\r")
-            yield Row(f"{where}, row {number}", {text_column: text})
+    elif kind == LINES:
+        for number, text in enumerate(lines, 1):
+            line = argument_line(text.removesuffix("\n").removesuffix("\r"))
+            yield text_row(f"{where}, row {number}", text_column, line)
     else:
         # CSV has no types, so the default counts, even if the training data have types.
         missing = (*data.missing_values, *data.missing_texts)
         yield from csv_rows(where, lines, data.delimiter, missing, tuple(data.column_names))
+
+
+def _format_of_line(first: str, data: TableDataConfig, text_column: str) -> str:
+    """Returns the format of lines that begin with this one."""
+    if first.lstrip().startswith("{"):
+        return JSON_LINES
+    header = data.column_names or next(_cells([first], data.delimiter), ([],))[0]
+    return LINES if text_column and text_column not in header else CSV
+
+
+def text_row(where: str, column: str, line: Line) -> Row:
+    """Returns the row of a text; `where` is its place, "" if it has none."""
+    values = {column: line.text}
+    return Row(where, values, line.problem, values)
 
 
 def csv_rows(
