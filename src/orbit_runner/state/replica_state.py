@@ -63,8 +63,7 @@ def has_combined_variables(checkpoint: tf.train.Checkpoint) -> bool:
     The model in the checkpoint must be built.
     """
     return any(
-        isinstance(variable, tf.distribute.DistributedValues)
-        and variable.synchronization == tf.VariableSynchronization.ON_READ
+        variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
         for variable in tracked_variables(checkpoint)
     )
