@@ -24,11 +24,11 @@ from orbit_runner.distribute.parameter_servers import RunEnd, serve_role
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.jobs.preflight import compare_data
 from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
-from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.data_record import DataRecord
 from orbit_runner.run_directory.metric_records import SPEED
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
@@ -111,14 +111,13 @@ def default_model_dir(name: str) -> Path:
     return Path("runs") / (name or "run") / time.strftime("%Y%m%d-%H%M%S")
 
 
-def compare_data(job: Job) -> DataRecord:
+def check_data(job: Job) -> DataRecord:
     """Returns the record of the data, after comparing them with the previous record.
 
     Logs notes about differences. Raises `DataChanged` if the data changed, unless `job.resume` is
     `override`.
     """
-    with setting_error_scope(job.resolved):
-        record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
+    record = compare_data(job.resolved, job.model_dir)
     if not any(RunDirectory(job.model_dir).checkpoints.glob("*.index")):
         return record.clear_comparison()
     if job.resume == "same":

@@ -27,7 +27,7 @@ from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.jobs.preflight import compare_data, setting_error_scope
 from orbit_runner.jobs.train_job import ConfigWriter, Job, start_record
 from orbit_runner.repeat.plan import (
     Repetition,
@@ -38,12 +38,11 @@ from orbit_runner.repeat.plan import (
 from orbit_runner.repeat.rerun import rerun
 from orbit_runner.run_directory.branch import Branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.data_record import DataRecord
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
 from orbit_runner.utils.log import note
 
@@ -80,8 +79,7 @@ def plan_branch(
     """
     start = latest_intact_record(steps.history.checkpoints, at_most=step)
     _check_step(steps, step, start)
-    with setting_error_scope(resolved):
-        fingerprint = fingerprint_of(localize(resolved.config).task)
+    data = compare_data(resolved, steps.run)
     reference = start or require_record(steps.run, steps.record)
     steps = dataclasses.replace(steps, record=reference)
     plan = BranchPlan(
@@ -90,7 +88,7 @@ def plan_branch(
         directory=directory,
         resolved=resolved,
         changes=differences(steps.config.config, resolved.config),
-        data=DataRecord(steps.run, fingerprint),
+        data=data,
     )
     problems = [*_find_problems(plan)]
     if problems:

@@ -20,16 +20,13 @@ from orbit_runner.config.schema.data import resolve_data_config, service_address
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
+from orbit_runner.jobs.preflight import check_before_start, compare_data
 from orbit_runner.run_directory.code_version import code_differences, read_code_version
 from orbit_runner.run_directory.config import is_made_with, resolve_run
 from orbit_runner.run_directory.data_record import (
-    DataRecord,
-    fingerprint_of,
     inexact_data,
 )
 from orbit_runner.run_directory.run_reader import RunReader, read_history
-from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
 
 Change = tuple[str, str, str]  # (flag, dotted path, text)
@@ -100,9 +97,7 @@ class Repetition:
         trainer = resolved.config.trainer.replace(train_steps=self.stop, train_epochs=0.0)
         limited = dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
         check_before_start(limited, self.history.mode, directory, alone=True)
-        with setting_error_scope(resolved):
-            now = fingerprint_of(localize(resolved.config).task)
-        data = DataRecord(self.run, now)
+        data = compare_data(resolved, self.run)
         advice = "the run cannot be repeated until these files are restored"
         data.check(advice, exit_codes.DIFFERENT)
         if self.start is not None:

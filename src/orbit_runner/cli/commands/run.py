@@ -35,7 +35,7 @@ from orbit_runner.jobs.preflight import (
 )
 from orbit_runner.jobs.train_job import (
     Job,
-    compare_data,
+    check_data,
     default_model_dir,
     prepare_process,
     run_job,
@@ -120,7 +120,7 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig) -> int:
                 RunLock(job.model_dir).acquire()
             if flags.resume == "same":
                 check_same_config(resolved, job.model_dir)
-            return _run_job(dataclasses.replace(job, data=compare_data(job)), flags)
+            return _run_job(dataclasses.replace(job, data=check_data(job)), flags)
 
 
 @contextlib.contextmanager
