@@ -208,4 +208,4 @@ def test_prepared_dataset_in_array_records(
     place = tmp_path / "arrays" / "1.0.0" / "dataset_info.json"
     place.write_text(place.read_text().replace('"70"', '"71"'))
     with raises("damaged-file"):
-        load_tfds(tfds_name="arrays", data_dir=str(tmp_path))
+        load_tfds(tfds_name="arrays", tfds_data_dir=str(tmp_path))
