@@ -98,6 +98,8 @@ $split  # Beside $other_metrics.
 $section""")
 _TEXT = Template("""\
   name: tabular
+  # A linear model of the mean of the embeddings of all words.
+  model: {name: mlp, hidden_units: [], embedding_width: 64}
   # Each line of a file is a text, and its class is that of the file or pattern.
   targets: [label]
   features:
