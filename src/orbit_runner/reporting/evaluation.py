@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.reporting.document import (
     Chart,
-    Html,
+    HeatMap,
     Part,
     Pictures,
     Section,
@@ -23,7 +23,6 @@ _MOST_CLASSES = 200
 _MOST_IN_TABLE = 20
 _MOST_IN_MAP = 100
 _MOST_CONFUSIONS = 20
-_SHADES = 8
 _FIRST_ROWS = 10  # The others are folded in a page, and not in a terminal.
 _PICTURE_LEGEND = "label → prediction and its probability"
 Counts = Mapping[tuple[int, int], int]
@@ -138,7 +137,7 @@ def confusion_matrix(counts: Counts, names: Sequence[str]) -> list[Part]:
     classes = max(len(names), 1 + max(max(pair) for pair in counts))
     if classes <= _MOST_IN_TABLE:
         return [_matrix(counts, [_title(number, names) for number in range(classes)])]
-    drawn = [Html(_heat_map(counts, classes))] if classes <= _MOST_IN_MAP else []
+    drawn = [_heat_map(counts, classes)] if classes <= _MOST_IN_MAP else []
     return [*drawn, _confusions(counts, names)]
 
 
@@ -183,29 +182,13 @@ def _percent(count: int, total: int) -> str:
     return "100%" if count == total else f"{min(count / total, 0.999):.1%}"
 
 
-def _heat_map(counts: Counts, classes: int) -> str:
-    paths = "".join(_paths(counts))
-    return (
-        f"<figure class=heat><figcaption>labels and predictions of {classes} classes</figcaption>"
-        f'<p class=soft>label ↓ prediction →</p><svg viewBox="0 0 {classes} {classes}" '
-        'role="img" aria-label="confusion matrix">'
-        f'<path class=frame d="M0 0h{classes}v{classes}h-{classes}z"/>'
-        f"{paths}</svg></figure>"
-    )
-
-
-def _paths(counts: Counts) -> Iterator[str]:
-    """Yields the cells as one path for each color and shade."""
+def _heat_map(counts: Counts, classes: int) -> HeatMap:
     totals = _totals(counts)
-    cells = dict[tuple[bool, int], list[str]]()
-    for (label, predicted), count in sorted(counts.items()):
-        shade = math.ceil(_SHADES * math.sqrt(count / totals[label]))
-        square = f"M{predicted} {label}h1v1h-1z"
-        cells.setdefault((label == predicted, shade), []).append(square)
-    for (is_correct, shade), squares in sorted(cells.items()):
-        kind = "" if is_correct else " wrong"
-        share = f"{shade / _SHADES:.3g}"
-        yield f'<path class="cell{kind}" fill-opacity="{share}" d="{"".join(squares)}"/>'
+    cells = [
+        (label, predicted, math.sqrt(count / totals[label]), label == predicted)
+        for (label, predicted), count in sorted(counts.items())
+    ]
+    return HeatMap(f"{classes} classes: label ↓ prediction →", classes, cells)
 
 
 def _confusions(counts: Counts, names: Sequence[str]) -> Table:
