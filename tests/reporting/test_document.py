@@ -19,7 +19,6 @@ from orbit_runner.reporting.document import (
     Pictures,
     Section,
     Series,
-    Strand,
     Table,
     Text,
     limited_examples,
@@ -56,7 +55,7 @@ def test_charts_and_pictures_are_only_in_a_page() -> None:
     parallel = Parallel(
         "settings",
         [ParallelAxis("rate", "a.rate", is_log=True), ParallelAxis("<loss>", "b")],
-        [Strand("one", [0.1], 2.0, SHADES - 1), Strand("two", [0.2], None)],
+        [Series("one", {0: 0.1, 1: 2.0}, SHADES - 1), Series("two", {0: 0.2})],
     )
     parts = [
         Chart("x", [Series("mean", {0: 1.0, 1: 2.0})]),
@@ -75,9 +74,9 @@ def test_charts_and_pictures_are_only_in_a_page() -> None:
 def test_parallel_coordinates_without_results_are_left_out() -> None:
     axes = [ParallelAxis("rate", "rate"), ParallelAxis("loss", "loss")]
 
-    for strands in ([], [Strand("a", [0.1], None)]):
-        assert parts_html([Parallel("", axes, strands)]) == ""
-    assert parts_html([Parallel("", axes[1:], [Strand("a", [], 0.5)])]) == ""
+    for lines in ([], [Series("a", {0: 0.1})]):
+        assert parts_html([Parallel("", axes, lines)]) == ""
+    assert parts_html([Parallel("", axes[1:], [Series("a", {0: 0.5})])]) == ""
 
 
 def test_cells_are_escaped_and_a_page_adds_color_link_and_bar() -> None:

@@ -112,7 +112,8 @@ class RunColumns:
             return _split_prefix(name)[1] in self._metrics
         if name in self._settings or name in self._split_metrics:
             return True
-        return any(name in run.settings for run in self._runs)  # Reads the config of each run.
+        # Reads the config of each run, as a comparison of the setting does.
+        return "." in name and any(name in run.settings for run in self._runs)
 
     def check(self, name: str, flag: str) -> None:
         """Raises `RunnerError` if a name is unknown. `flag` is where the user wrote it."""

@@ -158,26 +158,7 @@ class ParallelAxis:
     places: Sequence[str] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Strand:
-    """A line through parallel coordinates.
-
-    Attributes:
-        name: What it is, which a page shows if the pointer is on it.
-        values: Its value on each axis but the last one.
-        result: Its value on the last axis; None if it has none.
-        shade: How good the result is, from 0 for the best ones to `SHADES` - 1.
-        is_best: Whether it is the best of all.
-    """
-
-    name: str
-    values: Sequence[float]
-    result: float | None
-    shade: int = 0
-    is_best: bool = False
-
-
-SHADES = 6
+SHADES = 6  # of the lines of parallel coordinates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,14 +168,16 @@ class Parallel:
     Attributes:
         title: What the chart shows, for those who cannot see it.
         axes: The axes. The last one is that of the result.
-        strands: The lines, in the order in which they are drawn.
-        best: The name of the best line in the legend.
+        series: The lines, in the order in which they are drawn, with their values by the number of
+            the axis; some may lack a result. The color is a shade, from 0 for the best results to
+            `SHADES` - 1.
+        best: The name of the line in the legend whose `best` is set.
         lost: The name of those without a result.
     """
 
     title: str
     axes: Sequence[ParallelAxis]
-    strands: Sequence[Strand]
+    series: Sequence[Series]
     best: str = "best"
     lost: str = "no result"
 

@@ -61,11 +61,7 @@ def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
 
 def class_report(counts: Counts, names: Sequence[str]) -> Table:
     """Returns precision, recall and F1 of each class, from the counts by (label, prediction)."""
-    labels: dict[int, int] = {}
-    predictions: dict[int, int] = {}
-    for (label, predicted), count in counts.items():
-        labels[label] = labels.get(label, 0) + count
-        predictions[predicted] = predictions.get(predicted, 0) + count
+    labels, predictions = _totals(counts), _totals(counts, 1)
     classes = sorted({*labels, *predictions})
     rows: list[Sequence[str]] = []
     for number in classes[:_MOST_CLASSES]:
@@ -74,7 +70,7 @@ def class_report(counts: Counts, names: Sequence[str]) -> Table:
         chosen = predictions.get(number, 0)
         rows.append(
             (
-                names[number] if number < len(names) else str(number),
+                _title(number, names),
                 _share(right, chosen),
                 _share(right, total),
                 _share(2 * right, total + chosen),
@@ -148,7 +144,7 @@ def _title(number: int, names: Sequence[str]) -> str:
 def _matrix(counts: Counts, titles: Sequence[str]) -> Table:
     numbers = range(len(titles))
     totals = _totals(counts)
-    chosen = _totals({(predicted, label): count for (label, predicted), count in counts.items()})
+    chosen = _totals(counts, 1)
     right = [counts.get((number, number), 0) for number in numbers]
     rows = [
         (
@@ -202,9 +198,9 @@ def _confusions(counts: Counts, names: Sequence[str]) -> Table:
     return Table(rows, ("label", "prediction", "examples", "of the label"), right=(-2, -1))
 
 
-def _totals(counts: Counts) -> dict[int, int]:
-    """Returns the number of examples of each label."""
+def _totals(counts: Counts, part: int = 0) -> dict[int, int]:
+    """Returns the number of examples of each label, or with `part` 1 of each prediction."""
     totals: dict[int, int] = {}
-    for (label, _), count in counts.items():
-        totals[label] = totals.get(label, 0) + count
+    for pair, count in counts.items():
+        totals[pair[part]] = totals.get(pair[part], 0) + count
     return totals

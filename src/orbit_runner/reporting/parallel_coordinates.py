@@ -62,21 +62,23 @@ svg .strand.lost{{stroke:var(--bad);stroke-width:1;stroke-dasharray:4 3;opacity:
 def parallel_coordinates(chart: Parallel) -> str:
     """Returns the chart as a figure; "" without results, or without another axis than theirs."""
     *settings, result = chart.axes
-    results = [_drawn(strand.result) for strand in chart.strands]
+    results = [_drawn(line.points.get(len(settings))) for line in chart.series]
     known = [value for value in results if value is not None]
     if not known or not settings:
         return ""
     result_axis = value_axis(result.name, known, _BOTTOM - _TOP)
-    columns = zip(*(strand.values for strand in chart.strands), strict=True)
-    axes = [_setting_axis(axis, values) for axis, values in zip(settings, columns, strict=True)]
+    axes = [
+        _setting_axis(axis, [line.points[number] for line in chart.series])
+        for number, axis in enumerate(settings)
+    ]
     space = 100 / len(settings)
     lines = []
-    for strand, value in zip(chart.strands, results, strict=True):
-        ys = [axis.position(v) for axis, v in zip(axes, strand.values, strict=True)]
+    for line, value in zip(chart.series, results, strict=True):
+        ys = [axis.position(line.points[number]) for number, axis in enumerate(axes)]
         ys.append(_NONE if value is None else _TOP + result_axis.position(value))
         points = [(stretched_x(space * number), y) for number, y in enumerate(ys)]
-        kind = "lost" if value is None else "best" if strand.is_best else f"q{strand.shade}"
-        lines.append(_line(points, kind, strand.name))
+        kind = "lost" if value is None else f"q{line.color}" if line.best is None else "best"
+        lines.append(_line(points, kind, line.name))
     lacks_result = len(known) < len(results)
     height = _NONE + 12 if lacks_result else _HEIGHT
     parts = [stretched(lines, height)]
@@ -96,7 +98,7 @@ def _drawn(result: float | None) -> float | None:
 
 
 def _figure(chart: Parallel, body: str, height: int, keys: Mapping[str, str]) -> str:
-    kind = '"wide many"' if len(chart.strands) > _MANY else "wide"
+    kind = '"wide many"' if len(chart.series) > _MANY else "wide"
     least = _LEFT + _RIGHT + _SPACE * (len(chart.axes) - 1)
     legend = "".join(
         f'<span class="key key-{kind}">{escape(text)}</span>' for kind, text in keys.items()

@@ -16,7 +16,6 @@ from orbit_runner.reporting.document import (
     Parallel,
     ParallelAxis,
     Series,
-    Strand,
 )
 from orbit_runner.reporting.svg import cut_middle
 from orbit_runner.run_directory.metric_records import SPLITS, MetricLog
@@ -49,19 +48,16 @@ def parallel_coordinates(results: SweepResults) -> Parallel:
     values = [value for trial in drawn if (value := trial.objective) is not None]
     order = sorted(values, reverse=results.mode == "max")
     settings = swept_settings(results)
-    strands = []
+    series = []
     for trial in drawn:
         value = trial.objective
-        hint = f"trial {trial.number}, {trial.status}: {objective_text(trial)} "
-        strands.append(
-            Strand(
-                hint + settings_text(trial, results),
-                [_place(setting, trial) for setting in settings],
-                value,
-                shade=0 if value is None else order.index(value) * SHADES // len(order),
-                is_best=trial is results.best,
-            )
-        )
+        points = dict(enumerate(_place(setting, trial) for setting in settings))
+        if value is not None:
+            points[len(settings)] = value
+        name = f"trial {trial.number}, {trial.status}: {objective_text(trial)} "
+        shade = 0 if value is None else order.index(value) * SHADES // len(order)
+        best = len(settings) if trial is results.best else None
+        series.append(Series(name + settings_text(trial, results), points, shade, best=best))
     axes = [
         ParallelAxis(s.name, s.path, s.is_log, [*map(value_text, s.categories)]) for s in settings
     ]
@@ -69,7 +65,7 @@ def parallel_coordinates(results: SweepResults) -> Parallel:
     return Parallel(
         "Settings and objective of each trial",
         [*axes, objective],
-        strands,
+        series,
         best="best trial",
         lost="diverged or failed",
     )
