@@ -203,9 +203,9 @@ def test_prepared_dataset_in_array_records(
 
     other = load_part(tfds_name="records", tfds_split=split, tfds_data_dir=str(tmp_path))
     assert (source.size, source.labels) == (other.size, other.labels) == (len(numbers), ("a", "b"))
-    whole = load_part(tfds_name="arrays", split="train", data_dir=str(tmp_path))
+    whole = load_part(tfds_name="arrays", tfds_split="train", tfds_data_dir=str(tmp_path))
     assert source.read(range(source.size)) == whole.read(numbers)
     place = tmp_path / "arrays" / "1.0.0" / "dataset_info.json"
     place.write_text(place.read_text().replace('"70"', '"71"'))
     with raises("damaged-file"):
-        load_tfds(tfds_name="arrays", data_dir=str(tmp_path))
+        load_tfds(tfds_name="arrays", tfds_data_dir=str(tmp_path))

@@ -48,7 +48,7 @@ def made(tmp_path: Path, own_cache: Path) -> Callable[[str], ImageDataset]:
             return records.load(data_dir=str(place), input_path=["train*"], label_offset=1)
         if kind == "tfds":
             write_tfds(place, "toy", {"train": (16, 9)}, ["a", "b", "c"])
-            return load_tfds(tfds_name="toy", split="train[1:24]", data_dir=str(place))
+            return load_tfds(tfds_name="toy", tfds_split="train[1:24]", tfds_data_dir=str(place))
         images = np.stack([photo(number, 20, 22) for number in range(23)])
         labels = np.arange(23, dtype=np.int32) % 3
         return ImageArrays("made", {"image": images, "label": labels})
