@@ -18,9 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
 from orbit_runner.data.tables.build import decode, to_texts
-from orbit_runner.data.tables.cell_texts import is_missing, text_of
+from orbit_runner.data.tables.cell_texts import is_missing, parse_number, text_of
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.tables.jsonl import parse_line
@@ -73,6 +75,19 @@ class Row:
         if not is_utf8(text):
             raise ValueError(f"column {column!r}: is not valid UTF-8")
         return text
+
+
+def number_of(name: str, text: str) -> float:
+    """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
+    try:
+        number = parse_number(text) if text else np.nan
+    except ValueError:
+        got = shorten(repr(text), 80)
+        raise ValueError(f"column {name!r}: got {got}, expected a number") from None
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float32(number)):
+            raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
+    return number
 
 
 def file_rows(

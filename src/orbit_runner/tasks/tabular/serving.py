@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.tables.cell_texts import normal_text, parse_date, parse_number
+from orbit_runner.data.tables.cell_texts import normal_text, parse_date
 from orbit_runner.data.text.tokenizer.words import WordTokenizer
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import (
@@ -25,7 +25,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import days_and_seconds
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
-from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
+from orbit_runner.tasks.tabular.rows import Row, file_rows, number_of, text_rows
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
 # What `normal_text` does with booleans and with whole numbers, for programs that call a signature.
@@ -273,19 +273,6 @@ class RowPredictor(TablePredictor):
         return Prediction(f"{row.where}: {'  '.join(texts)}", data, row.cells, columns, warning)
 
 
-def _number_of(name: str, text: str) -> float:
-    """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
-    try:
-        number = parse_number(text) if text else np.nan
-    except ValueError:
-        got = shorten(repr(text), 80)
-        raise ValueError(f"column {name!r}: got {got}, expected a number") from None
-    with np.errstate(over="ignore"):
-        if np.isinf(np.float32(number)):
-            raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
-    return number
-
-
 def _date_of(name: str, text: str) -> float:
     """Returns the seconds since 1970, NaN if missing. Raises ValueError with the column."""
     try:
@@ -298,7 +285,7 @@ def _date_of(name: str, text: str) -> float:
 
 
 _READERS: Mapping[tf.DType | str, Callable[[str, str], float | str]] = {
-    tf.float32: _number_of,
+    tf.float32: number_of,
     tf.float64: _date_of,
     tf.string: lambda name, text: text,
     CATEGORICAL: lambda name, text: normal_text(text),
