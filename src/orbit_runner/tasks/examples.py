@@ -67,8 +67,8 @@ class DatasetExamples:
     Args:
         dataset: The dataset.
         data: The section of the training data.
-        known: Returns what is known about an example besides its place. The second argument is
-            whether to add texts.
+        known: Returns what the task knows about an example besides what the dataset describes. The
+            second argument is whether to add texts.
         mixture: Returns the mixture that examples are drawn from, without the excluded ones.
     """
 
@@ -90,7 +90,7 @@ class DatasetExamples:
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns where each chosen row comes from, and what is known about it."""
         return [
-            {**self._dataset.place(example).names, **self._known(example, text)}
+            {**self._dataset.describe(example), **self._known(example, text)}
             for example in rows.examples[chosen].tolist()
         ]
 

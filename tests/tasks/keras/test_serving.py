@@ -410,6 +410,37 @@ def test_arguments_that_are_no_rows_of_a_table(table_predictor: Any) -> None:
         _predicted(table_predictor[0], "absent.csv")
 
 
+def text_net() -> tf_keras.Model:
+    """Returns a classifier of a text."""
+    city = tf_keras.Input([], dtype="string")
+    codes = tf_keras.layers.StringLookup(vocabulary=["Rome", "true"], output_mode="one_hot")
+    return tf_keras.Model(city, tf_keras.layers.Dense(2)(codes(city)))
+
+
+def test_model_of_one_text_reads_sentences_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("home town,kind\nRome,guest\nOslo,buyer\n")
+    (tmp_path / "towns.txt").write_text("Rome\nOslo\n")
+    config = keras_config(
+        **NO_ARRAYS,
+        task__model="tests.tasks.keras.test_serving:text_net",
+        task__train_data__source="csv",
+        task__train_data__input_path=str(path),
+        task__outputs="kind",
+    )
+    task = KerasTask(config.task)
+    predictor = task.predictor(task.serving(task.build_model()).signatures)
+    rows = [
+        _predicted(predictor, str(path)),
+        _predicted(predictor, str(tmp_path / "towns.txt")),
+        _predicted(predictor, "Rome", '"Oslo"'),
+        _predicted(predictor, "-", lines=["Rome\n", "Oslo\n"]),
+    ]
+    outputs = [[row["outputs"] for row in part] for part in rows]
+    assert outputs == outputs[:1] * 4
+    assert outputs[0][0] != outputs[0][1]
+
+
 def test_scored_table_has_the_outputs_as_columns(table_predictor: Any, tmp_path: Path) -> None:
     predictor, path = table_predictor
     scored = tmp_path / "scored.csv"

@@ -13,11 +13,12 @@ from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_label
+from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
-    ImageExamples,
     TrainedImages,
     classes_of,
+    image_examples,
     mismatch_problems,
     section_source,
     size_problems,
@@ -84,9 +85,11 @@ class ImageData(TaskData):
             advice = ""
         return shared_images(train, validation, advice, self.excluded_rows())
 
-    def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
+    def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which examples are in the batch of each training step."""
-        return ImageExamples.of_section(self.config, section)
+        images = section_source(self.config, section)
+        classes = self.config.model.num_classes or self.source("train_data").known_classes()
+        return image_examples(images, section, classes)
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class of the training images."""

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import source_registry
-from orbit_runner.data.dataset import Reader, class_difference
+from orbit_runner.data.dataset import arguments_of, class_difference
 from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
-    ImageUse,
     Size,
-    as_images,
     join_images,
     part_of_images,
 )
 from orbit_runner.data.images.headers import add_survey
-from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
+from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.dataset import usual_splits
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, SettingError, first_line, shorten
 from orbit_runner.tasks.assets import Assets
@@ -37,16 +37,14 @@ from orbit_runner.tasks.image_classification.data_config import (
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
 from orbit_runner.tasks.imbalance.config import setting_of_source
 
-if TYPE_CHECKING:
-    from orbit_runner.utils.types import JsonObject
-
 # The asset of a run.
 IMAGES_FILE = "images.json"
 
 
 @cache_source(maxsize=8)
 def _load_cached(load: Callable[..., Any], **arguments: Any) -> ImageDataset:
-    return as_images(load(**arguments))
+    dataset: ImageDataset = load(**arguments)
+    return dataset
 
 
 def load_source(
@@ -92,12 +90,24 @@ def section_source(config: ImageClassificationConfig, data: ImageDataConfig) -> 
 def _load(
     config: ImageDataConfig, input_size: Size, num_classes: int | None, split: RowSplit | None
 ) -> ImageDataset:
-    reader: Reader = source_registry(config).get(config.source).load()
     if config.traits.is_generated:
         split = None
-    columns = () if split is None else split.columns
-    use = ImageUse(input_size, num_classes, columns, is_split=split is not None)
-    dataset = _load_cached(reader.load, **reader.arguments(config, use))
+    is_split = split is not None
+    by_default = "train" if config.is_training else "test"
+    load = source_registry(config).get(config.source).load()
+    arguments = arguments_of(
+        load,
+        config,
+        # Parts of a dataset that `split` divides are those of its training split.
+        split="train" if is_split else config.split or by_default,
+        default_splits=usual_splits(config, is_split=is_split),
+        split_columns=() if split is None else split.columns,
+        any_size=input_size is not None,
+        input_size=input_size and tuple(input_size),
+        num_classes=num_classes,
+        synthetic=json.dumps(config.synthetic.as_dict()),
+    )
+    dataset = _load_cached(load, **arguments)
     return dataset if split is None else part_of_images(dataset, split, config.part)
 
 
@@ -220,41 +230,13 @@ def image_mixture(
     )
 
 
-class ImageExamples(DatasetExamples):
-    """Images in memory, in TFRecord files or in separate files."""
-
-    def __init__(self, dataset: ImageDataset, data: ImageDataConfig, classes: int | None) -> None:
-        """Creates the examples of a section.
-
-        `classes` is the number of classes, None if it is not known.
-        """
-        self._labels = dataset.labels
-        super().__init__(
-            dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
-        )
-
-    @classmethod
-    def of_section(cls, config: ImageClassificationConfig, data: ImageDataConfig) -> ImageExamples:
-        """Returns the examples of a section of image classification."""
-        size = config.model.input_size
-        classes = config.model.num_classes
-        if classes is None:
-            classes = section_source(config, config.train_data).known_classes()
-        return cls(load_source(data, size, classes, config.row_split), data, classes)
-
-    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
-        """Returns file and label of each chosen row."""
-        del text
-        return [self._describe(example) for example in rows.examples[chosen].tolist()]
-
-    def _describe(self, example: int) -> JsonObject:
-        place, names = self._dataset.place(example), self._labels
-        if place.label is None:
-            return place.names
-        described = place.names | {"label": place.label}
-        if names is not None and isinstance(place.label, int) and 0 <= place.label < len(names):
-            described["class"] = str(names[place.label])
-        return described
+def image_examples(
+    dataset: ImageDataset, data: ImageDataConfig, classes: int | None
+) -> DatasetExamples:
+    """Returns the examples of a section; `classes` is the number of classes if it is known."""
+    return DatasetExamples(
+        dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
+    )
 
 
 @dataclasses.dataclass(frozen=True)

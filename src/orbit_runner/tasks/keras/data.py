@@ -17,7 +17,7 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_label
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.sources import (
-    ImageExamples,
+    image_examples,
     label_problems,
     size_problems,
 )
@@ -184,7 +184,7 @@ class KerasData(TaskData):
         if isinstance(source, StreamSource):
             return None
         if isinstance(source, ImageDataset):
-            return ImageExamples(source, section, source.known_classes())
+            return image_examples(source, section, source.known_classes())
         return DatasetExamples(
             source,
             section,

@@ -29,7 +29,6 @@ from orbit_runner.tasks.image_classification.serving import (
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.outputs import as_passed, outputs_by_name
 from orbit_runner.tasks.serving import (
-    STANDARD_INPUT,
     Line,
     Prediction,
     Serving,
@@ -43,7 +42,7 @@ from orbit_runner.tasks.serving import (
     texts_of,
 )
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.rows import Row, file_rows, json_rows, number_of, text_rows
+from orbit_runner.tasks.tabular.rows import Row, item_rows, json_rows, number_of
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -52,10 +51,6 @@ PREDICT, COLUMNS = "predict", "columns"
 OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "label"
 _X = "x"
 _EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
-_EXPECTED_ROWS = (
-    "expected a CSV file, a file of JSON lines, Parquet or .npz, a JSON value, or - for standard "
-    "input"
-)
 _JSON_WORDS = ("true", "false", "null")
 # Ops that select values by index, and their attributes with the type of the values.
 _LOOKUPS = {
@@ -341,6 +336,8 @@ class TableRowPredictor:
         self._model = ArrayPredictor(signatures)
         columns = signatures[COLUMNS]()
         self._columns = {argument: texts_of(columns[argument]) for argument in self._model.specs}
+        ((name, spec), *others) = self._column_specs()
+        self._only_text = name if spec.dtype == tf.string and not others else ""
 
     @property
     def needs_cpu(self) -> bool:
@@ -350,20 +347,14 @@ class TableRowPredictor:
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
         """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
 
-        For the formats of files and lines, see `file_rows` and `text_rows`. Raises `RunnerError` if
-        an argument is neither JSON nor a file.
+        See `item_rows`. If the model sees only a text, other arguments are texts.
         """
         numbers = {name for name, spec in self._column_specs() if spec.dtype != tf.string}
         for argument in arguments or ["-"]:
-            if argument == "-":
-                yield from text_rows(STANDARD_INPUT, lines, self._data)
-            elif is_file(os.path.expanduser(argument)):
-                yield from file_rows(argument, self._data, numbers)
-            elif _is_json(argument):
+            if _is_json(argument) and not is_file(argument):
                 yield self._json_row(argument)
             else:
-                got = shorten(ascii(argument))
-                raise RunnerError(f"got {got}, {_EXPECTED_ROWS}", code="bad-item")
+                yield from item_rows([argument], lines, self._data, numbers, self._only_text)
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns the outputs for each row, or what is wrong with it."""

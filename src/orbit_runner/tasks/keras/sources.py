@@ -17,7 +17,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.data.arrays import is_text, leaves, read_npz
-from orbit_runner.data.dataset import Reader
+from orbit_runner.data.dataset import arguments_of, describe_label
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -97,8 +97,9 @@ def load_source(data: KerasDataConfig) -> ArraySource | StreamSource:
     """Returns the arrays that a section names. They are loaded once per process."""
     if data.mixture:
         return _join_sources(tuple(load_source(section) for section in data.sources))
-    reader: Reader = ARRAY_SOURCES.get(data.source).load()
-    source: ArraySource | StreamSource = reader.load(**reader.arguments(data))
+    load = ARRAY_SOURCES.get(data.source).load()
+    arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
+    source: ArraySource | StreamSource = load(**arguments_of(load, data, arguments=arguments))
     return source
 
 
@@ -166,35 +167,16 @@ def labels_by_name(source: Examples | None) -> Mapping[str, Any]:
     return labels if isinstance(labels, Mapping) else {"": labels}
 
 
-def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
+def label_of(source: ArraySource, row: int) -> dict[str, object]:
     """Returns the labels of an example that are a number or a text, by `label` or `label.NAME`.
 
     A class that has a name also has `class`.
     """
-    if isinstance(source, StreamSource):
-        return {}
-    if isinstance(source, ImageDataset):
-        return _describe_label(source.place(row).label, "label", source.labels)
     labels = source.arrays[Y]
     if not isinstance(labels, Mapping):
-        return _describe_label(labels[row], "label", source.labels)
-    parts = [_describe_label(array[row], f"label.{name}") for name, array in labels.items()]
+        return describe_label(labels[row], names=source.labels)
+    parts = [describe_label(array[row], f"label.{name}") for name, array in labels.items()]
     return {name: value for part in parts for name, value in part.items()}
-
-
-def _describe_label(
-    label: Any, key: str, names: Sequence[str] | None = None
-) -> dict[str, str | int | float]:
-    if label is None or np.size(label) != 1:
-        return {}
-    value = np.reshape(label, ()).item()
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, float):
-        value = float(f"{value:.6g}")
-    if names and isinstance(value, int) and 0 <= value < len(names):
-        return {key: value, "class": str(names[value])}
-    return {key: value}
 
 
 def example_mixture(
@@ -250,11 +232,12 @@ def batch_size_of(source: ArraySource | StreamSource) -> int:
     """Returns the number of examples in a batch of what a program passed; 0 if it has none."""
     if isinstance(source, StreamSource):
         return source.batch_size
-    return next((array.reader.batch_size for array in indexed_arrays(source)), 0)
+    return next((array.values.reader.batch_size for array in indexed_arrays(source)), 0)
 
 
 @cache_source(maxsize=4)
-def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
+def call_function(function: str, arguments: str) -> ArraySource | StreamSource:
+    """Returns what a function returns. `arguments` are its keyword arguments as JSON."""
     if "tensorflow" not in sys.modules:  # The function may import it.
         prepare_environment(RuntimeConfig())
     importlib.invalidate_caches()
@@ -272,8 +255,9 @@ def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
 
 
 @cache_source(maxsize=4)
-def _read_files(paths: tuple[str, ...]) -> ArraySource:
-    parts = [read_npz(Path(path)) for path in paths]
+def read_files(input_path: tuple[str, ...]) -> ArraySource:
+    """Returns the arrays in `.npz` files, one after the other."""
+    parts = [read_npz(Path(path)) for path in input_path]
     if any(part.keys() != parts[0].keys() for part in parts):
         keys = "; ".join(", ".join(sorted(part)) for part in parts)
         raise DataError(
@@ -281,9 +265,9 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
         )
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
-        source = arrays_of(named_below(arrays, (Y,)), ", ".join(paths))
+        source = arrays_of(named_below(arrays, (Y,)), ", ".join(input_path))
         counts = [len(next(iter(part.values()))) for part in parts]
-        named = places_of_arrays("FILE", [*zip(paths, counts, strict=True)])
+        named = places_of_arrays("FILE", [*zip(input_path, counts, strict=True)])
         return dataclasses.replace(source, places=named)
     except DataError as error:
         raise DataError(str(error), field="input_path", code=error.code) from error
@@ -293,7 +277,7 @@ def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
     return "none" if spec is None else f"{spec[1]} {list(spec[0])}"
 
 
-def _find_passed_arrays(digest: str) -> ArraySource | StreamSource:
+def find_passed_arrays(digest: str) -> ArraySource | StreamSource:
     """Returns the data that a Python program passed to `orbit_runner.run`."""
     if digest not in PASSED_ARRAYS:
         raise DataError(
@@ -304,16 +288,6 @@ def _find_passed_arrays(digest: str) -> ArraySource | StreamSource:
         )
     source: ArraySource | StreamSource = PASSED_ARRAYS[digest]
     return source
-
-
-def _call_arguments(data: KerasDataConfig) -> dict[str, object]:
-    arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
-    return {"function": data.function, "arguments": arguments}
-
-
-FUNCTION = Reader(_call_function, _call_arguments)
-NPZ = Reader(_read_files, lambda data: {"paths": input_paths(data)})
-MEMORY = Reader(_find_passed_arrays, lambda data: {"digest": data.digest})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ def table_examples(
     answers = _collect(task, model, batches)
     if answers is None:
         return None
-    targets = [_target_examples(task, answers, target) for target in task.table_config.targets]
+    targets = [_target_examples(task, answers, target) for target in task.task_config.targets]
     if len(targets) == 1:
         return targets[0]
     return ReportExamples(note=_note(answers), others=targets)
@@ -69,7 +69,7 @@ def _collect(task: Any, model: tf_keras.Model, batches: Iterable[Tensors]) -> _A
             break
     if not rows:
         return None
-    part = task.part(task.table_config.validation_data)
+    part = task.part(task.task_config.validation_data)
     return _Answers(_join(labels), _join(outputs), np.concatenate(rows)[:_MOST_ROWS], part)
 
 
