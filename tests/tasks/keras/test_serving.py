@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import ArrayPredictor, ArrayRow, make_serving
 from orbit_runner.tasks.keras.task import KerasTask
@@ -322,3 +324,131 @@ def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path: Path) -> No
     assert _predicted(exported, str(files[1]))[0]["label"] == found[1]["label"]
     (shown,) = predictor.predict([*predictor.items([str(files[0])], ())])
     assert shown.text.startswith(f"{files[0]}: class ")
+
+
+def table_net() -> tf_keras.Model:
+    """Returns a classifier of two numbers and a text."""
+    numbers = tf_keras.Input([2], name="numbers")
+    city = tf_keras.Input([], dtype="string", name="home town")
+    codes = tf_keras.layers.StringLookup(vocabulary=["Rome", "true"], output_mode="one_hot")
+    joined = tf_keras.layers.Concatenate()([numbers, codes(city)])
+    return tf_keras.Model([numbers, city], tf_keras.layers.Dense(2)(joined))
+
+
+@pytest.fixture(scope="module")
+def table_predictor(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A predictor of random weights for the rows of a table."""
+    path = tmp_path_factory.mktemp("table") / "people.csv"
+    path.write_text("age,home town,income,kind\n30,Rome,2.5,guest\n41,true,1.5,buyer\n")
+    config = keras_config(
+        **NO_ARRAYS,
+        task__model="tests.tasks.keras.test_serving:table_net",
+        task__train_data__source="csv",
+        task__train_data__input_path=str(path),
+        task__inputs="{numbers: [age, income], home town: home town}",
+        task__outputs="kind",
+    )
+    task = KerasTask(config.task)
+    return task.predictor(task.serving(task.build_model()).signatures), path
+
+
+def test_rows_of_a_table_are_read_by_the_names_of_its_columns(
+    table_predictor: Any, tmp_path: Path
+) -> None:
+    predictor, path = table_predictor
+    expected = _predicted(predictor, str(path))
+    assert [row["row"] for row in expected] == [f"{path}, row 1", f"{path}, row 2"]
+    assert {row["label"] for row in expected} <= {"buyer", "guest"}
+
+    columns = {"age": 30, "income": 2.5, "home town": "Rome"}
+    by_input = {"numbers": [30, 2.5], "home town": "Rome"}
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(columns)}\n{json.dumps(by_input)}\n")
+    arrays = {"numbers": np.array([[30, 2.5]]), "home town": np.array(["Rome"])}
+    np.savez(tmp_path / "rows.npz", **arrays)
+    found = _predicted(
+        predictor,
+        json.dumps(columns),
+        json.dumps(by_input),
+        str(tmp_path / "rows.jsonl"),
+        str(tmp_path / "rows.npz"),
+        "-",
+        lines=["income,age,home town\n", "2.5,30, Rome \n"],
+    )
+    assert len(found) == 6
+    assert [row["outputs"] for row in found] == [expected[0]["outputs"]] * 6
+    (true,) = _predicted(predictor, '{"age": 41, "income": 1.5, "home town": true}')
+    assert true["outputs"] == expected[1]["outputs"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"age": 3, "home town": "Rome"}', "has no column 'income'"),
+        ('{"age": null, "income": 1, "home town": ""}', "column 'age' has no value, expected a"),
+        ('{"age": "old", "income": 1, "home town": ""}', "column 'age': got 'old', expected a"),
+        ('{"age": 3, "income": 1e60, "home town": ""}', "column 'income': got 1e+60, expected a"),
+        ('{"age": 3, "income": 1, "home town": ["a"]}', "got ['a'], expected a text"),
+        ('{"numbers": [1, 2, 3], "home town": ""}', "numbers: got 3 values, expected 2: age, inc"),
+        ("[1, 2]", "expected a JSON object"),
+    ],
+)
+def test_unusable_row_of_a_table_is_reported_in_its_place(
+    table_predictor: Any, line: str, message: str
+) -> None:
+    good = '{"age": 3, "income": 1, "home town": ""}'
+    found = _predicted(table_predictor[0], "-", lines=[f"{text}\n" for text in (good, line, good)])
+    assert [row["row"] for row in found] == [f"standard input, row {n}" for n in (1, 2, 3)]
+    assert {**found[0], "row": ""} == {**found[2], "row": ""}
+    assert message in found[1]["error"]
+
+
+def test_arguments_that_are_no_rows_of_a_table(table_predictor: Any) -> None:
+    (row,) = _predicted(table_predictor[0], "[1, 2]")
+    expected = "an object with age, income, home town"
+    assert row == {"error": f"got [1, 2], expected {expected}"}
+    with raises("bad-item"):
+        _predicted(table_predictor[0], "absent.csv")
+
+
+def text_net() -> tf_keras.Model:
+    """Returns a classifier of a text."""
+    city = tf_keras.Input([], dtype="string")
+    codes = tf_keras.layers.StringLookup(vocabulary=["Rome", "true"], output_mode="one_hot")
+    return tf_keras.Model(city, tf_keras.layers.Dense(2)(codes(city)))
+
+
+def test_model_of_one_text_reads_sentences_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("home town,kind\nRome,guest\nOslo,buyer\n")
+    (tmp_path / "towns.txt").write_text("Rome\nOslo\n")
+    config = keras_config(
+        **NO_ARRAYS,
+        task__model="tests.tasks.keras.test_serving:text_net",
+        task__train_data__source="csv",
+        task__train_data__input_path=str(path),
+        task__outputs="kind",
+    )
+    task = KerasTask(config.task)
+    predictor = task.predictor(task.serving(task.build_model()).signatures)
+    rows = [
+        _predicted(predictor, str(path)),
+        _predicted(predictor, str(tmp_path / "towns.txt")),
+        _predicted(predictor, "Rome", '"Oslo"'),
+        _predicted(predictor, "-", lines=["Rome\n", "Oslo\n"]),
+    ]
+    outputs = [[row["outputs"] for row in part] for part in rows]
+    assert outputs == outputs[:1] * 4
+    assert outputs[0][0] != outputs[0][1]
+
+
+def test_scored_table_has_the_outputs_as_columns(table_predictor: Any, tmp_path: Path) -> None:
+    predictor, path = table_predictor
+    scored = tmp_path / "scored.csv"
+    assert not print_predictions(predictor, [str(path)], as_json=False, batch_size=1, to=scored)
+
+    rows = [*csv.DictReader(scored.read_text().splitlines())]
+    answers = _predicted(predictor, str(path))
+    assert [row["kind"] for row in rows] == ["guest", "buyer"]
+    for row, answer in zip(rows, answers, strict=True):
+        assert row["predicted_label"] == answer["label"]
+        assert float(row["predicted_probabilities_1"]) == answer["probabilities"][1]

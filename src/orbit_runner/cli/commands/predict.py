@@ -37,10 +37,10 @@ Print the predictions of the model of a run, or of an exported model, which need
 checkpoints nor the dataset.
 
   WHERE  a run directory, or a directory that `runner export` wrote
-  ITEM   image files and directories of them, sentences, users, or rows as JSON
-         or .npz files, depending on the task; after `--`, items may begin with
-         a dash. `-`, or no item if standard input is not a terminal: read items
-         from there, one per line
+  ITEM   image files and directories of them, sentences, users, files of tables, or
+         rows as JSON or .npz files, depending on the task; after `--`, items may
+         begin with a dash. `-`, or no item if standard input is not a terminal:
+         read items from there, one per line
 
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""

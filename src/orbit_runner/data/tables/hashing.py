@@ -1,21 +1,24 @@
-"""Hashes of rows, which depend only on the values: the same in each process and each version.
+"""Hashes of rows, which depend only on the cells: the same in each process, task and format.
 
 They determine the part that a row belongs to, and find equal rows. They are not cryptographic.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from orbit_runner.data.order.keyed_random import GOLDEN, mix
-from orbit_runner.data.tables.cell_texts import normal_text
+from orbit_runner.data.tables.cell_texts import normal_text, parse_date, parse_number
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, Column, date_text
 
 _GOLDEN = np.uint64(GOLDEN)
 _NAN_BITS = np.uint64(0x7FC00000)
 _BLOCK_ROWS = 2**14
+_MOST_NUMBER_CHARACTERS = 400
+_NUMBER_WORDS = ("true", "false", "nan")
 
 
 def hash_texts(texts: Sequence[str]) -> np.ndarray:
@@ -36,14 +39,19 @@ def hash_texts(texts: Sequence[str]) -> np.ndarray:
 
 
 def hash_rows(columns: Iterable[Column]) -> np.ndarray:
-    """Returns a hash of each row of some columns, uint64 [n], independent of their order."""
+    """Returns a hash of each row of some columns, uint64 [n], independent of their order.
+
+    It does not depend on the kind of a column, which each task chooses: a number has the same hash
+    in a column of numbers, of categories and of texts, and so has a date, or a missing value. Only
+    a key has another hash.
+    """
     ordered = sorted(columns, key=lambda column: column.name)
     if not ordered:
         raise ValueError("`columns` is empty.")
     state = np.zeros(len(ordered[0].values), np.uint64)
     for column in ordered:
         # Short blocks stay in the processor's cache, which makes this several times as fast.
-        read = _bits_reader(column)
+        read = _bits_reader(column, _cell_bits, _NAN_BITS)
         for start in range(0, len(state), _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             state[rows] = mix((state[rows] ^ read(rows)) + _GOLDEN)
@@ -55,22 +63,61 @@ def value_bits(column: Column) -> np.ndarray:
 
     Missing values are equal. The bits of numbers are not mixed, and those of texts are hashes.
     """
-    return _bits_reader(column)(slice(None))
+    return _bits_reader(column, hash_texts, _GOLDEN)(slice(None))
 
 
-def _bits_reader(column: Column) -> Callable[[slice], np.ndarray]:
+def _bits_reader(
+    column: Column, text_bits: Callable[[Sequence[str]], np.ndarray], missing: np.uint64
+) -> Callable[[slice], np.ndarray]:
+    """Returns what reads the bits of some rows.
+
+    `text_bits` returns those of texts. `missing` are those of a category or date that is missing.
+    """
     if column.kind == CATEGORY:
         # The last entry is for missing values, whose code is -1.
-        hashes = np.append(hash_texts(column.vocabulary), _GOLDEN)
+        hashes = np.append(text_bits(column.vocabulary), missing)
         return lambda rows: hashes[column.values[rows]]
     if column.kind == NUMBER:
         return lambda rows: _number_bits(column.values[rows])
-    if column.kind == DATE:  # As a text, which it is in a task without dates.
+    if column.kind == DATE:
         seconds, codes = np.unique(column.values, return_inverse=True)
-        texts = hash_texts([normal_text(date_text(int(second))) for second in seconds])
-        bits = np.where(column.is_missing(), _GOLDEN, texts[codes])
+        texts = text_bits([normal_text(date_text(int(second))) for second in seconds])
+        bits = np.where(column.is_missing(), missing, texts[codes])
         return lambda rows: bits[rows]
     return lambda rows: column.values[rows]
+
+
+def _cell_bits(texts: Sequence[str]) -> np.ndarray:
+    """Returns the bits of cells: those of the number if a text is one, else those of its form."""
+    bits = hash_texts([_cell_form(text) for text in texts])
+    found = ((row, _number_in(text)) for row, text in enumerate(texts))
+    numbers = {row: number for row, number in found if number is not None}
+    if numbers:
+        with np.errstate(over="ignore"):
+            values = np.array([*numbers.values()]).astype(np.float32)
+        bits[[*numbers]] = _number_bits(values)
+    return bits
+
+
+def _cell_form(text: str) -> str:
+    """Returns the form in which a text is hashed; of a date, that of a column of dates."""
+    if text[:1].isdigit():
+        with contextlib.suppress(ValueError):
+            return normal_text(date_text(parse_date(text)))
+    return normal_text(text)
+
+
+def _number_in(text: str) -> float | None:
+    """Returns the number in a text, None if it is no number."""
+    first = text[:1]
+    # Most texts are words, for each of which an exception would take several times as long.
+    may_be_number = first.isdigit() or first in "+-." or text.lower() in _NUMBER_WORDS
+    if not may_be_number or len(text) > _MOST_NUMBER_CHARACTERS:
+        return None
+    try:
+        return parse_number(text)
+    except ValueError:
+        return None
 
 
 def _number_bits(values: np.ndarray) -> np.ndarray:

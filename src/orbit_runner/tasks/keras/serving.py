@@ -1,21 +1,22 @@
-"""Serving of Keras models: the signature, and rows of arrays and of JSON."""
+"""Serving of Keras models: the signatures, and rows of arrays, of JSON and of tables."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.tables.cell_texts import normal_text, text_of
+from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.image_classification.serving import (
@@ -38,12 +39,15 @@ from orbit_runner.tasks.serving import (
     is_file,
     named_function,
     stream_lines,
+    texts_of,
 )
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.rows import Row, item_rows, json_rows, number_of
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
-PREDICT = "predict"
+PREDICT, COLUMNS = "predict", "columns"
 OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "label"
 _X = "x"
 _EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
@@ -56,9 +60,10 @@ _LOOKUPS = {
     "GatherV2": "Tparams",
     "GatherNd": "Tparams",
 }
-_CELLS = (str, bool, int, float, type(None))
 _LIMIT = 80  # of values in messages, in characters
 _Value = TypeVar("_Value")
+# The results of a row by name.
+_Answer: TypeAlias = "Mapping[str, np.ndarray | np.generic]"
 
 
 def make_serving(
@@ -67,18 +72,21 @@ def make_serving(
     kinds: Mapping[str, LossKind],
     classes: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
     decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    columns: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
 ) -> Serving:
-    """Returns the signature `predict` of a model, and `image_bytes` of a model of images.
+    """Returns the signature `predict`, `image_bytes` of images, and `columns` of a table.
 
-    It takes `x`, or the inputs by their names, and returns `outputs`. If the loss is for classes,
-    it also returns `probabilities`, `class`, the number of the most probable class, and `label`,
-    its name, if it has one. Of a model with several outputs, it returns these for each output:
-    `NAME_outputs`, `NAME_class`.
+    `predict` takes `x`, or the inputs by their names, and returns `outputs`. If the loss is for
+    classes, it also returns `probabilities`, `class`, the number of the most probable class, and
+    `label`, its name, if it has one. Of a model with several outputs, it returns these for each
+    output: `NAME_outputs`, `NAME_class`. `columns` takes nothing, and returns the columns of each
+    argument of `predict`.
 
     `specs` are the shapes and types of the arrays. `kinds` are the kinds of the losses by the name
-    of the output; the name of a single tensor is "". `classes` are the
-    names of the classes by the name of the output. `decode` maps the bytes of an image, a string
-    scalar, to the image as evaluation sees it; None if the model was not trained on images.
+    of the output; the name of a single tensor is "". `classes` are the names of the classes by the
+    name of the output. `decode` maps the bytes of an image, a string scalar, to the image as
+    evaluation sees it; None if the model was not trained on images. `columns` are the columns of
+    each input, by its path; none if the model was not trained on a table.
     """
     inputs = {path: spec for path, spec in specs.items() if path.partition(".")[0] == _X}
     names = [path.partition(".")[2] or _X for path in inputs]
@@ -103,7 +111,22 @@ def make_serving(
 
         files = tf.TensorSpec([None], tf.string, name="images")
         signatures[BYTES] = named_function(predict_images, [files])
+    if columns:
+        by_argument = {
+            spec.name: columns[path] for spec, path in zip(arguments, inputs, strict=True)
+        }
+        signatures[COLUMNS] = _columns_signature(by_argument)
     return Serving(signatures, default=PREDICT, labels=labels)
+
+
+def _columns_signature(
+    columns: Mapping[str, Sequence[str]],
+) -> tf.types.experimental.PolymorphicFunction:
+    @tf.function(input_signature=[])
+    def columns_of_inputs() -> dict[str, tf.Tensor]:
+        return {argument: tf.constant([*names]) for argument, names in columns.items()}
+
+    return columns_of_inputs
 
 
 def _answers(
@@ -157,15 +180,9 @@ class ArrayRow:
 
 
 class ArrayPredictor:
-    """Predicts for rows: of arrays in .npz files, or of JSON; or for image files.
+    """Predicts for rows: of arrays in .npz files, or of JSON; or for image files."""
 
-    With `has_cells`, the model was trained on a table, whose texts are in their normal form.
-    """
-
-    def __init__(
-        self, signatures: Mapping[str, tf.types.experimental.Callable], *, has_cells: bool = False
-    ) -> None:
-        self._has_cells = has_cells
+    def __init__(self, signatures: Mapping[str, tf.types.experimental.Callable]) -> None:
         self._signature = signatures[PREDICT]
         self._image_signature = signatures.get(BYTES)
         specs = (
@@ -173,7 +190,8 @@ class ArrayPredictor:
             if hasattr(self._signature, "structured_input_signature")
             else self._signature.get_concrete_function().structured_input_signature
         )
-        self._specs: dict[str, tf.TensorSpec] = {spec.name: spec for spec in tf.nest.flatten(specs)}
+        # Shape and type of each argument.
+        self.specs: dict[str, tf.TensorSpec] = {spec.name: spec for spec in tf.nest.flatten(specs)}
         self._count = 0
 
     @property
@@ -217,7 +235,7 @@ class ArrayPredictor:
         """Returns the outputs for each row, or what is wrong with it."""
         rows = [item.values for item in items if item.values]
         images = [item.content for item in items if item.content]
-        row_answers = iter(answer_rows(self._predict_rows, rows))
+        row_answers = iter(self.answers(rows))
         image_answers = iter(answer_rows(self._predict_images, images, "cannot be decoded: "))
         predictions = []
         for item in items:
@@ -233,18 +251,18 @@ class ArrayPredictor:
             )
         return predictions
 
-    def _predict_rows(
-        self, rows: Sequence[Mapping[str, np.ndarray]]
-    ) -> list[str | dict[str, np.ndarray | np.generic]]:
+    def answers(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[str | _Answer]:
+        """Returns the results for each row of arrays, or why it has none."""
+        return answer_rows(self._predict_rows, rows)
+
+    def _predict_rows(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[str | _Answer]:
         stacked = {
             name: tf.constant(np.stack([row[name] for row in rows]), spec.dtype)
-            for name, spec in self._specs.items()
+            for name, spec in self.specs.items()
         }
         return _outputs_by_row(self._signature(**stacked), len(rows))
 
-    def _predict_images(
-        self, images: Sequence[bytes]
-    ) -> list[str | dict[str, np.ndarray | np.generic]]:
+    def _predict_images(self, images: Sequence[bytes]) -> list[str | _Answer]:
         assert self._image_signature is not None
         results = self._image_signature(images=tf.constant(list(images)))
         return _outputs_by_row(results, len(images))
@@ -269,19 +287,19 @@ class ArrayPredictor:
             return ArrayRow({}, f"not JSON: {first_line(error)}")
         if isinstance(value, dict):
             return self._row(self._rename_inputs(value))
-        if len(self._specs) > 1:
-            names = ", ".join(self._specs)
+        if len(self.specs) > 1:
+            names = ", ".join(self.specs)
             return ArrayRow({}, f"got {_show(value)}, expected an object with the inputs {names}")
-        return self._row(dict.fromkeys(self._specs, value))
+        return self._row(dict.fromkeys(self.specs, value))
 
     def _rows_of_arrays(self, path: Path) -> Iterator[ArrayRow]:
         file = self._rename_inputs(read_npz(path))
-        arrays = {name: file[name] for name in self._specs if name in file}
+        arrays = {name: file[name] for name in self.specs if name in file}
         sizes = {array.shape[:1] for array in arrays.values()}
-        if len(arrays) < len(self._specs) or len(sizes) != 1 or () in sizes:
+        if len(arrays) < len(self.specs) or len(sizes) != 1 or () in sizes:
             got = ", ".join(f"{name} {list(array.shape)}" for name, array in file.items())
             raise RunnerError(
-                f"{path}: expected arrays {', '.join(self._specs)} of equally many rows, got {got}",
+                f"{path}: expected arrays {', '.join(self.specs)} of equally many rows, got {got}",
                 code="bad-item",
             )
         for index in range(len(next(iter(arrays.values())))):
@@ -289,23 +307,154 @@ class ArrayPredictor:
 
     def _rename_inputs(self, values: Mapping[str, _Value]) -> Mapping[str, _Value]:
         """Returns values by the arguments of the signature, which are identifiers."""
-        others = [name for name in values if name not in self._specs]
+        others = [name for name in values if name not in self.specs]
         named = dict(zip(argument_names(others), (values[name] for name in others), strict=True))
         return {**named, **values}
 
     def _row(self, values: Mapping[str, object]) -> ArrayRow:
         row = {}
-        for name, spec in self._specs.items():
+        for name, spec in self.specs.items():
             if name not in values:
-                return ArrayRow({}, f"has no input {name!r}; expected {', '.join(self._specs)}")
-            value = values[name]
-            if self._has_cells and spec.dtype == tf.string and isinstance(value, _CELLS):
-                value = normal_text((text_of(value) or "").strip())
+                return ArrayRow({}, f"has no input {name!r}; expected {', '.join(self.specs)}")
             try:
-                row[name] = _array_of(value, spec)
+                row[name] = _array_of(values[name], spec)
             except _UnusableValue as error:
                 return ArrayRow({}, f"{name}: {error}")
         return ArrayRow(row)
+
+
+class TableRowPredictor:
+    """Predicts for rows of tables with a model that was trained on one.
+
+    `data` is how training reads its table: delimiter, names of columns and missing values.
+    """
+
+    def __init__(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], data: TableDataConfig
+    ) -> None:
+        self._data = data
+        self._model = ArrayPredictor(signatures)
+        columns = signatures[COLUMNS]()
+        self._columns = {argument: texts_of(columns[argument]) for argument in self._model.specs}
+        ((name, spec), *others) = self._column_specs()
+        self._only_text = name if spec.dtype == tf.string and not others else ""
+
+    @property
+    def needs_cpu(self) -> bool:
+        """Whether the model selects numbers by index; see `ArrayPredictor`."""
+        return self._model.needs_cpu
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
+        """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
+
+        See `item_rows`. If the model sees only a text, other arguments are texts.
+        """
+        numbers = {name for name, spec in self._column_specs() if spec.dtype != tf.string}
+        for argument in arguments or ["-"]:
+            if _is_json(argument) and not is_file(argument):
+                yield self._json_row(argument)
+            else:
+                yield from item_rows([argument], lines, self._data, numbers, self._only_text)
+
+    def predict(self, items: Sequence[Row]) -> list[Prediction]:
+        """Returns the outputs for each row, or what is wrong with it."""
+        rows = [row.problem or self._arrays(row) for row in items]
+        answers = iter(self._model.answers([row for row in rows if not isinstance(row, str)]))
+        results = [row if isinstance(row, str) else next(answers) for row in rows]
+        return [
+            row.error_prediction(result)
+            if isinstance(result, str)
+            else _row_prediction(row, result)
+            for row, result in zip(items, results, strict=True)
+        ]
+
+    def _column_specs(self) -> Iterator[tuple[str, tf.TensorSpec]]:
+        for argument, spec in self._model.specs.items():
+            yield from ((name, spec) for name in self._columns[argument])
+
+    def _json_row(self, argument: str) -> Row:
+        """Returns the row of an object by columns, or of the value of the only input."""
+        try:
+            value = json.loads(argument)
+        except (ValueError, RecursionError) as error:
+            return Row("", {}, f"not JSON: {first_line(error)}")
+        if not isinstance(value, dict):
+            if len(self._columns) > 1:
+                names = ", ".join(name for name, _ in self._column_specs())
+                return Row("", {}, f"got {_show(value)}, expected an object with {names}")
+            value = dict.fromkeys(self._columns, value)
+        (row,) = json_rows("", [json.dumps(value)], self._data.missing_texts)
+        return dataclasses.replace(row, where="")
+
+    def _arrays(self, row: Row) -> dict[str, np.ndarray] | str:
+        """Returns the array of each input, or what is wrong."""
+        arrays = {}
+        try:
+            for argument, spec in self._model.specs.items():
+                by_column = self._by_column(row, argument)
+                read = _text_in if spec.dtype == tf.string else _number_in
+                cells = [read(by_column, name) for name in self._columns[argument]]
+                value = cells if spec.shape.rank > 1 else cells[0]
+                arrays[argument] = np.array(value, spec.dtype.as_numpy_dtype)
+        except ValueError as error:
+            return str(error)
+        return arrays
+
+    def _by_column(self, row: Row, argument: str) -> Row:
+        """Returns a row with the columns of an input, also if it has a value for the input."""
+        names = self._columns[argument]
+        if all(name in row.values for name in names):
+            return row
+        of_input = [v for name, v in row.values.items() if argument_names([name]) == [argument]]
+        if of_input and isinstance(of_input[0], list):
+            of_input = of_input[0]
+            if len(of_input) != len(names):
+                got = f"{argument}: got {len(of_input)} values"
+                raise ValueError(f"{got}, expected {len(names)}: {', '.join(names)}")
+        elif not of_input:  # Of an .npz file, where the columns of an array are numbered.
+            numbered = [f"{argument}_{number}" for number in range(len(names))]
+            of_input = [row.values[name] for name in numbered if name in row.values]
+        if len(of_input) != len(names):
+            return row
+        values = {**row.values, **dict(zip(names, of_input, strict=True))}
+        return dataclasses.replace(row, values=values)
+
+
+def _text_in(row: Row, name: str) -> str:
+    """Returns a text as training reads it. Raises ValueError with what is wrong."""
+    if name not in row.values:
+        raise ValueError(f"has no column {name!r}")
+    return normal_text(row.text(name))
+
+
+def _number_in(row: Row, name: str) -> float:
+    """Returns a number as training reads it. Raises ValueError with what is wrong."""
+    number = number_of(name, _text_in(row, name))
+    if math.isnan(number):
+        raise ValueError(f"column {name!r} has no value, expected a number")
+    return number
+
+
+def _row_prediction(row: Row, answer: _Answer) -> Prediction:
+    place = {"row": row.where} if row.where else {}
+    prediction = _prediction(row.where, place, answer)
+    results = {name: value for name, value in prediction.data.items() if name not in place}
+    return dataclasses.replace(
+        prediction, cells=row.cells, columns=dict(_flat_columns("predicted", results))
+    )
+
+
+def _flat_columns(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yields the values in nested lists and mappings, each with its path as a name."""
+    if isinstance(value, Mapping):
+        parts = [*value.items()]
+    elif isinstance(value, list):
+        parts = [*enumerate(value)]
+    else:
+        yield name, value
+        return
+    for key, part in parts:
+        yield from _flat_columns(f"{name}_{key}", part)
 
 
 def _row_of_image(image: ImageFile) -> ArrayRow:
@@ -315,9 +464,7 @@ def _row_of_image(image: ImageFile) -> ArrayRow:
     return ArrayRow({}, image=image.path, content=content)
 
 
-def _outputs_by_row(
-    results: Mapping[str, tf.Tensor], count: int
-) -> list[str | dict[str, np.ndarray | np.generic]]:
+def _outputs_by_row(results: Mapping[str, tf.Tensor], count: int) -> list[str | _Answer]:
     """Returns the results of each row, or a string if an output of the model is NaN."""
     outputs = {name: value.numpy() for name, value in results.items()}
     return [
@@ -391,15 +538,14 @@ def _show(value: object) -> str:
     return shorten(json.dumps(value, default=repr), _LIMIT)
 
 
-def _prediction(
-    name: str, place: Mapping[str, object], answer: Mapping[str, np.ndarray | np.generic]
-) -> Prediction:
+def _prediction(name: str, place: Mapping[str, object], answer: _Answer) -> Prediction:
     data = {name: _round_values(value) for name, value in answer.items()}
     prefixes = [name.removesuffix(OUTPUTS) for name in data if _is_output(name)]
     texts = [
         f"{prefix.removesuffix('_')} {_text(prefix, answer, data)}".strip() for prefix in prefixes
     ]
-    return Prediction(f"{name}: {', '.join(texts)}", {**place, **data})
+    start = f"{name}: " if name else ""
+    return Prediction(f"{start}{', '.join(texts)}", {**place, **data})
 
 
 def _is_output(name: str) -> bool:
@@ -407,9 +553,7 @@ def _is_output(name: str) -> bool:
     return name == OUTPUTS or name.endswith(f"_{OUTPUTS}")
 
 
-def _text(
-    prefix: str, answer: Mapping[str, np.ndarray | np.generic], data: Mapping[str, Any]
-) -> str:
+def _text(prefix: str, answer: _Answer, data: Mapping[str, Any]) -> str:
     """Returns the text of an output whose results begin with a prefix."""
     number = data.get(f"{prefix}{CLASS}")
     label = data.get(f"{prefix}{LABEL}")

@@ -45,9 +45,15 @@ from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, TABLE, KerasConfig
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import bound_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
-from orbit_runner.tasks.keras.table_source import class_names, table_query, table_source
+from orbit_runner.tasks.keras.table_source import (
+    class_names,
+    input_columns,
+    table_query,
+    table_source,
+)
 from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of, named_below
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
+from orbit_runner.tasks.tabular.data_config import names_of
 from orbit_runner.utils.metrics import summarize_array
 
 # The names of classes, by the path of the labels.
@@ -320,6 +326,7 @@ class TrainedArrays:
         classes: The names of the classes of images, and of labels of tables that are texts.
         size: The number of training examples, if it had to be counted.
         are_cropped: Whether evaluation crops the center of images before it resizes them.
+        columns: The columns of each input of a table, by its path.
     """
 
     specs: Specs
@@ -327,6 +334,7 @@ class TrainedArrays:
     classes: ClassNames = dataclasses.field(default_factory=dict)
     size: int | None = None
     are_cropped: bool = False
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def check(self, specs: Specs, section: str) -> None:
         """Raises `SettingError` if the arrays of a section do not fit those of the run."""
@@ -368,7 +376,10 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
         }
         classes = {path: tuple(names) for path, names in content["classes"].items()}
         known = labels[""] if is_single else labels
-        return TrainedArrays(specs, known, classes, content["size"], content["are_cropped"])
+        columns = {path: tuple(names) for path, names in content["columns"].items()}
+        return TrainedArrays(
+            specs, known, classes, content["size"], content["are_cropped"], columns
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, error) from None
 
@@ -399,7 +410,11 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         size = train.count_examples() if isinstance(train, StreamSource) else None
         return TrainedArrays(specs_of(train), _labels_of_specs(specs_of(train)), size=size)
     specs = specs_of(train)
-    names = class_names(config) if config.kind == TABLE else {}
+    names: ClassNames = {}
+    columns = {}
+    if config.kind == TABLE:
+        names = class_names(config)
+        columns = {path: names_of(listed) for path, listed in input_columns(config).items()}
     read = [s for s in sources if isinstance(s, ArraySource) and not indexed_arrays(s)]
     arrays = [source.arrays[Y] for source in read]
     ignored = _ignored_classes(config.loss)
@@ -413,7 +428,7 @@ def _describe(config: KerasConfig) -> TrainedArrays:
             for name in alike[0]
         }
     )
-    return TrainedArrays(specs, described, names)
+    return TrainedArrays(specs, described, names, columns=columns)
 
 
 def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:

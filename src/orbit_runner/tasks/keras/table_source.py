@@ -69,7 +69,7 @@ def table_source(
     names = class_names(config) if classes is None else classes
     return _make_arrays(
         table_query(config).part(section),
-        tuple(_inputs(config).items()),
+        tuple(input_columns(config).items()),
         tuple(_by_path(Y, config.outputs).items()),
         config.weight_column,
         tuple(names.items()),
@@ -87,7 +87,7 @@ def class_names(config: KerasConfig) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _inputs(config: KerasConfig) -> _Columns:
+def input_columns(config: KerasConfig) -> _Columns:
     """Returns the columns of the inputs by the path of their array.
 
     Without names in the config, a single column is the input, columns of numbers are one array, and

@@ -44,7 +44,7 @@ from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, defaul
 from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
 from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
-from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
+from orbit_runner.tasks.keras.serving import ArrayPredictor, TableRowPredictor, make_serving
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
@@ -56,7 +56,7 @@ from orbit_runner.tasks.keras.sources import (
 from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.user_arrays import W, X, Y
 from orbit_runner.tasks.keras_items import build_item, build_items
-from orbit_runner.tasks.serving import Serving, require_no_top_k
+from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
 from orbit_runner.utils.log import note
 
@@ -456,14 +456,15 @@ class KerasTask(Task):
         return inexact_objects(self.task_config, "task")
 
     def serving(self, model: tf_keras.Model) -> Serving:
-        """Returns the signature `predict`, and `image_bytes` of a model of images."""
+        """Returns the signature `predict`; `image_bytes` of images, `columns` of a table."""
         if self._compiled is None:  # `model` is the network of an exported file.
             self.build_model()
         classes = {
             path.partition(".")[2]: names for path, names in self._trained_arrays.classes.items()
         }
         decode = self._decoder() if self.task_config.kind == IMAGES else None
-        return make_serving(model, self._specs(), self._kinds(), classes, decode)
+        columns = self._trained_arrays.columns
+        return make_serving(model, self._specs(), self._kinds(), classes, decode, columns)
 
     def _decoder(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the function that decodes an image as evaluation does."""
@@ -478,10 +479,12 @@ class KerasTask(Task):
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
-    ) -> ArrayPredictor:
-        """Returns the predictor for rows of arrays, lines of JSON and image files."""
+    ) -> Predictor:
+        """Returns the predictor for rows of tables, or for arrays, lines of JSON and images."""
         require_no_top_k(top_k)
-        return ArrayPredictor(signatures, has_cells=self.task_config.kind == TABLE)
+        if self.task_config.kind == TABLE:
+            return TableRowPredictor(signatures, self.task_config.train_data)
+        return ArrayPredictor(signatures)
 
     def _mixture(
         self, params: KerasDataConfig, source: ArraySource, excluded: np.ndarray

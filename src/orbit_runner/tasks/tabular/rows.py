@@ -12,22 +12,32 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from orbit_runner.data.tables.arrow import is_date_or_time, is_text
 from orbit_runner.data.tables.build import decode, to_texts
-from orbit_runner.data.tables.cell_texts import is_missing, text_of
+from orbit_runner.data.tables.cell_texts import is_missing, parse_number, text_of
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.tables.jsonl import parse_line
 from orbit_runner.data.text.lines import is_utf8, open_binary, remove_mark
 from orbit_runner.errors import DataError, RunnerError, shorten
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.tasks.serving import Line, Prediction, argument_line
+from orbit_runner.tasks.serving import (
+    STANDARD_INPUT,
+    Line,
+    Prediction,
+    argument_line,
+    is_file,
+    sentence_line,
+)
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 if TYPE_CHECKING:
@@ -73,6 +83,48 @@ class Row:
         if not is_utf8(text):
             raise ValueError(f"column {column!r}: is not valid UTF-8")
         return text
+
+
+def number_of(name: str, text: str) -> float:
+    """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
+    try:
+        number = parse_number(text) if text else np.nan
+    except ValueError:
+        got = shorten(repr(text), 80)
+        raise ValueError(f"column {name!r}: got {got}, expected a number") from None
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float32(number)):
+            raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
+    return number
+
+
+def item_rows(
+    arguments: Sequence[str],
+    lines: Iterable[str],
+    data: TableDataConfig,
+    numbers: Collection[str],
+    text_column: str,
+) -> Iterator[Row]:
+    """Yields the rows to predict for, in order.
+
+    Arguments are files, or `-` for standard input; for their formats, see `file_rows` and
+    `text_rows`. If the model sees only the texts of `text_column`, other arguments are texts.
+    Raises `RunnerError` if an argument is neither, or looks like the name of a file that does not
+    exist.
+    """
+    for argument in arguments or ["-"]:
+        if argument == "-":
+            yield from text_rows(STANDARD_INPUT, lines, data, text_column=text_column)
+        elif is_file(os.path.expanduser(argument)):
+            yield from file_rows(argument, data, numbers, text_column=text_column)
+        elif text_column:
+            yield text_row("", text_column, sentence_line(argument))
+        else:
+            raise RunnerError(
+                f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
+                "Parquet or .npz, or - for standard input",
+                code="bad-item",
+            )
 
 
 def file_rows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,23 +9,21 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.tables.cell_texts import normal_text, parse_date, parse_number
+from orbit_runner.data.tables.cell_texts import normal_text, parse_date
 from orbit_runner.data.text.tokenizer.words import WordTokenizer
-from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.errors import shorten
 from orbit_runner.tasks.serving import (
     Prediction,
     Serving,
     argument_names,
-    is_file,
     named_function,
-    sentence_line,
     texts_of,
 )
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import days_and_seconds
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
-from orbit_runner.tasks.tabular.rows import Row, file_rows, text_row, text_rows
+from orbit_runner.tasks.tabular.rows import Row, item_rows, number_of
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
 _MAX_TEXT_WIDTH = 60
@@ -181,28 +178,12 @@ class RowPredictor:
             self._classes[name] = (output, None if classes is None else texts_of(classes))
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
-        """Yields rows, in order.
+        """Returns the rows, in order.
 
-        Arguments are files, or `-` for standard input; for their formats, see `file_rows` and
-        `text_rows`. If the model sees only a text, other arguments are texts. Raises `RunnerError`
-        if an argument is neither, or looks like the name of a file that does not exist.
+        See `item_rows`. If the model sees only a text, arguments that are no files are texts.
         """
         numbers = {name for name, _, kind in self._columns if kind == tf.float32}
-        for argument in arguments or ["-"]:
-            if argument == "-":
-                yield from text_rows(
-                    "standard input", lines, self._data, text_column=self._only_text
-                )
-            elif is_file(os.path.expanduser(argument)):
-                yield from file_rows(argument, self._data, numbers, text_column=self._only_text)
-            elif not self._only_text:
-                raise RunnerError(
-                    f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
-                    "Parquet or .npz, or - for standard input",
-                    code="bad-item",
-                )
-            else:
-                yield text_row("", self._only_text, sentence_line(argument))
+        return item_rows(arguments, lines, self._data, numbers, self._only_text)
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns the predictions for each row, or what is wrong with it."""
@@ -282,19 +263,6 @@ class RowPredictor:
         return Prediction(f"{start}{'  '.join(texts)}", data, row.cells, columns, warning)
 
 
-def _number_of(name: str, text: str) -> float:
-    """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
-    try:
-        number = parse_number(text) if text else np.nan
-    except ValueError:
-        got = shorten(repr(text), 80)
-        raise ValueError(f"column {name!r}: got {got}, expected a number") from None
-    with np.errstate(over="ignore"):
-        if np.isinf(np.float32(number)):
-            raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
-    return number
-
-
 def _date_of(name: str, text: str) -> float:
     """Returns the seconds since 1970, NaN if missing. Raises ValueError with the column."""
     try:
@@ -307,7 +275,7 @@ def _date_of(name: str, text: str) -> float:
 
 
 _READERS: Mapping[tf.DType | str, Callable[[str, str], float | str]] = {
-    tf.float32: _number_of,
+    tf.float32: number_of,
     tf.float64: _date_of,
     tf.string: lambda name, text: text,
     CATEGORICAL: lambda name, text: normal_text(text),
