@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.dataset import Dataset
-from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows, exclude_examples
-from orbit_runner.data.order.mixture import Mixture, MixtureOrder
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, exclude_examples
+from orbit_runner.data.order.mixture import MixtureOrder
 from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.places import UnknownExample
 from orbit_runner.errors import DataError
+from orbit_runner.tasks.imbalance.classes import Classes, training_mixture
+from orbit_runner.tasks.imbalance.config import MixedDataConfig
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -67,32 +69,40 @@ class DatasetExamples:
     Args:
         dataset: The dataset.
         data: The section of the training data.
-        known: Returns what is known about an example besides its place. The second argument is
-            whether to add texts.
-        mixture: Returns the mixture that examples are drawn from, without the excluded ones.
+        classes: Returns the class of each example.
+        known: Returns what is known about an example besides its place and the number of its class.
+            The second argument is whether to add texts.
     """
 
     def __init__(
         self,
         dataset: Dataset,
-        data: DataConfig,
+        data: MixedDataConfig,
+        classes: Callable[[], Classes],
         known: Callable[[int, bool], JsonObject] = lambda example, text: {},
-        mixture: Callable[[np.ndarray], Mixture | None] = lambda excluded: None,
     ) -> None:
         self._dataset = dataset
         self._known = known
         self.source = dataset.name
         self.id_help = dataset.id_help
         self.excluded = find_excluded(data, dataset.size, self.find)
-        order = dataset.order(data.seed or 0, data.shuffle_buffer_size)
-        self.order = order_of(data, order, self.excluded, mixture(self.excluded))
+        seed = data.seed or 0
+        mixture = training_mixture(data, dataset.origins, classes, self.excluded)
+        order = (
+            exclude_examples(dataset.order(seed, data.shuffle_buffer_size), self.excluded)
+            if mixture is None
+            else MixtureOrder(mixture, seed, data.shuffle_buffer_size > 1)
+        )
+        self.order = RowOrder(order, data.global_batch_size)
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns where each chosen row comes from, and what is known about it."""
-        return [
-            {**self._dataset.place(example).names, **self._known(example, text)}
-            for example in rows.examples[chosen].tolist()
-        ]
+        return [self._describe(example, text) for example in rows.examples[chosen].tolist()]
+
+    def _describe(self, example: int, text: bool) -> JsonObject:
+        place = self._dataset.place(example)
+        label = describe_label(place.label, names=getattr(self._dataset, "labels", None))
+        return {**place.names, **label, **self._known(example, text)}
 
     def find(self, text: str) -> int:
         """Returns the index of the example that an ID names."""
@@ -130,15 +140,17 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
     return np.array(sorted(indices), np.int64)
 
 
-def order_of(
-    data: DataConfig, order: EpochOrder, excluded: np.ndarray, mixture: Mixture | None = None
-) -> StepOrder:
-    """Returns which examples are in the batch of each step.
-
-    `order` is that of all examples, from which `excluded` are left out. A `mixture`, which does not
-    contain them, replaces that order.
-    """
-    if mixture is not None:
-        mixed = MixtureOrder(mixture, data.seed or 0, data.shuffle_buffer_size > 1)
-        return RowOrder(mixed, data.global_batch_size)
-    return RowOrder(exclude_examples(order, excluded), data.global_batch_size)
+def describe_label(
+    label: Any, key: str = "label", names: Sequence[str] | None = None
+) -> dict[str, str | int | float]:
+    """Returns a label by `key` if it is a number or a text, and its `class` if that has a name."""
+    if label is None or np.size(label) != 1:
+        return {}
+    value = np.reshape(label, ()).item()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, float):
+        value = float(f"{value:.6g}")
+    if names and isinstance(value, int) and 0 <= value < len(names):
+        return {key: value, "class": str(names[value])}
+    return {key: value}

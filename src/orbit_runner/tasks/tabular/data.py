@@ -18,13 +18,13 @@ from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_class, constant_number
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.imbalance.classes import imbalance_problems
+from orbit_runner.tasks.imbalance.classes import Classes, imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.table_checks import shared_rows, summarize_table, table_problems
 from orbit_runner.tasks.table_query import TRAIN, TableQuery
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.sources import table_mixture, table_query, target_classes
+from orbit_runner.tasks.tabular.sources import table_query, target_classes
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.tabular.preprocessing import Preprocessing
@@ -53,7 +53,7 @@ class TabularData(TaskData):
         yield from problems
         if not problems:
             origins = self.query.part(TRAIN).origins
-            yield from imbalance_problems(self.table, origins, lambda: target_classes(self.table))
+            yield from imbalance_problems(self.table, origins, self.training_classes)
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
@@ -69,14 +69,12 @@ class TabularData(TaskData):
 
     def training_examples(self, section: TableDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which rows are in the batch of each training step."""
-        table = self.table
         part = self.query.part(TRAIN)
-        return DatasetExamples(
-            part,
-            section,
-            self.describe_rows(part),
-            lambda excluded: table_mixture(table, section, excluded),
-        )
+        return DatasetExamples(part, section, self.training_classes, self.describe_rows(part))
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training row, of the only classification target."""
+        return target_classes(self.table)
 
     def describe_rows(self, part: TablePart) -> Callable[[int, bool], JsonObject]:
         """Returns what `runner batch` says about a row: its targets."""
