@@ -31,7 +31,11 @@ from orbit_runner.tasks.image_classification.sources import (
 )
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_application_weights
 from orbit_runner.tasks.metrics import SparseAccuracy
-from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
+from orbit_runner.tasks.report_examples import (
+    ReportExamples,
+    classification_examples,
+    softmax_of,
+)
 from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:
@@ -192,7 +196,7 @@ class ImageClassificationTask(Task):
         data = self.task_config.validation_data
         source = section_source(self.task_config, data)
         return classification_examples(
-            model,
+            softmax_of(model),
             batches,
             names=self.class_names,
             total=self.num_examples(data),
