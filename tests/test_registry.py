@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -7,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.dataset import Reader
+from orbit_runner.data.tables.dataset import TableReader
 from orbit_runner.registration import Registry
-from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS
+from orbit_runner.registry import ARRAY_SOURCES, IMAGE_MODELS, RATING_SOURCES, SOURCES, TASKS
 from tests.support import processes
 from tests.support.problems import raises
 
@@ -81,7 +82,25 @@ def test_every_entry_of_the_package_can_be_imported(registry: Registry) -> None:
         assert entry.help
         assert isinstance(entry.load_config(), type)
         loaded = entry.load()
-        assert callable(loaded.load if isinstance(loaded, Reader) else loaded)
+        assert callable(loaded)
+
+
+@pytest.mark.parametrize("registry", [SOURCES, RATING_SOURCES, ARRAY_SOURCES])
+def test_loaders_read_the_settings_that_their_sources_declare(registry: Registry) -> None:
+    for entry in registry.registered():
+        traits = entry.traits
+        if traits.is_generated:
+            continue
+        loaded = entry.load()
+        is_table = isinstance(loaded, TableReader)  # Tables get their settings as options.
+        read = {*inspect.signature(loaded.load if is_table else loaded).parameters}
+        declared = {*traits.settings} - {"max_bad_images", "features"}
+        unread = {name for name, _ in traits.instead}
+        others = {"data_dir", "input_path", "split"}
+        assert is_table or declared <= read, entry.name
+        assert read & {*entry.load_config().__dataclass_fields__} <= declared | others, entry.name
+        assert read & others - {"split"} == others - {"split"} - unread, entry.name
+        assert is_table or ("split" in read) == bool(traits.splits), entry.name
 
 
 def plugin(folder: Path, entry_point: str, module: str) -> None:

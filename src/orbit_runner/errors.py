@@ -30,12 +30,16 @@ class RunnerError(Exception):
     continuation = ""
     ag_pass_through = True  # AutoGraph raises it as it is, if it is raised while a graph is traced.
 
-    def __init__(self, message: str = "", *, code: str = "", path: str = "") -> None:
+    def __init__(
+        self, message: str = "", *, code: str = "", path: str = "", exit_code: int | None = None
+    ) -> None:
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
         self.reason = message
         if code:
             self.code = code
+        if exit_code is not None:
+            self.exit_code = exit_code
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Returns what `--json` prints of the error: an object for each problem."""

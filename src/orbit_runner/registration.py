@@ -19,7 +19,8 @@ class SourceTraits:
     Attributes:
         settings: The settings that it reads, besides those that all sources have.
         required: The settings that must be set, each with an example.
-        instead: The settings that it does not read, each with the setting to use instead.
+        instead: The settings that it does not read, each with the setting to use instead, or "".
+        splits: The values of the setting `split` that it has itself.
         split_setting: The setting that names the split, if the task does not split the data.
         separation: What to set so that the sections read different examples; "": see the task.
         is_generated: Whether its examples are drawn as the config asks. It can replace any other
@@ -32,6 +33,7 @@ class SourceTraits:
     settings: tuple[str, ...] = ()
     required: tuple[tuple[str, str], ...] = ()
     instead: tuple[tuple[str, str], ...] = ()
+    splits: tuple[str, ...] = ()
     split_setting: str = "split"
     separation: str = ""
     is_generated: bool = False

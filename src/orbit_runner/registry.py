@@ -21,7 +21,6 @@ IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")
 RATING_MODELS = Registry("model")
 TABLE_MODELS = Registry("model")
-TEXT_CLASSIFIERS = Registry("model")
 SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
@@ -64,8 +63,7 @@ for _name, _classes, _data, _help in (
     ("translation", "Translation", "TranslationData", "sentences from one language to another"),
     ("recommendation", "Recommendation", "RecommendationData", "items for users, by past choices"),
     ("keras", "Keras", "KerasData", "any Keras model on arrays, with losses and metrics of Keras"),
-    ("tabular", "Tabular", "TabularData", "classification and regression of rows of a table"),
-    ("text_classification", "TextClassification", "TextClassificationData", "classes of texts"),
+    ("tabular", "Tabular", "TabularData", "classification and regression of tables and texts"),
 ):
     _package = f"orbit_runner.tasks.{_name}"
     register_task(
@@ -109,51 +107,65 @@ for _name, _config, _target, _help in (
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
 _OF_RECORDS = ("image_field_key", "label_field_key", "label_offset", "max_bad_images")
 _OF_TFDS = ("tfds_name", "tfds_split", "tfds_data_dir")
+_RECORD_FILES = (("input_path", "train-*"),)
+# Settings that a source does not read, each with the one to use instead.
+_NO_PATHS = (("data_dir", ""), ("input_path", ""))
+_FOLDER_ALONE = (("input_path", "data_dir"),)
+_SPLITS = ("train", "test", "all")
 for _name, _target, _help, _traits in (
     (
         "digits",
-        "datasets.scikit_learn:DIGITS",
+        "datasets.scikit_learn:load_digits",
         "1,797 handwritten digits of 8×8 pixels, included in scikit-learn",
-        SourceTraits(),
+        SourceTraits(instead=_NO_PATHS, splits=_SPLITS),
     ),
     (
         "mnist",
-        "datasets.mnist:MNIST",
+        "datasets.mnist:load",
         "MNIST, and datasets in its IDX format such as Fashion-MNIST",
-        SourceTraits(),
+        SourceTraits(instead=_FOLDER_ALONE, splits=_SPLITS),
     ),
-    ("cifar10", "datasets.cifar10:CIFAR10", "CIFAR-10, binary version", SourceTraits()),
+    (
+        "cifar10",
+        "datasets.cifar10:load",
+        "CIFAR-10, binary version",
+        SourceTraits(instead=_FOLDER_ALONE, splits=_SPLITS),
+    ),
     (
         "synthetic",
-        "data.synthetic:IMAGES",
+        "data.synthetic:load_images",
         "constant or seeded random tensors",
         SourceTraits(is_generated=True, separation="set another seed in validation_data"),
     ),
     (
         "tfrecord",
-        "data.tfrecord.source:IMAGES",
+        "data.tfrecord.source:load",
         "images in TFRecord files with Model Garden's features, streamed from disk",
-        SourceTraits(settings=_OF_RECORDS, knows_classes=False),
+        SourceTraits(settings=_OF_RECORDS, required=_RECORD_FILES, knows_classes=False),
     ),
     (
         "array_record",
-        "data.array_record.source:IMAGES",
+        "data.array_record.source:load",
         "images in ArrayRecord files of tf.Example, read by index",
-        SourceTraits(settings=_OF_RECORDS, knows_classes=False, needs_python=True),
+        SourceTraits(
+            settings=_OF_RECORDS, required=_RECORD_FILES, knows_classes=False, needs_python=True
+        ),
     ),
     (
         "image_folder",
-        "data.images.files:IMAGES",
+        "data.images.files:load",
         "JPEG and PNG files, one directory per class",
         SourceTraits(
             settings=("max_bad_images",),
+            instead=_FOLDER_ALONE,
+            splits=_SPLITS,
             separation="put the images of each class into train/ and val/ in data_dir, or set "
             "task.split",
         ),
     ),
     (
         "image_csv",
-        "data.images.csv_labels:IMAGES",
+        "data.images.csv_labels:load",
         "JPEG and PNG files that a CSV file lists with their labels",
         SourceTraits(
             settings=(
@@ -169,7 +181,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face:IMAGES",
+        "data.hugging_face:load",
         "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
         SourceTraits(
             settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
@@ -179,7 +191,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds:IMAGES",
+        "data.tfds:load",
         "images prepared by TensorFlow Datasets, streamed from its files",
         SourceTraits(
             settings=(*_OF_TFDS, "max_bad_images"),
@@ -203,17 +215,16 @@ TEXT_MODELS.register(
     help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )
 _PAIRS = "orbit_runner.tasks.translation.config:TranslationDataConfig"
-_PAIR_READERS = "orbit_runner.data.text"
 for _name, _target, _help, _traits in (
     (
         "parallel_text",
-        f"{_PAIR_READERS}.parallel_text:ParallelText",
+        "orbit_runner.data.text.parallel_text:ParallelText",
         "text files whose lines are translations of each other, plain or gzip",
         SourceTraits(),
     ),
     (
         "synthetic",
-        f"{_PAIR_READERS}.synthetic:SyntheticPairs",
+        "orbit_runner.data.synthetic:SyntheticPairs",
         "seeded random sentences",
         SourceTraits(is_generated=True),
     ),
@@ -229,14 +240,14 @@ _RATINGS = "orbit_runner.tasks.recommendation.config:RecommendationDataConfig"
 RATING_SOURCES.register(
     "movielens",
     config=_RATINGS,
-    target="orbit_runner.datasets.movielens:RATINGS",
+    target="orbit_runner.datasets.movielens:load",
     help="MovieLens 100K, 1M and 20M in their original files",
     traits=SourceTraits(),
 )
 RATING_SOURCES.register(
     "synthetic",
     config=_RATINGS,
-    target="orbit_runner.data.ratings.synthetic:RATINGS",
+    target="orbit_runner.data.synthetic:load_ratings",
     help="seeded random choices of users with preferences that can be learned",
     traits=SourceTraits(is_generated=True),
 )
@@ -244,7 +255,7 @@ _ARRAYS = "orbit_runner.tasks.keras.config:KerasDataConfig"
 for _name, _target, _help, _traits in (
     (
         "arrays",
-        "FUNCTION",
+        "call_function",
         "arrays that a function of yours returns",
         SourceTraits(
             settings=("function", "arguments"),
@@ -254,7 +265,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "npz",
-        "NPZ",
+        "read_files",
         "arrays x and y in files of numpy.savez",
         SourceTraits(
             required=(("input_path", "train.npz"),),
@@ -263,7 +274,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "memory",
-        "MEMORY",
+        "find_passed_arrays",
         "arrays that a Python program passed to orbit_runner.run",
         SourceTraits(
             settings=("digest", "features"),
@@ -279,52 +290,39 @@ for _name, _target, _help, _traits in (
         traits=_traits,
     )
 _NETWORKS = "orbit_runner.tasks.tabular"
-_TEXTS = "orbit_runner.tasks.text_classification"
-for _registry, _name, _config, _help in (
-    (TABLE_MODELS, "mlp", "config:TabularModelConfig", "dense layers; without any, a linear model"),
-    (
-        TABLE_MODELS,
-        "wide_deep",
-        "config:TabularModelConfig",
-        "a linear model and a multilayer perceptron, added (Cheng et al. 2016)",
-    ),
-    (
-        TEXT_CLASSIFIERS,
-        "bag_of_words",
-        "config:TextClassifierConfig",
-        "the mean of the embeddings of all words, and dense layers",
-    ),
+for _name, _help in (
+    ("mlp", "dense layers; without any, a linear model"),
+    ("wide_deep", "a linear model and a multilayer perceptron, added (Cheng et al. 2016)"),
 ):
-    _package = _NETWORKS if _registry is TABLE_MODELS else _TEXTS
-    _registry.register(
+    TABLE_MODELS.register(
         _name,
-        config=f"{_package}.{_config}",
-        target=f"{_package}.networks:{_name}",
+        config=f"{_NETWORKS}.config:TabularModelConfig",
+        target=f"{_NETWORKS}.networks:{_name}",
         help=_help,
     )
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
 for _name, _target, _help, _traits in (
     (
         "csv",
-        "data.tables.csv_file:CsvTable",
+        "data.tables.csv_file:CSV",
         "CSV files, plain or gzip",
         SourceTraits(settings=("delimiter", "column_names", "missing_values")),
     ),
     (
         "jsonl",
-        "data.tables.jsonl:JsonlTable",
+        "data.tables.jsonl:JSONL",
         "files of JSON objects, one per line",
         SourceTraits(settings=("missing_values",)),
     ),
     (
         "parquet",
-        "data.tables.parquet:ParquetTable",
+        "data.tables.arrow:PARQUET",
         "Parquet files",
         SourceTraits(settings=("missing_values",)),
     ),
     (
         "hugging_face",
-        "data.hugging_face:HuggingFaceTable",
+        "data.hugging_face:TABLE",
         "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
         SourceTraits(
             settings=("hugging_face_split", "missing_values"), split_setting="hugging_face_split"
@@ -332,56 +330,58 @@ for _name, _target, _help, _traits in (
     ),
     (
         "npz",
-        "data.tables.array_tables:NpzTable",
+        "data.tables.array_tables:NPZ",
         "NumPy arrays by name in .npz files",
         SourceTraits(settings=("missing_values",)),
     ),
     (
         "arrays",
-        "data.tables.array_tables:FunctionTable",
+        "data.tables.array_tables:FUNCTION",
         "arrays that a function returns",
         SourceTraits(
             settings=("missing_values", "function"),
             required=(("function", "my_package.data:load"),),
+            instead=(("data_dir", "function"), ("input_path", "function")),
         ),
     ),
     (
         "tfds",
-        "data.tfds:TfdsTable",
+        "data.tfds:TABLE",
         "tables prepared by TensorFlow Datasets",
         SourceTraits(
             settings=("missing_values", *_OF_TFDS),
             required=(("tfds_name", "titanic"),),
-            instead=(("data_dir", "tfds_data_dir"),),
+            instead=(("data_dir", "tfds_data_dir"), ("input_path", "tfds_name")),
             split_setting="tfds_split",
         ),
     ),
     (
         "text_files",
-        "data.tables.text_files:TextTable",
+        "data.tables.text_files:TEXT_FILES",
         "text files, with one class for each file",
         SourceTraits(
             settings=("files",),
             required=(("files", "{en: train.en, de: train.de}"),),
+            instead=(("input_path", "files"),),
         ),
     ),
     (
         "synthetic",
-        "data.tables.synthetic:RandomTable",
+        "data.synthetic:TABLE",
         "seeded random columns",
         SourceTraits(is_generated=True),
     ),
     (
         "breast_cancer",
-        "datasets.scikit_learn:BreastCancerTable",
+        "datasets.scikit_learn:BREAST_CANCER",
         "569 tumors, in scikit-learn",
-        SourceTraits(),
+        SourceTraits(instead=_NO_PATHS),
     ),
     (
         "diabetes",
-        "datasets.scikit_learn:DiabetesTable",
+        "datasets.scikit_learn:DIABETES",
         "442 patients, in scikit-learn",
-        SourceTraits(),
+        SourceTraits(instead=_NO_PATHS),
     ),
 ):
     TABLE_SOURCES.register(

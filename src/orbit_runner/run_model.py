@@ -34,7 +34,7 @@ from orbit_runner.jobs.preflight import check_before_start, check_same_config, s
 from orbit_runner.jobs.train_job import (
     CONTINUED_CODES,
     Job,
-    compare_data,
+    check_data,
     default_model_dir,
     prepare_process,
     run_job,
@@ -389,7 +389,7 @@ def _run(
     ):
         _note_inexact_parts(resolved.config, callbacks)
         # Check the data first: other arrays also change their digest in the config.
-        job = dataclasses.replace(job, data=compare_data(job))
+        job = dataclasses.replace(job, data=check_data(job))
         if resume == "same":
             with _model_advice_scope():
                 check_same_config(resolved, directory)

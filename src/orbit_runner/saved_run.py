@@ -20,7 +20,7 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     choose_checkpoint,
     choose_weights,
 )
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
@@ -33,6 +33,7 @@ from orbit_runner.reporting.numbers import format_number, number_or_dash
 from orbit_runner.reporting.report import metric_charts
 from orbit_runner.reporting.report_writer import write_report
 from orbit_runner.reporting.svg import draw_charts, escape
+from orbit_runner.run_directory.config import resolve_run
 from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_reader import (
@@ -198,8 +199,7 @@ class RunBase:
     @functools.cached_property
     def _resolved(self) -> ResolvedConfig:
         try:
-            path = RunDirectory(self.model_dir).require_config()
-            return resolve(Request(experiment=str(path)))
+            return resolve_run(self.model_dir)
         except RunnerError as error:
             raise python_error(error) from None
 

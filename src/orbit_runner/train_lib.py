@@ -24,7 +24,7 @@ from orbit_runner.determinism.numerics import (
     unchanged_generators_scope,
 )
 from orbit_runner.distribute.cluster.description import Cluster
-from orbit_runner.distribute.cluster.roles import common_purpose
+from orbit_runner.distribute.cluster.resolver import common_purpose
 from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError

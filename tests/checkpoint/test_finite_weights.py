@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.fingerprint import CheckpointContent
-from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, count_non_finite, is_trained
 from orbit_runner.errors import Diverged
 from tests.support.configs import keep_best
 from tests.support.problems import raises

@@ -35,10 +35,9 @@ def files(here: Path) -> None:
         (here / f"{steps}.gin").write_text(f"trainer.train_steps = {steps}\n")
 
 
-def resolved(*arguments: str) -> ResolvedConfig:
-    return resolve(
-        build_request(parse_flags(COMMAND.parser(), ["--experiment=digits", *arguments]))
-    )
+def resolved(*arguments: str, experiment: str = "digits") -> ResolvedConfig:
+    given = [f"--experiment={experiment}", *arguments]
+    return resolve(build_request(parse_flags(COMMAND.parser(), given)))
 
 
 def words(spelling: str, steps: int) -> list[str]:
@@ -74,7 +73,7 @@ def test_of_two_alternatives_the_last_flag_wins() -> None:
 def test_a_flag_that_sets_two_settings_is_overridden_in_one() -> None:
     one, both = "--task.train_data.data_dir=a", "--data_dir=b"
 
-    task = resolved(both, one).config.task
+    task = resolved(both, one, experiment="mnist").config.task
     assert (task.train_data.data_dir, task.validation_data.data_dir) == ("a", "b")
-    task = resolved(one, both).config.task
+    task = resolved(one, both, experiment="mnist").config.task
     assert (task.train_data.data_dir, task.validation_data.data_dir) == ("b", "b")

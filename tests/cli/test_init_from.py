@@ -238,8 +238,8 @@ _DATA = {
     "reviews": (_write_reviews, "tabular", "jsonl"),
     "parquet": (_write_parquet, "tabular", "parquet"),
     "named arrays": (_write_named_arrays, "tabular", "npz"),
-    "texts": (_write_texts, "text_classification", "text_files"),
-    "text directories": (_write_text_directories, "text_classification", "text_files"),
+    "texts": (_write_texts, "tabular", "text_files"),
+    "text directories": (_write_text_directories, "tabular", "text_files"),
     "photos": (_write_photos, "image_classification", "image_folder"),
     "split photos": (_write_split_photos, "image_classification", "image_folder"),
 }

@@ -107,11 +107,24 @@ def test_report_marks_evaluations_that_are_not_finite(
         ("age < 1s", []),
         ("age > 1h30m and idle > 2min", ["d", "c", "b", "a"]),
         ("age > 0.5d and age > 0h5s and age > 90", ["d", "c", "b", "a"]),
+        ("age > 30m and idle > 2 h 30 min", ["d", "c", "b", "a"]),
+        ("task.model.filters==[32, 64] and step>=300", ["d", "b", "a"]),
+        ("run == \"runs/a\" and status != 'and step > 1'", ["a"]),
         ("experiment == digits and step == 300", ["d", "b", "a"]),
     ],
 )
 def test_where_selects_runs(runs: Path, condition: str, expected: list[str]) -> None:
     assert _names(f"--where={condition}") == [f"runs/{name}" for name in expected]
+
+
+@pytest.mark.parametrize("name", ["try 2 h x", "a and step > 1", "it's [1", "x == 2 or y"])
+def test_quoted_text_is_compared_as_it_is(runs: Path, name: str) -> None:
+    write_run(runs / name, started="2026-11-20T09:00:00+0000")
+
+    quoted = f"'runs/{name}'".replace("it's", "it''s")
+    for condition in (f"run=={quoted}", f"step > 0 and run == {quoted} and mode != eval"):
+        (found,) = json.loads(output_of(["runs", "--json", f"--where={condition}"]))
+        assert found["run"] == f"runs/{name}"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +138,9 @@ def test_where_selects_runs(runs: Path, condition: str, expected: list[str]) -> 
         ("step > 0 and accuracy > high", "bad-syntax"),
         ("accuracy >", "bad-syntax"),
         ("accuracy > [", "bad-syntax"),
+        ("run == 'a", "bad-syntax"),
+        ("run == 'a' 'b'", "bad-syntax"),
+        ("and step > 1", "bad-syntax"),
         *((f"age < {text}", "bad-syntax") for text in ("soon", "h", "3H", "1e3s", "٣h")),
         ("status == finished or step > 1", "bad-syntax"),
         ("status == finished and (step > 1)", "bad-syntax"),
@@ -147,6 +163,15 @@ def test_invalid_condition_is_an_error(condition: str, code: str) -> None:
 )
 def test_sort_and_limit(runs: Path, flags: list[str], expected: list[str]) -> None:
     assert [Path(name).name for name in _names(*flags)] == expected
+
+
+def test_setting_that_only_some_runs_of_an_experiment_have_is_known(runs: Path) -> None:
+    flags = [("trainer.optimizer_config.optimizer.type", "sgd")]
+    write_run(runs / "e", flags=flags, started="2026-11-20T09:00:00+0000")
+
+    prefix = "trainer.optimizer_config.optimizer"
+    assert _names(f"--where={prefix}.sgd.momentum >= 0") == ["runs/e"]
+    assert len(_names(f"--where={prefix}.adam.beta_1 > 0")) == 4
 
 
 def test_sort_lists_the_lowest_loss_first(runs: Path) -> None:

@@ -90,7 +90,7 @@ def test_text_is_written_in_the_encoding_of_the_stream(encoding: str, tmp_path: 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["show --experiment=digits --config_file=a", "list --json"])
 def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("task: {train_data: {data_dir: dïgits}}", encoding="utf-8")
+    (tmp_path / "a").write_text("task: {init_checkpoint: dïgits}", encoding="utf-8")
     posix = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
     done = shell(f"{RUNNER} {command}", tmp_path, **posix)
@@ -98,7 +98,7 @@ def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load(done.stdout.decode("utf-8"))
     if "show" in command:
-        assert found["task"]["train_data"]["data_dir"] == "dïgits"
+        assert found["task"]["init_checkpoint"] == "dïgits"
     else:
         assert "32×32" in found["models of image_classification"]["resnet_cifar"]
 
@@ -127,7 +127,7 @@ CONTROL = re.compile(r"[^ -~\n\t\u00a0-\u2027\u202f-\uffff]")
 
 
 def _write_hostile_files() -> None:
-    settings = [(name, json.dumps(HOSTILE)) for name in ("description", "task.train_data.data_dir")]
+    settings = [(name, json.dumps(HOSTILE)) for name in ("description", "task.init_checkpoint")]
     write_run(Path(f"runs/{HOSTILE}"), flags=settings, metrics={HOSTILE: 0.5}, outcome=HOSTILE)
     write_run(Path("runs/b"))
     Path("a.yaml").write_text(yaml.safe_dump({HOSTILE: 1}), encoding="utf-8")

@@ -70,5 +70,5 @@ def test_choices_limits_and_lists_are_described() -> None:
 
 
 def test_setting_with_one_allowed_value_explains_why() -> None:
-    (setting,) = (s for s in named("task.train_data.augment_padding") if "images" in s.remark)
+    (setting,) = (s for s in named("task.train_data.mixup_and_cutmix") if s.remark)
     assert setting.remark.startswith("only the default is accepted: ")

@@ -75,7 +75,7 @@ def awkward(write: Callable[..., str]) -> ResolvedConfig:
                 "source": "synthetic",
                 "synthetic": {"features": NESTED},
             },
-            "validation_data": {"data_dir": "yes", "input_path": "#x"},
+            "validation_data": {"source": "hugging_face", "data_dir": "yes", "input_path": "#x"},
         },
         "trainer": {
             "loss_upper_bound": math.inf,

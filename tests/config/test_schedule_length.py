@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import load_config
 from orbit_runner.config.schedule_length import (
     LENGTHS,
@@ -18,6 +20,9 @@ from orbit_runner.config.schedule_length import (
     weight_decay,
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.run_directory.config import check_same_settings
+from tests.support.problems import raises
 
 _RATE = {
     "cosine": {"initial_learning_rate": 0.1},
@@ -62,14 +67,37 @@ def _with_auto_weight_decay() -> ExperimentConfig:
     return load_config("digits", overrides={"trainer.optimizer_config.optimizer": block})
 
 
-@pytest.mark.parametrize(("examples", "rate"), [(20, 10.0), (250, 5.0), (2500, 0.5), (0, 0.0)])
+@pytest.mark.parametrize(
+    ("examples", "rate"), [(20, 10.0), (250, 5.0), (2500, 0.5), (0, 0.0), (None, "auto")]
+)
 def test_an_automatic_weight_decay_is_stronger_for_fewer_examples(
-    examples: int, rate: float
+    examples: int | None, rate: float | str
 ) -> None:
     config = _with_auto_weight_decay()
 
     assert follows_run(config)
     assert weight_decay(follow_run(config, 60, examples)) == rate
+
+
+def test_an_automatic_weight_decay_of_unknown_data_is_not_taken_for_none() -> None:
+    config = _with_auto_weight_decay()
+    without = follow_run(config, 60, 0)
+
+    assert weight_decay(without) == 0.0
+    assert config_fingerprint(follow_run(config, 60)) != config_fingerprint(without)
+
+
+def test_a_run_whose_config_has_an_automatic_weight_decay_is_not_resumed_without(
+    tmp_path: Path,
+) -> None:
+    config = _with_auto_weight_decay()
+    trainer = config.trainer.replace(train_steps=60, train_epochs=0.0)
+    config = config.replace(trainer=trainer)
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+
+    check_same_settings(tmp_path, config)
+    with raises("other-config"):
+        check_same_settings(tmp_path, follow_run(config, 60, 0))
 
 
 def test_a_resume_has_the_same_automatic_weight_decay() -> None:

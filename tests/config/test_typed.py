@@ -121,7 +121,7 @@ def test_value_of_another_type_is_rejected(value: Any, hint: Any, message: str) 
         ("trainer.checkpoint_interval", "-1", -1),
         ("trainer.max_to_keep", "null", None),
         ("runtime.distribution_strategy", "One_Device", "one_device"),
-        ("task.train_data.input_path", "[a, b]", ("a", "b")),
+        ("task.train_data.exclude", "[a, b]", ("a", "b")),
         ("task.train_data.seed", "", None),
         ("runtime.mixed_precision_dtype", "null", None),
     ],
@@ -312,7 +312,7 @@ def test_mapping_is_shown_as_the_user_wrote_it() -> None:
 
 def test_message_about_a_mapping_names_no_class_of_python() -> None:
     flags = [
-        ("a", "task.name", "text_classification"),
+        ("a", "task.name", "tabular"),
         ("a", "task.train_data.source", "text_files"),
         ("a", "task.train_data.files", "{en: {path: a}, de: {path: b}}"),
     ]

@@ -9,11 +9,18 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
+from orbit_runner.distribute.process_group import traits_of
 from orbit_runner.distribute.strategies import FACTORIES, StrategySpec
 from tests.clusters.test_every_strategy import _STRATEGIES as IN_CLUSTER_TESTS
 
 _ROOT = Path(__file__).parents[2]
 _LOCAL = [n for n, traits in STRATEGIES.items() if not (traits.is_clustered or traits.uses_tpu)]
+_CLASSES = {type(tf.distribute.get_strategy()).__name__} | {
+    value.__name__
+    for module in (tf.distribute, tf.distribute.experimental)
+    for value in vars(module).values()
+    if isinstance(value, type)
+}
 # NCCL needs GPUs.
 _ALGORITHMS = {name for traits in STRATEGIES.values() for name in traits.all_reduce} - {"nccl"}
 
@@ -34,6 +41,7 @@ def test_strategy_is_built_documented_and_run_on_clusters(name: str) -> None:
     assert name in FACTORIES
     pages = [path for path in (_ROOT / "docs").glob("*.md") if path.stem != "settings"]
     assert any(f"`{name}`" in path.read_text(encoding="utf-8") for path in pages)
+    assert STRATEGIES[name].class_name in _CLASSES
     # A TPU cannot be run here.
     assert STRATEGIES[name].uses_tpu or name in IN_CLUSTER_TESTS
 
@@ -57,6 +65,7 @@ def test_each_replica_gets_its_part_and_sums_are_of_all(local: str) -> None:
     runtime = RuntimeConfig(distribution_strategy=local, all_reduce_alg=algorithm)
     strategy = FACTORIES[local](StrategySpec(runtime, devices))
 
+    assert traits_of(strategy) == traits
     assert strategy.num_replicas_in_sync == len(devices)
     values = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(context.replica_id_in_sync_group + 1.0)

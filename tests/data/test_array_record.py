@@ -52,7 +52,7 @@ def test_labels_in_records_are_read_when_they_are_asked_for(folder: Path, offset
     rows = np.array([0, 69, 70, 200])
     assert source.class_numbers().tolist() == [*range(-offset, COUNT - offset)]
     assert source.select(rows).class_numbers().tolist() == (rows - offset).tolist()
-    assert source.place(70).label == 70 - offset
+    assert source.label(70) == 70 - offset
 
 
 def batches(
@@ -141,9 +141,12 @@ def test_damaged_records_and_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
-        ({"split": "train"}, "split", "expected none: input_path specifies the files"),
-        ({"input_path": []}, "input_path", "no files are specified"),
-        ({"label_key": "label"}, "input_path", "train-00: record 0: got features image/class"),
+        ({"input_path": []}, "input_path", "no records found in no files"),
+        (
+            {"label_field_key": "label"},
+            "input_path",
+            "train-00: record 0: got features image/class",
+        ),
     ],
 )
 def test_invalid_settings_are_rejected(
@@ -196,13 +199,13 @@ def test_prepared_dataset_in_array_records(
     write_tfds(tmp_path, "records", sizes, ["a", "b"])
     load_part: Callable[..., Any] = load_tfds
 
-    source = load_part(tfds_name="arrays", split=split, data_dir=str(tmp_path))
+    source = load_part(tfds_name="arrays", tfds_split=split, tfds_data_dir=str(tmp_path))
 
-    other = load_part(tfds_name="records", split=split, data_dir=str(tmp_path))
+    other = load_part(tfds_name="records", tfds_split=split, tfds_data_dir=str(tmp_path))
     assert (source.size, source.labels) == (other.size, other.labels) == (len(numbers), ("a", "b"))
-    whole = load_part(tfds_name="arrays", split="train", data_dir=str(tmp_path))
+    whole = load_part(tfds_name="arrays", tfds_split="train", tfds_data_dir=str(tmp_path))
     assert source.read(range(source.size)) == whole.read(numbers)
     place = tmp_path / "arrays" / "1.0.0" / "dataset_info.json"
     place.write_text(place.read_text().replace('"70"', '"71"'))
     with raises("damaged-file"):
-        load_tfds(tfds_name="arrays", data_dir=str(tmp_path))
+        load_tfds(tfds_name="arrays", tfds_data_dir=str(tmp_path))

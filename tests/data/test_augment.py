@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.data.arrays import Gathered
 from orbit_runner.data.augment import CropFlip, CroppedImages
 
 _SEED = 5
@@ -50,7 +51,7 @@ def test_augmented_image_does_not_depend_on_its_batch():
 
 
 def test_repeated_image_is_stored_once():
-    many = np.broadcast_to(_IMAGES[0], (10**9, 8, 6, 3))
+    many = Gathered(_IMAGES[:1], size=10**9)
     ids, epochs = _keys()
     got = CroppedImages(many, CropFlip(), _SEED)(ids, epochs)
     few = np.repeat(_IMAGES[:1], 30, axis=0)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from orbit_runner.data import tfds
 from orbit_runner.data.files import named_files
-from orbit_runner.data.images.dataset import as_images
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.source import ArraySource
 from orbit_runner.datasets import movielens
@@ -50,7 +50,7 @@ def test_malformed_tfds_description_is_rejected_with_its_path(
     (folder / "dataset_info.json").write_text(json.dumps(INFO))
     (folder / name).write_bytes(content)
     with raises("damaged-file") as caught:
-        tfds.load(tfds_name="some", data_dir=str(tmp_path))
+        tfds.load(tfds_name="some", tfds_data_dir=str(tmp_path))
     assert len(str(caught.value)) < 500
 
 
@@ -98,7 +98,7 @@ _IMAGES = np.zeros((3, 2, 2, 1), np.uint8)
 )  # fmt: skip
 def test_invalid_labels_or_pixels_are_rejected(arrays: dict[str, Any], message: str) -> None:
     with raises("bad-data"):
-        as_images(ArraySource("made", arrays)).check()
+        ImageArrays("made", arrays).check()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])

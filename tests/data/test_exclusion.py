@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.data import synthetic
 from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
-from orbit_runner.data.ratings import synthetic
 from orbit_runner.data.ratings.interactions import leave_one_out
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
@@ -81,7 +81,7 @@ def test_search_for_a_bad_record_skips_those_left_out(
 
 @pytest.mark.slow
 def test_steps_of_ratings_keep_the_negatives_of_other_examples() -> None:
-    source = leave_one_out(synthetic.load(num_examples=300, num_items=100), 2)
+    source = leave_one_out(synthetic.load_ratings(num_examples=300, num_items=100), 2)
     size, batch = source.size * 3, 30
     excluded = some_indices(size, 25)
 

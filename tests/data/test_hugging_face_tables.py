@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow
@@ -13,10 +12,8 @@ import pytest
 from pyarrow import feather, ipc
 
 from orbit_runner.data import hugging_face
-from orbit_runner.data.hugging_face import HuggingFaceTable
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import TablePart
-from orbit_runner.data.tables.dataset import TableOptions
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from tests.support.hugging_face import class_label, save_dict, save_to_disk, write_arrow
 from tests.support.problems import raises
 
@@ -42,10 +39,17 @@ def make_table(rows: int = 45, first: int = 0) -> pyarrow.Table:
 
 
 def open_table(
-    data_dir: Path | str, input_path: Sequence[str] = (), split: str = "", splits: Any = ()
-) -> HuggingFaceTable:
-    options = TableOptions(hugging_face_split=split, default_splits=tuple(splits))
-    return HuggingFaceTable(data_dir=str(data_dir), input_path=input_path, options=options)
+    data_dir: Path | str,
+    input_path: Sequence[str] = (),
+    split: str = "",
+    splits: Sequence[str] = ("train",),
+) -> TableDataset:
+    return hugging_face.TABLE.load(
+        data_dir=str(data_dir),
+        input_path=input_path,
+        options=TableOptions(hugging_face_split=split),
+        default_splits=splits,
+    )
 
 
 def test_columns_are_read_exactly_through_all_files(
@@ -59,6 +63,7 @@ def test_columns_are_read_exactly_through_all_files(
         "kind": "category", "many": "list<item: int64>",
     }  # fmt: skip
 
+    assert dataset.name == "hugging_face"
     kinds = {name: kind for name, kind in dataset.kinds.items() if name != "many"}
     source = read_table(dataset, kinds)
 
@@ -69,7 +74,7 @@ def test_columns_are_read_exactly_through_all_files(
     texts = {n: [source.columns[n].text(row) for row in range(45)] for n in ("text", "ripe")}
     assert texts["text"] == [text.strip() for text in rows["text"]]
     assert texts["ripe"] == [str(value).lower() for value in rows["ripe"]]
-    assert TablePart.of_source(source).location(24) == f"{paths[1]}, row 4"
+    assert source.location(24) == f"{paths[1]}, row 4"
 
 
 def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -79,8 +84,7 @@ def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> Non
     assert column.vocabulary == NAMES
     assert [column.text(row) for row in range(5)] == ["", "pear", "apple", "fig", ""]
     # The names of a mixture with the same classes keep their order.
-    whole = TablePart.of_source(source)
-    joined = whole.join([whole, whole])
+    joined = source.join([source, source])
     assert joined.column("kind").vocabulary == NAMES
 
 
@@ -89,7 +93,7 @@ def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
     for number, name in enumerate(("train", "test")):
         save_to_disk(tmp_path / name, make_table(3, first=10 * number), FEATURES)
 
-    def counts(split: str = "", splits: Sequence[str] = ()) -> list[float]:
+    def counts(split: str = "", splits: Sequence[str] = ("train",)) -> list[float]:
         dataset = open_table(tmp_path, split=split, splits=splits)
         values: list[float] = read_table(dataset, {"count": "number"}).columns["count"].values
         return [*values]
@@ -139,7 +143,8 @@ def test_what_the_package_saves_is_read(tmp_path: Path) -> None:
         assert source.columns["size"].values.tolist() == part["size"][:]
         kinds = [source.columns["kind"].text(row) for row in range(len(part))]
         assert kinds == [NAMES[kind] for kind in part["kind"]]
-        assert len(dataset.tables) == (2 if name == "train" else 1)
+        arrow_files = [path for path in dataset.files if path.suffix == ".arrow"]
+        assert len(arrow_files) == (2 if name == "train" else 1)
 
 
 def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path: Path) -> None:

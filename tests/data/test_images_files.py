@@ -66,8 +66,6 @@ def test_invalid_settings_or_directories_are_rejected(folder: Path, tmp_path: Pa
         ({"data_dir": ""}, "data_dir", "not-set"),
         ({"data_dir": str(tmp_path / "none")}, "data_dir", "missing-file"),
         ({"data_dir": str(empty)}, "data_dir", "missing-file"),
-        ({"data_dir": str(folder), "input_path": ["a"]}, "input_path", "not-allowed"),
-        ({"data_dir": str(folder), "split": "some"}, "split", "unknown-part"),
     ]
     for settings, field, code in cases:
         with raises(code) as caught:

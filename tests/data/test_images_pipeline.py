@@ -12,12 +12,11 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images import files
-from orbit_runner.data.images.dataset import ImageDataset, as_images
+from orbit_runner.data.images.dataset import ImageArrays, ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.images.train_image import Preprocessing
-from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.data.tfrecord import source as records
 from tests.support.batches import assert_equal_batches, contexts, global_batches
@@ -49,10 +48,10 @@ def made(tmp_path: Path, own_cache: Path) -> Callable[[str], ImageDataset]:
             return records.load(data_dir=str(place), input_path=["train*"], label_offset=1)
         if kind == "tfds":
             write_tfds(place, "toy", {"train": (16, 9)}, ["a", "b", "c"])
-            return load_tfds(tfds_name="toy", split="train[1:24]", data_dir=str(place))
+            return load_tfds(tfds_name="toy", tfds_split="train[1:24]", tfds_data_dir=str(place))
         images = np.stack([photo(number, 20, 22) for number in range(23)])
         labels = np.arange(23, dtype=np.int32) % 3
-        return as_images(ArraySource("made", {"image": images, "label": labels}))
+        return ImageArrays("made", {"image": images, "label": labels})
 
     return make
 

@@ -36,7 +36,7 @@ def _numbers(source: StoredImages[RecordStore]) -> tuple[list[int], list[str]]:
     (piece,) = evaluation_rows(source, slices, 1).rebatch(source.size)
     records, ids, _ = piece
     everything = load(
-        tfds_name="toy", split="train", data_dir=str(source.store.files[0].parents[2])
+        tfds_name="toy", tfds_split="train", tfds_data_dir=str(source.store.files[0].parents[2])
     )
     (whole,) = evaluation_rows(everything, replica_slices(203, None), 1).rebatch(203)
     places = {record: number for number, record in enumerate(whole[0].numpy())}
@@ -57,7 +57,7 @@ def _numbers(source: StoredImages[RecordStore]) -> tuple[list[int], list[str]]:
     ],
 )
 def test_split_slice_reads_its_own_records(folder: Path, split: str, start: int, stop: int) -> None:
-    source = load(tfds_name="toy", split=split, data_dir=str(folder))
+    source = load(tfds_name="toy", tfds_split=split, tfds_data_dir=str(folder))
     assert source.size == stop - start
     numbers, names = _numbers(source)
     assert numbers == list(range(start, stop))
@@ -68,7 +68,7 @@ def test_split_slice_reads_its_own_records(folder: Path, split: str, start: int,
 
 @pytest.mark.slow
 def test_default_split_falls_back_to_test_without_validation(folder: Path) -> None:
-    source = load(tfds_name="toy", default_splits=("validation", "test"), data_dir=str(folder))
+    source = load(tfds_name="toy", default_splits=("validation", "test"), tfds_data_dir=str(folder))
     assert (source.size, source.labels) == (4, ("a", "b", "c"))
     assert source.image_shape == photo(0).shape
     # The other images have other sizes.
@@ -88,18 +88,22 @@ def test_tfds_directory_is_read_from_the_environment(
     ("settings", "field", "part"),
     [
         ({"tfds_name": "other"}, "tfds_name", "tfds build other --data_dir="),
-        ({"data_dir": "/nowhere"}, "tfds_data_dir", "no prepared dataset toy in /nowhere"),
-        ({"split": "val"}, "tfds_split", "got split 'val', expected test, train"),
-        ({"split": "train+test"}, "tfds_split", "got split 'train+test', expected test, train"),
-        ({"split": "train[100:9999]"}, "tfds_split", "incompatible with 203 examples"),
-        ({"split": "train[50:50]"}, "tfds_split", "none of the 203 records"),
+        ({"tfds_data_dir": "/nowhere"}, "tfds_data_dir", "no prepared dataset toy in /nowhere"),
+        ({"tfds_split": "val"}, "tfds_split", "got split 'val', expected test, train"),
+        (
+            {"tfds_split": "train+test"},
+            "tfds_split",
+            "got split 'train+test', expected test, train",
+        ),
+        ({"tfds_split": "train[100:9999]"}, "tfds_split", "incompatible with 203 examples"),
+        ({"tfds_split": "train[50:50]"}, "tfds_split", "none of the 203 records"),
     ],
 )
 def test_invalid_tfds_settings_are_rejected(
     folder: Path, settings: dict[str, Any], field: str, part: str
 ) -> None:
     with pytest.raises(DataError) as caught:
-        load(**{"tfds_name": "toy", "data_dir": str(folder), **settings})
+        load(**{"tfds_name": "toy", "tfds_data_dir": str(folder), **settings})
     assert part in str(caught.value)
     assert caught.value.field == field
 
@@ -109,15 +113,15 @@ def test_incomplete_files_or_unsupported_formats_are_rejected(folder: Path) -> N
     info = (place / "dataset_info.json").read_text()
     (place / "dataset_info.json").write_text(info.replace('"70"', '"71"'))
     with raises("damaged-file"):
-        load(tfds_name="toy", data_dir=str(folder))
+        load(tfds_name="toy", tfds_data_dir=str(folder))
     (place / "dataset_info.json").write_text(info.replace('"tfrecord"', '"riegeli"'))
     with raises("not-supported"):
-        load(tfds_name="toy", data_dir=str(folder))
+        load(tfds_name="toy", tfds_data_dir=str(folder))
     (place / "dataset_info.json").write_text(info)
     shard = next(place.glob("*train*00002-of-00003"))
     shard.write_bytes(shard.read_bytes()[:-5])
     with raises("damaged-file"):
-        load(tfds_name="toy", data_dir=str(folder))
+        load(tfds_name="toy", tfds_data_dir=str(folder))
     (place / "features.json").write_text(features_json({"text": TEXT}))
     with raises("bad-data"):
-        load(tfds_name="toy", data_dir=str(folder))
+        load(tfds_name="toy", tfds_data_dir=str(folder))

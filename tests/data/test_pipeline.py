@@ -99,7 +99,7 @@ def test_pipeline_graph_holds_no_state_or_data(make):
 def test_synthetic_data_can_be_batched_and_augmented(kind, augmentation):
     features = {"image": {"shape": [6, 6, 3], "dtype": "uint8", "value": 7}}
     size = 10**12 if kind == "constant" else 100
-    source = synthetic.load(features=features, num_examples=size, kind=kind)
+    source = synthetic.load_arrays(features=features, num_examples=size, kind=kind)
     (batch,) = _train(source, 1, 32, augmentation=augmentation)
     assert batch["image"].shape == (32, 6, 6, 3)
     if kind == "constant":

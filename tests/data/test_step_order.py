@@ -140,7 +140,7 @@ def test_steps_of_sentence_pairs(
     pairs = token_pairs(201, longest=60)
     excluded = some_indices(pairs.size, count)
     sequence = exclude_examples(ShuffledOrder(pairs.size, SEED, shuffle), excluded)
-    batching: dict[str, Any] = {"batch_tokens": tokens or None, "rows_multiple": 4}
+    batching: dict[str, Any] = {"batch_tokens": tokens, "rows_multiple": 4}
     order: StepOrder = RowOrder(sequence, 12)
     if tokens:
         plan = plan_batches(pairs, **batching)

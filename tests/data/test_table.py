@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.stored_tensor import SortedTable
+from orbit_runner.data.arrays import Gathered
+from orbit_runner.data.stored_tensor import SortedTable, Table
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64])
@@ -16,3 +17,29 @@ def test_search_counts_as_numpy_does(size: int, dtype: type) -> None:
     expected = np.searchsorted(values, wanted, side="right")
     counts = SortedTable(values).count_at_most(tf.constant(wanted))
     np.testing.assert_array_equal(counts, expected)
+
+
+@pytest.mark.parametrize(
+    ("gathered", "plain"),
+    [
+        (Gathered(np.array(["a", "é", ""], object), np.array([2, 0, 0, 1], np.int32)),
+         np.array(["", "a", "a", "é"], object)),
+        (Gathered(np.array([[0, 1], [2, 3], [4, 5]]), np.array([2, 0, 1])),
+         np.array([[4, 5], [0, 1], [2, 3]])),
+        (Gathered(np.arange(6).reshape(3, 2), size=7), np.arange(14).reshape(7, 2) % 6),
+    ],
+)  # fmt: skip
+def test_gathered_array_reads_like_the_array_that_it_mimics(
+    gathered: Gathered, plain: np.ndarray
+) -> None:
+    assert (gathered.shape, gathered.dtype, gathered.ndim) == (plain.shape, plain.dtype, plain.ndim)
+    np.testing.assert_array_equal(gathered, plain)
+    np.testing.assert_array_equal(np.stack([gathered[row] for row in range(len(plain))]), plain)
+    rows = np.array([2, 0])
+    np.testing.assert_array_equal(gathered[rows], plain[rows])
+    ids = tf.constant([*rows, len(plain) - 1], tf.int64)
+    for array in (gathered, gathered[np.arange(len(plain))]):
+        read = Table(array)(ids, tf.zeros_like(ids)).numpy()
+        expected = plain[ids.numpy()]
+        texts = [text.encode() for text in expected] if plain.dtype == object else expected
+        np.testing.assert_array_equal(read, texts)

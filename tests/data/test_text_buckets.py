@@ -3,11 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbit_runner.data.text.buckets import (
-    bucket_widths,
-    plan_batches,
-    steps_per_epoch,
-)
+from orbit_runner.data.text.buckets import bucket_widths, plan_batches
+from orbit_runner.data.text.order import PairBatching
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from tests.support.problems import raises
 from tests.support.sentences import token_pairs
@@ -51,9 +48,15 @@ def test_only_batches_at_bucket_boundaries_are_not_full():
 def test_steps_per_epoch_is_correct_in_each_batching_mode():
     source = token_pairs(1003)
     plan = plan_batches(source, batch_tokens=600)
-    assert steps_per_epoch(source, batch_tokens=600, max_length=60) == plan.steps_per_epoch
-    assert steps_per_epoch(source, batch_tokens=600, max_length=60, static_shapes=True) == 1003 / 8
-    assert steps_per_epoch(source, global_batch_size=16, max_length=60) == 1003 / 16
+
+    def steps_per_epoch(**settings):
+        return (
+            PairBatching(source=source, max_length=60, seed=0, **settings).order().steps_per_epoch
+        )
+
+    assert steps_per_epoch(batch_tokens=600) == plan.steps_per_epoch
+    assert steps_per_epoch(batch_tokens=600, static_shapes=True) == 1003 / 8
+    assert steps_per_epoch(global_batch_size=16) == 1003 / 16
 
 
 def test_ragged_rows_can_be_joined_selected_and_cut():

@@ -32,14 +32,12 @@ def folder(tmp_path):
 
 
 def _load(vocabulary, folder, **settings):
-    given = {
-        "split": "train",
-        "data_dir": str(folder),
-        "languages": ("en", "de"),
-        "max_length": 200,
-        "is_training": True,
-    }
-    return parallel_text.load(vocabulary=vocabulary, **{**given, **settings})
+    places = {"split": "train", "data_dir": str(folder), "languages": ("en", "de")}
+    limits = {"max_length": 200, "is_training": True}
+    for name, value in settings.items():
+        (limits if name in limits else places)[name] = value
+    sides = parallel_text.find_files(**places)
+    return parallel_text.load(*sides, vocabulary=vocabulary, **limits)
 
 
 def _texts(vocabulary, rows):

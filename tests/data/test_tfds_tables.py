@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 import pytest
 
 from orbit_runner.data import tfds
+from orbit_runner.data.places import Places
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import TableSource
+from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableUse
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
@@ -32,14 +32,12 @@ KINDS = {
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def open_table(
-    folder: Path, split: str = "train", name: str = "rows", input_path: Sequence[str] = ()
-) -> TableDataset:
+def open_table(folder: Path, split: str = "train", name: str = "rows") -> TableDataset:
     options = TableOptions(tfds_name=name, tfds_split=split, tfds_data_dir=str(folder))
-    return tfds.TfdsTable(data_dir="", input_path=input_path, options=options)
+    return tfds.TABLE.load(options=options)
 
 
-def check_rows(found: TableSource, numbers: range) -> None:
+def check_rows(found: TablePart, numbers: range) -> None:
     rows = [make_row(number) for number in numbers]
     assert found.size == len(rows)
     for name in ("size", "age", "inner/n"):
@@ -88,7 +86,7 @@ def test_section_reads_the_split_that_it_names_or_usually_has(
     section = TableDataConfig(source="tfds", is_training=is_training)
     options = TableOptions(tfds_name="rows", tfds_split=split, tfds_data_dir=str(tmp_path))
 
-    table = tfds.TfdsTable.of_section(section, options, TableUse(is_split=is_split))
+    table = tfds.TABLE.open(section, options, TableUse(is_split=is_split))
 
     assert read_table(table, {"age": "number"}).size == expected
 
@@ -97,7 +95,6 @@ def test_section_reads_the_split_that_it_names_or_usually_has(
     ("options", "field", "message"),
     [
         ({"split": "train[:50%]"}, "tfds_split", "expected a whole split; to split the rows of a "),
-        ({"input_path": ("a",)}, "input_path", "expected none: tfds_split names the files"),
         ({"name": "other"}, "tfds_name", "tfds build other --data_dir="),
     ],
 )
@@ -161,6 +158,6 @@ def test_dataset_that_the_package_prepares_has_the_same_columns(
     # The package shuffles the rows of a dataset.
     order = np.argsort(-found.columns["age"].values, kind="stable")
     columns = {name: column.take(order) for name, column in found.columns.items()}
-    check_rows(TableSource("tfds", columns, [("", 50)]), range(50))
+    check_rows(TablePart("tfds", columns, Places((("", 50),))), range(50))
     described = json.loads((tmp_path / "rows" / "1.0.0" / "dataset_info.json").read_text())
     assert described["fileFormat"] == file_format

@@ -125,8 +125,7 @@ def test_files_follow_the_order_of_input_path(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "field", "code"),
     [
-        ({"split": "train"}, "split", "unknown-part"),
-        ({"input_path": []}, "input_path", "not-set"),
+        ({"input_path": []}, "input_path", "empty-data"),
         ({"input_path": ["test-*"]}, "input_path", "missing-file"),
         ({"input_path": ["train-02"]}, "input_path", "empty-data"),
     ],

@@ -70,9 +70,3 @@ def test_corrupt_batch_file_is_rejected(folder, tmp_path, content, code):
         cifar10.load(split="test", data_dir=str(tmp_path))
     assert str(path) in str(caught.value)
     assert caught.value.field == "data_dir"
-
-
-def test_input_path_is_rejected(tmp_path):
-    with raises("not-allowed") as caught:
-        cifar10.load(split="test", data_dir=str(tmp_path), input_path=["a.bin"])
-    assert caught.value.field == "input_path"

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from orbit_runner.datasets.scikit_learn import load_digits
-from tests.support.problems import raises
 
 
 def test_digits_match_scikit_learn():
@@ -31,17 +30,3 @@ def test_mean_and_std_match_the_pixels():
     pixels = source.arrays["image"].astype(np.float64)
     assert source.mean == pytest.approx((pixels.mean(),), abs=1e-5)
     assert source.std == pytest.approx((pixels.std(),), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("settings", "field", "code"),
-    [
-        ({"split": "validation"}, "split", "unknown-part"),
-        ({"split": "train", "data_dir": "/data"}, "data_dir", "not-allowed"),
-        ({"split": "train", "input_path": ["digits.csv"]}, "input_path", "not-allowed"),
-    ],
-)
-def test_settings_that_do_not_apply_are_rejected(settings, field, code):
-    with raises(code) as caught:
-        load_digits(**settings)
-    assert caught.value.field == field

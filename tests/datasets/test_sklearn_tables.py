@@ -6,24 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from sklearn import datasets
 
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.datasets import scikit_learn
 from tests.support.problems import raises
 
-LOADERS = {"breast_cancer": scikit_learn.BreastCancerTable, "diabetes": scikit_learn.DiabetesTable}
+LOADERS = {"breast_cancer": scikit_learn.BREAST_CANCER, "diabetes": scikit_learn.DIABETES}
 
 
-def _open(name: str, data_dir: str = "") -> Any:
-    return LOADERS[name](data_dir=data_dir, input_path=(), options=TableOptions())
+def _open(name: str) -> Any:
+    return LOADERS[name].load()
 
 
 def test_breast_cancer_is_that_of_sklearn() -> None:
     expected: Any = datasets.load_breast_cancer()
     reader = _open("breast_cancer")
+    assert reader.name == "breast_cancer"
     names = [
         f"error_{name[:-6]}" if name.endswith(" error") else name for name in expected.feature_names
     ]
@@ -42,17 +41,12 @@ def test_diabetes_is_that_of_sklearn() -> None:
     expected: Any = datasets.load_diabetes(scaled=False)
     names = list(expected.feature_names)
     reader = _open("diabetes")
+    assert reader.name == "diabetes"
     assert list(reader.kinds) == [*names, "progression"]
     found = read_table(reader, dict.fromkeys(reader.kinds, "number"))
     table = np.column_stack([expected.data, expected.target]).astype(np.float32)
     for place, name in enumerate(reader.kinds):
         np.testing.assert_array_equal(found.columns[name].values, table[:, place])
-
-
-@pytest.mark.parametrize("name", sorted(LOADERS))
-def test_paths_are_refused(name: str, tmp_path: Path) -> None:
-    with raises("not-allowed"):
-        _open(name, str(tmp_path))
 
 
 def test_missing_and_damaged_files_are_reported(tmp_path: Path) -> None:

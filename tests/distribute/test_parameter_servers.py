@@ -13,7 +13,8 @@ import pytest
 from orbit_runner.distribute.cluster.addresses import Liveness, probe
 from orbit_runner.distribute.cluster.barrier import wait_for_servers
 from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.parameter_servers import RunEnd, Watch
+from orbit_runner.distribute.failure_detection import ServerWatch
+from orbit_runner.distribute.parameter_servers import RunEnd
 from tests.support.problems import raises
 
 
@@ -101,16 +102,16 @@ def test_error_names_servers_that_do_not_respond(
 
 
 @pytest.fixture
-def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
+def watch(members: list[Member]) -> Iterator[tuple[ServerWatch, list[str]]]:
     reasons: list[str] = []
-    made = Watch(members, silence=2.0, give_up=reasons.append)
+    made = ServerWatch(members, silence=2.0, give_up=reasons.append)
     yield made, reasons
     made.stop()
 
 
 @pytest.mark.slow
 def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
-    watch: tuple[Watch, list[str]], stages: list[Stage]
+    watch: tuple[ServerWatch, list[str]], stages: list[Stage]
 ) -> None:
     stages[0].close()
     time.sleep(1.5)
@@ -121,7 +122,7 @@ def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
 
 
 def test_losing_a_parameter_server_is_not_tolerated(
-    watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
+    watch: tuple[ServerWatch, list[str]], stages: list[Stage], members: list[Member]
 ) -> None:
     stages[2].close()
     eventually(watch[0].failure_reason)
@@ -131,7 +132,7 @@ def test_losing_a_parameter_server_is_not_tolerated(
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 2])
 def test_hanging_server_is_reported_as_lost(
-    which: int, watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
+    which: int, watch: tuple[ServerWatch, list[str]], stages: list[Stage], members: list[Member]
 ) -> None:
     stages[which].answers = False
     eventually(watch[0].failure_reason)
@@ -143,7 +144,7 @@ def test_hanging_server_is_reported_as_lost(
 
 @pytest.mark.slow
 def test_stopped_watch_does_not_give_up(
-    watch: tuple[Watch, list[str]], stages: list[Stage]
+    watch: tuple[ServerWatch, list[str]], stages: list[Stage]
 ) -> None:
     watch[0].stop()
     for stage in stages:

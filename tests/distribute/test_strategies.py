@@ -206,7 +206,7 @@ def test_gpus_that_are_not_used_are_named_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    devices._note_once.cache_clear()
+    devices.note_once.cache_clear()
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(strategies, "select_devices", lambda runtime: ("CPU:0",))
     runtime = RuntimeConfig(**{"distribution_strategy": "one_device", **settings})

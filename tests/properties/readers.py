@@ -36,7 +36,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.run_reader import RunReader
-from orbit_runner.tasks.keras.sources import _read_files as read_keras_files
+from orbit_runner.tasks.keras.sources import read_files as read_keras_files
 from tests.support.records import example_of, frame_records
 
 _ROWS = [
@@ -113,7 +113,7 @@ def _read_keras(path: Path) -> object:
 def _table(source: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
         table = TABLE_SOURCES.get(source).load()
-        dataset = table(data_dir="", input_path=(str(path),), options=TableOptions())
+        dataset = table.load(data_dir="", input_path=(str(path),), options=TableOptions())
         kinds = {name: kind for name, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY)}
         return read_table(dataset, kinds, kept_seconds=1e9) if kinds else None
 
@@ -187,10 +187,9 @@ def _parallel(folder: Path) -> list[bytes]:
 
 
 def _read_parallel(path: Path) -> object:
+    sides = parallel_text.find_files(split="val", data_dir=str(path.parent), languages=("en", "de"))
     return parallel_text.load(
-        split="val",
-        data_dir=str(path.parent),
-        languages=("en", "de"),
+        *sides,
         vocabulary=Vocabulary.load(path.with_name("seed.model")),
         max_length=20,
         is_training=True,

@@ -134,6 +134,21 @@ def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("length", [{}, {"trainer__train_steps": 0, "trainer__train_epochs": 8}])
+def test_steps_of_a_schedule_that_follows_the_run_are_those_of_the_whole_run(
+    length: dict[str, Any], tmp_path: Path
+) -> None:
+    """Only the config of a branch that has not trained yet has `auto` instead of a number."""
+    rate = {"type": "cosine", "cosine": {"initial_learning_rate": 0.1, "decay_steps": "auto"}}
+    config = _config(trainer__optimizer_config__learning_rate=rate, **length)
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=20)
+    for path in (tmp_path / "a" / "checkpoints").glob("ckpt-20.*"):
+        path.unlink()
+    _equal(config, tmp_path, [4, 8, 12, 16])
+
+
+@pytest.mark.slow
 def test_run_ended_by_early_stopping_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config(trainer__early_stopping__threshold=0.5, trainer__train_steps=1000)
     run(config, tmp_path / "a")

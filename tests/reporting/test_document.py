@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 
 from orbit_runner.reporting.document import (
+    SHADES,
     Best,
+    Cell,
     Chart,
-    Html,
+    Facts,
+    HeatMap,
+    Joined,
+    Parallel,
+    ParallelAxis,
     Part,
     Picture,
     Pictures,
@@ -17,7 +23,7 @@ from orbit_runner.reporting.document import (
     Text,
     limited_examples,
 )
-from orbit_runner.reporting.html import Markup, page, parts_html
+from orbit_runner.reporting.html import page, parts_html
 from orbit_runner.reporting.terminal import section_lines
 
 
@@ -27,7 +33,7 @@ def _lines(*parts: Part, width: int | None = None) -> list[str]:
 
 def test_sections_without_contents_are_left_out_of_both() -> None:
     sections = [
-        Section("nothing", [Table([], head=("a",)), Pictures([]), Html("")]),
+        Section("nothing", [Table([], head=("a",)), Pictures([]), Text("", "file"), Facts([])]),
         Section("first part", [Table([("a", "1"), ("bc", "20")], right=[-1])]),
         Section("second", [Text("<one>\ntwo"), Section("inner", [Text("run it", "code")])]),
     ]
@@ -46,16 +52,50 @@ def test_sections_without_contents_are_left_out_of_both() -> None:
 
 
 def test_charts_and_pictures_are_only_in_a_page() -> None:
-    parts = [Chart("x", [Series("mean", {0: 1.0, 1: 2.0})]), Html("<hr>")]
+    parallel = Parallel(
+        "settings",
+        [ParallelAxis("rate", "a.rate", is_log=True), ParallelAxis("<loss>", "b")],
+        [Series("one", {0: 0.1, 1: 2.0}, SHADES - 1), Series("two", {0: 0.2})],
+    )
+    parts = [
+        Chart("x", [Series("mean", {0: 1.0, 1: 2.0})]),
+        HeatMap("labels", 3, [(1, 2, 0.5, False), (0, 0, 1.0, True)]),
+        parallel,
+    ]
 
     assert _lines(*parts, Pictures([Picture("")])) == []
-    assert "<figure>" in parts_html(parts)
+    html = parts_html(parts)
+    assert html.count("<figure") == 3
+    assert 'class="cell wrong" fill-opacity="0.5" d="M2 1h1v1h-1z"' in html
+    assert re.findall('class="strand (.*?)"', html) == ["q5", "lost"]
+    assert "&lt;loss&gt;" in html
 
 
-def test_cells_are_escaped_unless_they_are_markup() -> None:
-    html = parts_html([Table([("a_b", "<i>", Markup("<b>x</b>"))])])
+def test_parallel_coordinates_without_results_are_left_out() -> None:
+    axes = [ParallelAxis("rate", "rate"), ParallelAxis("loss", "loss")]
 
-    assert "a_b</th><td>&lt;i&gt;</td><td><b>x</b></td>" in html
+    for lines in ([], [Series("a", {0: 0.1})]):
+        assert parts_html([Parallel("", axes, lines)]) == ""
+    assert parts_html([Parallel("", axes[1:], [Series("a", {0: 0.5})])]) == ""
+
+
+def test_cells_are_escaped_and_a_page_adds_color_link_and_bar() -> None:
+    links = Joined(["3:", Cell("17", address="a&b.html")])
+    cells = ("<i>", Cell("<b>", "bad"), Cell("62%", bar=(0.62, 0.1)))
+    table = Table([("a_b", *cells), (links, "", "", "")])
+
+    html = parts_html([table])
+    assert "a_b</th><td>&lt;i&gt;</td><td><span class=bad>&lt;b&gt;</span></td>" in html
+    assert 'aria-label="62%"' in html
+    assert '<th scope=row>3: <a href="a&amp;b.html">17</a></th>' in html
+    assert _lines(table) == ["a_b    <i>  <b>  62%", "3: 17"]
+
+
+def test_facts_are_lines_of_a_terminal() -> None:
+    facts = Facts([("step", "300", "of 300"), ("accuracy", "0.9", "")])
+
+    assert _lines(facts) == ["step      300  of 300", "accuracy  0.9"]
+    assert "<b>300</b><span class=soft>of 300</span>" in parts_html([facts])
 
 
 def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown() -> None:

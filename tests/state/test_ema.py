@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.state.ema import _parts
+from orbit_runner.utils.variables import replica_parts
 from tests.support.configs import keep_best
 from tests.support.toy import descent, make_strategy, run, state_of, toy_config, toy_task, trained
 
@@ -90,7 +90,7 @@ def test_applying_and_reverting_the_average_restores_the_weights_exactly(
     assert state.ema is not None
 
     def bits() -> list[bytes]:
-        return [p.numpy().tobytes() for v in state.model.variables for p in _parts(v)]
+        return [p.numpy().tobytes() for v in state.model.variables for p in replica_parts(v)]
 
     before = bits()
     with state.ema.applied_scope():

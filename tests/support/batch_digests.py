@@ -94,15 +94,18 @@ class Case(NamedTuple):
     Attributes:
         member: The task and the source.
         function: The function of this module that returns the data, for `keras-arrays`.
+        has_text: Whether the only feature is a column of texts, which are split into words.
     """
 
     member: Member
     function: str = ""
+    has_text: bool = False
 
     @property
     def name(self) -> str:
         """The name of a test case."""
-        return f"{self.member.name}-{self.function}" if self.function else self.member.name
+        variant = "text" if self.has_text else self.function
+        return f"{self.member.name}-{variant}" if variant else self.member.name
 
     def write(self, folder: Path) -> Settings:
         """Writes the files of the source, and returns the settings of a section."""
@@ -118,8 +121,8 @@ class Case(NamedTuple):
         settings: Settings = {"both.global_batch_size": BATCH}
         if task.name == "translation":
             settings = {"train_data.batch_rows_multiple": BATCH}
-        if task.name == "text_classification" and source.name == "text_files":
-            settings |= {"text.column": "text", "label_column": "label"}
+        if self.has_text:
+            settings["features.text"] = ["text" if source.name == "text_files" else "note"]
         for name, value in CELLS[cell].items():
             group = "person" if has_columns else "directory"
             settings[name] = str(value).replace("GROUP", group)
@@ -133,9 +136,10 @@ def cases() -> list[Case]:
         registry = source_registry(task)
         assert registry is not None
         for source in filter(_is_own, registry.entries()):
+            result.append(Case(Member(task, source)))
             # The other tables have no texts.
-            if task.name != "text_classification" or str(source.target) in WRITERS:
-                result.append(Case(Member(task, source)))
+            if task.name == "tabular" and str(source.target) in WRITERS:
+                result.append(Case(Member(task, source), has_text=True))
             if (task.name, source.name) == ("keras", "arrays"):
                 objects = (Items.__name__, Batches.__name__, stream.__name__)
                 result += [Case(Member(task, source), name) for name in objects]

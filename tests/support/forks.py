@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute import tf_environment
-from orbit_runner.launch.process import parent_death_hook
+from orbit_runner.launch.supervisor import parent_death_hook
 
 # What a run imports, also at its end, and the tasks. None of them starts a thread on import.
 _MODULES = (
@@ -24,8 +24,8 @@ _MODULES = (
     *(f"orbit_runner.models.{name}" for name in ("simple", "resnet_cifar")),
     *(f"orbit_runner.datasets.{name}" for name in ("cifar10", "scikit_learn", "mnist")),
     *(f"orbit_runner.tasks.{name}.task" for name in ("image_classification", "keras", "tabular")),
-    *("orbit_runner.tasks.recommendation.task", "orbit_runner.tasks.text_classification.task"),
-    *("orbit_runner.tasks.translation.task", "orbit_runner.reporting.progress.lines"),
+    *("orbit_runner.tasks.recommendation.task", "orbit_runner.tasks.translation.task"),
+    "orbit_runner.reporting.progress.lines",
     *("orbit_runner.reporting.report_collection", "orbit_runner.reporting.results"),
     *("orbit_runner.reporting.run_record", "rich.console", "rich.text"),
 )

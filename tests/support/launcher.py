@@ -6,8 +6,7 @@ from pathlib import Path
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.launch import make_clusters, member_spec
-from orbit_runner.launch.process import Output
-from orbit_runner.launch.supervisor import Limits, supervise
+from orbit_runner.launch.supervisor import Limits, Output, supervise
 from orbit_runner.utils.signals import SignalGuard
 
 MEMBER = str(Path(__file__).with_name("member.py"))

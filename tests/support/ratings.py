@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.ratings import synthetic
+from orbit_runner.data import synthetic
 from tests.support.configs import SHORT_RUN, config_of
 
 _BASE = {
@@ -33,7 +33,7 @@ def ratings_config(**changes: Any) -> ExperimentConfig:
 
 def write_100k(folder: Path, num_examples: int = 2000, num_items: int = 100) -> Path:
     """Writes synthetic choices as MovieLens 100K has them; ids are ten times as large."""
-    made = synthetic.load(num_examples=num_examples, num_items=num_items)
+    made = synthetic.load_ratings(num_examples=num_examples, num_items=num_items)
     rows = zip(made.users, made.items, made.times, strict=True)
     text = "".join(
         f"{user * 10}\t{item * 10}\t{item % 5 + 1}\t{time}\n" for user, item, time in rows

@@ -296,31 +296,31 @@ def _write_movielens(folder: Path) -> Settings:
 
 # By what the source is registered as, so that all tasks that read the same format share a writer.
 WRITERS: dict[str, Callable[[Path], Settings]] = {
-    "orbit_runner.datasets.mnist:MNIST": _write_idx,
-    "orbit_runner.datasets.cifar10:CIFAR10": _write_cifar10,
-    "orbit_runner.datasets.movielens:RATINGS": _write_movielens,
-    "orbit_runner.data.tfrecord.source:IMAGES": _write_tfrecords,
-    "orbit_runner.data.array_record.source:IMAGES": _write_array_records,
-    "orbit_runner.data.images.files:IMAGES": _write_image_folder,
-    "orbit_runner.data.images.csv_labels:IMAGES": _write_image_csv,
-    "orbit_runner.data.hugging_face:IMAGES": _write_hugging_face_images,
-    "orbit_runner.data.hugging_face:HuggingFaceTable": _write_arrow,
-    "orbit_runner.data.tfds:IMAGES": _write_tfds_images,
-    "orbit_runner.data.tfds:TfdsTable": _write_tfds_table,
+    "orbit_runner.datasets.mnist:load": _write_idx,
+    "orbit_runner.datasets.cifar10:load": _write_cifar10,
+    "orbit_runner.datasets.movielens:load": _write_movielens,
+    "orbit_runner.data.tfrecord.source:load": _write_tfrecords,
+    "orbit_runner.data.array_record.source:load": _write_array_records,
+    "orbit_runner.data.images.files:load": _write_image_folder,
+    "orbit_runner.data.images.csv_labels:load": _write_image_csv,
+    "orbit_runner.data.hugging_face:load": _write_hugging_face_images,
+    "orbit_runner.data.hugging_face:TABLE": _write_arrow,
+    "orbit_runner.data.tfds:load": _write_tfds_images,
+    "orbit_runner.data.tfds:TABLE": _write_tfds_table,
     "orbit_runner.data.text.parallel_text:ParallelText": _write_parallel_text,
-    "orbit_runner.data.tables.csv_file:CsvTable": _write_csv,
-    "orbit_runner.data.tables.jsonl:JsonlTable": _write_jsonl,
-    "orbit_runner.data.tables.parquet:ParquetTable": _write_parquet,
-    "orbit_runner.data.tables.array_tables:NpzTable": _write_npz,
-    "orbit_runner.data.tables.array_tables:FunctionTable": lambda folder: {
+    "orbit_runner.data.tables.csv_file:CSV": _write_csv,
+    "orbit_runner.data.tables.jsonl:JSONL": _write_jsonl,
+    "orbit_runner.data.tables.arrow:PARQUET": _write_parquet,
+    "orbit_runner.data.tables.array_tables:NPZ": _write_npz,
+    "orbit_runner.data.tables.array_tables:FUNCTION": lambda folder: {
         "function": f"{_HERE}:table_columns"
     },
-    "orbit_runner.data.tables.text_files:TextTable": _write_text_files,
-    "orbit_runner.tasks.keras.sources:FUNCTION": lambda folder: {
+    "orbit_runner.data.tables.text_files:TEXT_FILES": _write_text_files,
+    "orbit_runner.tasks.keras.sources:call_function": lambda folder: {
         "function": f"{_HERE}:points_and_classes"
     },
-    "orbit_runner.tasks.keras.sources:NPZ": _write_npz_arrays,
-    "orbit_runner.tasks.keras.sources:MEMORY": _pass_arrays,
+    "orbit_runner.tasks.keras.sources:read_files": _write_npz_arrays,
+    "orbit_runner.tasks.keras.sources:find_passed_arrays": _pass_arrays,
 }
 
 
@@ -384,14 +384,6 @@ TASK_SAMPLES: dict[str, TaskSample] = {
         "npz",
     ),
     "tabular": TaskSample({"model.name": "mlp", "model.hidden_units": [4]}, "csv"),
-    "text_classification": TaskSample(
-        {
-            "model.name": "bag_of_words",
-            "text.column": "note",
-            "label_column": "kind",
-        },
-        "csv",
-    ),
 }
 _EXPERIMENT = {
     "trainer.train_steps": 8,
@@ -489,8 +481,6 @@ def _label_settings(member: Member, section: Settings) -> Settings:
     traits = member.source.traits
     if member.task.name == "image_classification":
         return {} if traits.knows_classes else {"model.num_classes": len(_CLASSES)}
-    if member.task.name == "text_classification":
-        return {}
     if member.source.target not in (entry.target for entry in TABLE_SOURCES.registered()):
         return {}
     kinds = _column_kinds(section)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.tasks.tabular.preprocessing import TextFit
 from tests.support.configs import SHORT_RUN, config_of
 from tests.support.translations import sentences, write_pairs
 
 _BASE: dict[str, Any] = {
-    "task.name": "text_classification",
-    "task.model.name": "bag_of_words",
+    "task.name": "tabular",
+    "task.model.name": "mlp",
+    "task.model.hidden_units": [],
     "task.model.embedding_width": 8,
-    "task.model.dropout_rate": 0.2,
-    "task.text.max_length": 4,
+    "task.features.text": [{"column": "text", "max_length": 4}],
+    "task.targets": ["label"],
     "task.train_data.source": "text_files",
     "task.train_data.files": {"english": "train.en.gz", "german": "train.de*"},
     "task.train_data.global_batch_size": 8,
@@ -32,6 +35,12 @@ def write_texts(folder: Path, train: int = 40, validation: int = 9) -> Path:
     write_pairs(folder, "train", sentences(train, 0), packed=True)
     write_pairs(folder, "val", sentences(validation, 1), packed=False)
     return folder
+
+
+def decode(fit: TextFit, rows: Iterable[Sequence[int]]) -> list[str]:
+    """Returns the texts of rows of tokens, as the model sees them."""
+    names = ("", "⁇", *fit.words)
+    return [" ".join(names[token] for token in row if token) for row in rows]
 
 
 def text_config(folder: Path | str, **changes: Any) -> ExperimentConfig:

@@ -37,7 +37,7 @@ def _no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(folder: Path, text: str = TEXT) -> Sweep:
     file = parsed(text)
     directory = SweepDirectory(folder / "sweep")
-    return open_sweep(directory, file, resolve_base(file), (), SignalGuard())()
+    return open_sweep(directory, file, resolve_base(file), SignalGuard())()
 
 
 def test_new_directory_is_made(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.arrays import RepeatedArray
+from orbit_runner.data.arrays import Gathered
 from orbit_runner.data.dataset import class_difference
 from orbit_runner.data.images import NATURAL_MEAN
 from orbit_runner.data.images.decode import decode_for_evaluation
@@ -113,7 +114,7 @@ def _split(make_config: Make, kind: str, **changes: Any) -> ExperimentConfig:
 
 def _places(config: ExperimentConfig, section: str) -> list[str]:
     source = section_source(config.task, getattr(config.task, section))
-    return [str(source.place(number).names) for number in range(source.size)]
+    return [str(source.place(number)) for number in range(source.size)]
 
 
 @pytest.mark.slow
@@ -201,9 +202,11 @@ def test_what_cannot_be_split_is_named(
 def test_split_of_a_section_that_another_setting_chooses_is_refused(
     make_config: Make, kind: str, setting: str
 ) -> None:
-    config = make_config(kind, **{f"{_EVAL}split": "train"})
-    message = dict(pairs(config.data.problems()))["validation_data.split"]
-    assert f"{setting} chooses a part" in message
+    with pytest.raises(ConfigError) as caught:
+        make_config(kind, **{f"{_EVAL}split": "train"})
+    (problem,) = caught.value.problems
+    assert problem.path == "task.validation_data.split"
+    assert f"{setting} chooses a part" in problem.message
 
 
 def test_sources_of_a_mixture_are_split(make_config: Make, tmp_path: Path) -> None:
@@ -301,8 +304,8 @@ def test_synthetic_images_match_the_network_and_use_little_memory() -> None:
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     source = load_source(config.task.train_data, [224, 224, 3], 7)
     images = source.arrays["image"]
-    assert isinstance(images, RepeatedArray)
-    assert images.rows.nbytes <= 2**26
+    assert isinstance(images, Gathered)
+    assert images.nbytes <= 2**26
     assert source.size == 5000
     labels = source.arrays["label"]
     assert (labels.min(), labels.max()) == (0, 6)

@@ -34,7 +34,9 @@ def _trained(path: Path, data: TableDataConfig) -> list[tuple[str, ...]]:
         missing_values=data.missing_texts,
     )
     source = data.source if path.suffix != ".parquet" else "parquet"
-    reader = TABLE_SOURCES.get(source).load()(data_dir="", input_path=(str(path),), options=options)
+    reader = (
+        TABLE_SOURCES.get(source).load().load(data_dir="", input_path=(str(path),), options=options)
+    )
     table = read_table(reader, dict.fromkeys(COLUMNS, "category"))
     return [tuple(table.columns[n].text(row) for n in COLUMNS) for row in range(table.size)]
 

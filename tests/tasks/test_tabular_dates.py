@@ -15,7 +15,7 @@ from pyarrow import parquet
 from orbit_runner.data.tables.build import build_columns
 from orbit_runner.data.tables.cell_texts import parse_date
 from orbit_runner.data.tables.columns import DATE, MISSING_DATE, Column, date_text
-from orbit_runner.data.tables.csv_file import CsvTable
+from orbit_runner.data.tables.csv_file import CSV
 from orbit_runner.data.tables.dataset import TableOptions, TableUse
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import EncodeDates, days_and_seconds
@@ -68,7 +68,7 @@ def test_training_and_prediction_read_texts_alike(tmp_path: Path) -> None:
     for number, more in enumerate(([], ["2024-02-29T10:30+01:00"], ["2024-01-01 1:1"])):
         file = tmp_path / f"{number}.csv"
         file.write_text("\n".join(["when", *texts, *more]) + "\n")
-        table = CsvTable(data_dir="", input_path=(str(file),), options=TableOptions())
+        table = CSV.load(data_dir="", input_path=(str(file),), options=TableOptions())
         if number == 2:
             with raises("bad-record"):
                 build_columns(table, {"when": DATE})
@@ -85,7 +85,7 @@ def test_date_that_means_a_missing_value_is_one_in_each_form(form: str, tmp_path
     data = TableDataConfig(
         source="parquet", input_path=[f"{tmp_path}/a.parquet"], missing_values=["1900-01-01T00:00"]
     )
-    table = data.format.of_section(data, data.options, TableUse())
+    table = data.reader.open(data, data.options, TableUse())
     values = build_columns(table, {"when": DATE})[0]["when"].values.tolist()
     assert values == [MISSING_DATE, parse_date("2024-02-29")]
 

@@ -162,5 +162,9 @@ def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: st
 def test_what_is_no_file_is_refused(served: Any) -> None:
     with raises("bad-item"):
         list(_predictor(served).items(["absent.csv"], []))
+
+
+def test_number_of_classes_is_refused_if_there_are_none() -> None:
+    config = table_config("a.csv", task__targets=TARGETS[1:])
     with raises("no-effect", "--top_k"):
-        served[0].predictor(served[2].signatures, top_k=2)
+        TabularTask(config.task).predictor({}, top_k=2)

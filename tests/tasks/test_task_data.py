@@ -16,7 +16,6 @@ from orbit_runner.tasks.image_classification.data_config import ImageDataConfig,
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
 from orbit_runner.tasks.recommendation.data import RecommendationData
 from orbit_runner.tasks.tabular.config import TabularConfig
-from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 
 
@@ -88,7 +87,6 @@ _TEXT_FILES = TranslationDataConfig(source="parallel_text")
     [
         (ImageClassificationConfig(), []),
         (ImageClassificationConfig(train_data=_MIXED), ["scipy"]),
-        (TextClassificationConfig(), []),
         (TabularConfig(), []),
         (TranslationConfig(train_data=_TEXT_FILES, validation_data=_TEXT_FILES), ["sentencepiece"]),
         (_Ratings(), []),

@@ -38,7 +38,8 @@ def _fast(plan: Plan, most_steps: int, most_records: int = 1) -> LoopLength:
 
 
 @pytest.mark.parametrize(
-    ("most_steps", "step", "length"), [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2)]
+    ("most_steps", "step", "length"),
+    [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2), (100, 100, 1), (3, 120, 1)],
 )
 def test_loop_ends_at_the_next_record(most_steps: int, step: int, length: int) -> None:
     assert _fast(_plan(), most_steps)(step) == length

@@ -1,4 +1,4 @@
-"""Fingerprints of tensors: equal fingerprints mean equal bits.
+"""Fingerprints of tensors, where equal ones mean equal bits, and whether tensors are finite.
 
 A fingerprint is the SHA-256 of sorted lines, one per tensor (name, dtype, shape, SHA-256 of its
 bytes). It is the same for variables in memory and for a checkpoint on the disk, and two runs that
@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.checkpoint.finite_check import (
-    NonFiniteTensor,
-    count_non_finite,
-    is_trained,
-)
 from orbit_runner.storage.paths import readable_path
 from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
 from orbit_runner.utils.variables import tracked_variables, variable_name
@@ -27,6 +22,8 @@ from orbit_runner.utils.variables import tracked_variables, variable_name
 # TensorFlow counts the saves here. A resumed run has made fewer of them.
 _SAVE_COUNTER = "save_counter/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+# A loss scale may overflow, and the learning rate in an optimizer is a copy of its schedule's.
+_NOT_TRAINED_PART = frozenset({"loss_scale", "_current_learning_rate"})
 
 
 def fingerprint(lines: Iterable[str]) -> str:
@@ -51,6 +48,53 @@ def weights_fingerprint(model: tf.Module) -> str:
         tensor_line(variable_name(variable), variable.numpy())
         for variable in tracked_variables(model)
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class NonFiniteTensor:
+    """A tensor with values that are NaN or infinite."""
+
+    name: str
+    count: int  # The number of values that are not finite.
+    size: int  # The number of all values.
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.count:,} of {self.size:,} values are not finite"
+
+
+def is_trained(key: str) -> bool:
+    """Returns whether a checkpoint key belongs to a weight, a slot or an average."""
+    return _NOT_TRAINED_PART.isdisjoint(key.partition("/.ATTRIBUTES/")[0].split("/"))
+
+
+def count_non_finite(value: np.ndarray) -> int:
+    """Returns how many values are NaN or infinite. Integers and strings are always finite."""
+    if value.dtype == object:
+        return 0
+    kind = tf.as_dtype(value.dtype)  # NumPy does not treat bfloat16 as floating-point.
+    if not (kind.is_floating or kind.is_complex):
+        return 0
+    finite = np.isfinite(value)
+    return 0 if finite.all() else int(finite.size - np.count_nonzero(finite))
+
+
+def non_finite_variables(variables: Iterable[tf.Variable]) -> list[NonFiniteTensor]:
+    """Returns the variables with values that are NaN or infinite."""
+    tensors = []
+    for variable in variables:
+        if variable.dtype.is_floating or variable.dtype.is_complex:
+            value = np.asarray(variable.numpy())
+            if count := count_non_finite(value):
+                tensors.append(NonFiniteTensor(variable_name(variable), count, value.size))
+    return tensors
+
+
+def describe_non_finite(tensors: Sequence[NonFiniteTensor]) -> str:
+    """Returns one line about tensors that are not finite, or "" if there are none."""
+    if not tensors:
+        return ""
+    more = len(tensors) - 1
+    return f"{tensors[0]}" + (f", and {more} more tensor{'s' * (more > 1)}" if more else "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
-from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule, save_listeners
+from orbit_runner.checkpoint.directory import CheckpointFolder, Retention, save_listeners
 from orbit_runner.checkpoint.record import CheckpointProblem, CheckpointRecord
 from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.checkpoint.writer import CheckpointWriter
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, format_list
@@ -55,35 +53,35 @@ class Checkpoints:
 
     def __init__(
         self,
+        config: ExperimentConfig,
         state: TrainState,
-        directory: Path,
-        strategy: tf.distribute.Strategy,
+        run: RunDirectory,
+        workers: Workers,
         conditions: RunConditions,
         *,
-        max_to_keep: int | RetentionRule | None,  # None: all.
-        asynchronous: bool = False,
-        writes: bool = True,  # False if the run only evaluates.
-        # Whether the experiment is Model Garden's. Its runner accepts a directory without a
-        # checkpoint as `init_checkpoint`.
-        is_official: bool = False,
-        # A file for the fingerprints of all checkpoints, including removed ones.
-        trail: Path | None = None,
-        workers: Workers,
+        asynchronous: bool,
+        writes: bool,  # False if the run only evaluates.
     ) -> None:
+        self._config = config
         self._state = state
-        self._strategy = strategy
+        self._run = run
         self.conditions = conditions
         self._workers = workers
         self._writes = writes and workers.is_chief
-        self._is_official = is_official
         checkpoint = state.checkpoint()
-        self._restorer = Restorer(state, checkpoint, strategy)
-        self.folder = CheckpointFolder(directory, keep=max_to_keep, run=directory.parent)
+        self._restorer = Restorer(state, checkpoint, workers.strategy)
+        keep = Retention(
+            max_to_keep=config.trainer.max_to_keep,
+            step_interval=config.trainer.keep_checkpoint_interval,
+        )
+        self.folder = CheckpointFolder(run.checkpoints, keep=keep, run=run.path)
         self._writer = CheckpointWriter(
             checkpoint,
             self.folder,
-            asynchronous=asynchronous,
-            trail=trail,
+            # To save asynchronously, TensorFlow copies values to other variables, which all workers
+            # would have to create together.
+            asynchronous=asynchronous and workers.count == 1,
+            trail=run.fingerprints,
             workers=workers,
             listeners=save_listeners,
         )
@@ -142,12 +140,15 @@ class Checkpoints:
         if self.started_from is not None:
             return self.started_from
         self._saved = None
-        run = RunDirectory(self.folder.path.parent)
         # The record has this start, too.
-        if self._writes and not self.fell_back and len(run.attempts("train")) > 1:
-            note(f"note: {run.path} was started before, but has no checkpoint: it begins at step 0")
-        with self._strategy.scope():
-            self.loaded = initialize(task, self._state.model, may_be_empty=self._is_official)
+        if self._writes and not self.fell_back and len(self._run.attempts("train")) > 1:
+            note(
+                f"note: {self._run.path} was started before, but has no checkpoint: it begins at "
+                "step 0"
+            )
+        with self._workers.strategy.scope():
+            # Model Garden's runner accepts a directory without a checkpoint as `init_checkpoint`.
+            self.loaded = initialize(task, self._state.model, may_be_empty=self._config.is_official)
             if self._state.ema is not None:
                 self._state.ema.reset()
         return None

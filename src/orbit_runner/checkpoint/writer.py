@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.disk_errors import SaveError, describe_failed_write
-from orbit_runner.checkpoint.fingerprint import CheckpointContent
-from orbit_runner.checkpoint.finite_check import describe_non_finite
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, describe_non_finite
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.checkpoint.restore import io_device
 from orbit_runner.distribute.process_group import Workers

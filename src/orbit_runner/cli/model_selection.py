@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.checkpoint.latest_checkpoint import (
@@ -18,8 +17,8 @@ from orbit_runner.checkpoint.latest_checkpoint import (
 from orbit_runner.cli.command import Parser
 from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, add_import_flag
 from orbit_runner.cli.flags.values import OverrideAction
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.run_directory.config import is_made_with, resolve_run
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.streams import print_message
 
@@ -76,9 +75,8 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
 
     `flags` are those of `add_model_flags`, parsed.
     """
-    config = RunDirectory(run).require_config()
     imports = tuple(flags.imports or ())
-    written = resolve(Request(experiment=str(config), imports=imports))
+    written = resolve_run(run, imports)
     trainer = written.config.trainer
     averages = written.config.averages_weights
     requested = flags.checkpoint
@@ -91,22 +89,7 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
     if not is_made_with(run, record.config, written.config):
-        print_message(f"note: {choice.name} was made with a different config than {config}")
-    resolved = change_config(run, flags) if flags.overrides else written
+        path = RunDirectory(run).config
+        print_message(f"note: {choice.name} was made with a different config than {path}")
+    resolved = resolve_run(run, imports, flags.overrides) if flags.overrides else written
     return SelectedModel(run=run, resolved=resolved, choice=choice, weights=weights)
-
-
-def change_config(
-    run: Path, flags: argparse.Namespace, more: Sequence[tuple[str, str, str]] = ()
-) -> ResolvedConfig:
-    """Returns the config of a run with the changes that the flags make.
-
-    `more` are further changes: (flag, dotted path, text).
-    """
-    return resolve(
-        Request(
-            experiment=str(RunDirectory(run).config),
-            imports=tuple(flags.imports or ()),
-            flags=(*more, *flags.overrides),
-        )
-    )

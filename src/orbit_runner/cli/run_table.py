@@ -30,15 +30,17 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-_COMPARISON = re.compile(rf"\s*([\w./]+)\s*({'|'.join(_COMPARE)})\s*(.+?)\s*")
-# Only in front of a comparison, because a quoted value may contain the word.
-_AND = re.compile(rf"\sand\s(?=\s*[\w./]+\s*(?:{'|'.join(_COMPARE)}))")
-# What an unquoted value does not contain: then it would never match.
-_NO_VALUE = re.compile(r"[<>]|[=!]=|(?:^|\s)(?:and|or)(?:\s|$)", re.I)
+_NAME = re.compile(r"[\w./]+")
+# A word of a condition. A quote or a bracket within a word has no meaning.
+_WORD = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|[][{},]|(?P<operator>[<>=!]=|[<>])|"""
+    r"""(?:(?![<>=!]=|[<>])[^\s\][{},])+"""
+)
 _TIMES = ("age", "idle")
-_NUMBER = r"(\d+(?:\.\d+)?)"
+_NUMBER = r"(\d+(?:\.\d+)?)\s*"
 _DURATION = re.compile(
-    rf"(?=\d)(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}(?:m|min))?(?:{_NUMBER}s)?", re.ASCII
+    rf"(?=\d)(?:{_NUMBER}d\s*)?(?:{_NUMBER}h\s*)?(?:{_NUMBER}(?:m|min)\s*)?(?:{_NUMBER}s)?",
+    re.ASCII,
 )
 _SECONDS = (86400.0, 3600.0, 60.0, 1.0)  # of the units, in that order
 
@@ -108,7 +110,10 @@ class RunColumns:
             return True
         if _split_prefix(name)[0]:
             return _split_prefix(name)[1] in self._metrics
-        return name in self._settings or name in self._split_metrics
+        if name in self._settings or name in self._split_metrics:
+            return True
+        # Reads the config of each run, as a comparison of the setting does.
+        return "." in name and any(name in run.settings for run in self._runs)
 
     def check(self, name: str, flag: str) -> None:
         """Raises `RunnerError` if a name is unknown. `flag` is where the user wrote it."""
@@ -200,20 +205,27 @@ def _format_metric(run: RunReader) -> str:
 def parse_condition(text: str, columns: RunColumns) -> Condition:
     """Returns a function that tells whether a run satisfies all comparisons in a text.
 
-    The comparisons are joined by `and`. Each compares a column, a metric or a setting with a value.
-    A run that lacks it does not satisfy the comparison. Raises `RunnerError` if the text is invalid
-    or a name is unknown.
+    The comparisons are joined by `and`. Each compares a column, a metric or a setting with a value,
+    such as `3`, `finished`, `[64, 32]` or a quoted text. A run that lacks it does not satisfy the
+    comparison. Raises `RunnerError` if the text is invalid or a name is unknown.
     """
-    parts = [_parse_comparison(part, columns) for part in _AND.split(text)]
+    words = [*_WORD.finditer(text)]
+    ends = [n for n, word in enumerate(words) if word[0] == "and"]
+    pairs = zip([0, *(end + 1 for end in ends)], [*ends, len(words)], strict=True)
+    parts = [_parse_comparison(text, words[first:end], columns) for first, end in pairs]
     return lambda run: all(part(run) for part in parts)
 
 
-def _parse_comparison(text: str, columns: RunColumns) -> Condition:
-    match = _COMPARISON.fullmatch(text)
-    if match is None:
+def _parse_comparison(
+    condition: str, words: Sequence[re.Match[str]], columns: RunColumns
+) -> Condition:
+    """Returns the function of `NAME OPERATOR VALUE`, the words of a part of a condition."""
+    text = condition[words[0].start() : words[-1].end()] if words else condition
+    if len(words) < 3 or not _NAME.fullmatch(words[0][0]) or not words[1]["operator"]:
         raise _error(text, f"expected a name, one of {' '.join(_COMPARE)}, and a value")
-    name, symbol, written = match.groups()
-    if written[0] not in "'\"" and _NO_VALUE.search(written):
+    name, symbol = words[0][0], words[1][0]
+    written = condition[words[2].start() : words[-1].end()]
+    if any(word["operator"] or word[0].lower() in ("and", "or") for word in words[2:]):
         raise _error(text, f"expected one value, got {written!r}; join comparisons by `and`")
     columns.check(name, _FLAG)
     try:

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.compare.runs import (
+    RunComparison,
     differing_settings,
-    differing_values,
     format_value,
     has_equal_weights,
 )
@@ -64,13 +64,11 @@ class PairedComparison:
 
     def settings(self) -> dict[str, list[object]]:
         """Returns the settings that differ: dotted path to the value in each group."""
-        return differing_values(
-            [run.settings for run in self._pair()], ignored=("description", SEED)
-        )
+        return {path: row for path, row in self._pair().settings().items() if path != SEED}
 
     def software(self) -> dict[str, list[object]]:
         """Returns the versions and revisions that differ between the groups."""
-        return differing_values([run.software for run in self._pair()])
+        return self._pair().software()
 
     def has_equal_weights(self) -> bool:
         """Returns whether the runs of each seed have the same weights at the end."""
@@ -94,8 +92,11 @@ class PairedComparison:
                 "chance at 5 %; choose the metric before you look, with --metric"
             )
 
-    def _pair(self) -> list[RunReader]:
-        return [group.runs[self.seeds[0]] for group in (self.first, self.second)]
+    def _pair(self) -> RunComparison:
+        groups = (self.first, self.second)
+        return RunComparison(
+            [group.runs[self.seeds[0]] for group in groups], [group.name for group in groups]
+        )
 
 
 def seed_group(name: str, runs: Sequence[RunReader]) -> SeedGroup:

@@ -52,18 +52,19 @@ def follows_run(config: ExperimentConfig) -> bool:
 
 
 def follow_run(
-    config: ExperimentConfig, train_steps: int, num_examples: int = 0
+    config: ExperimentConfig, train_steps: int, num_examples: int | None = None
 ) -> ExperimentConfig:
     """Returns the config with the numbers that `auto` stands for.
 
     The schedule then ends with the run, after `train_steps`, and the weight decay is that for
-    `num_examples` training examples. If they are 0, they are unknown, and the rates are
-    meaningless: nothing is trained.
+    `num_examples` training examples. If their number is not known (None), a weight decay of `auto`
+    stays. Both are 0 if nothing is trained; the rates are then meaningless.
     """
     if not follows_run(config):
         return config
-    decay = min(_MOST_DECAY, _DECAY_OF_ONE_EXAMPLE / num_examples) if num_examples else 0.0
-    config = _with_weight_decay(config, decay)
+    if num_examples is not None:
+        decay = min(_MOST_DECAY, _DECAY_OF_ONE_EXAMPLE / num_examples) if num_examples else 0.0
+        config = _with_weight_decay(config, decay)
     config = with_interval(config, config.trainer.summary_steps(train_steps))
     if schedule_steps(config) != AUTO:
         return config

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.arrays import is_text, leaves, stored_rows, tree_of
+from orbit_runner.data.arrays import Gathered, is_text, leaves, tree_of
 from orbit_runner.data.augment import CropFlip, CroppedImages
 from orbit_runner.data.chunks import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.data.images.decode_errors import read_in_python
-from orbit_runner.data.indexed import IndexedArray, indexed_arrays
+from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
@@ -224,16 +225,17 @@ def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) 
     return lambda ids, epochs: tf.nest.map_structure(lambda read: read(ids, epochs), readers)
 
 
-def _make_indexed_reader(source: ArraySource, first: IndexedArray) -> _Read:
+def _make_indexed_reader(source: ArraySource, first: Gathered) -> _Read:
     """Returns the function that reads the examples of an object in Python."""
     arrays = dict(leaves(source.arrays))
+    numbers = np.asarray(first.codes)
     specs = [
         (tf.string if is_text(array) else tf.as_dtype(array.dtype), array.shape[1:])
         for array in arrays.values()
     ]
 
     def read_rows(ids: list[int]) -> list[np.ndarray]:
-        rows = first.reader.read(first.rows[ids].tolist())
+        rows = first.values.reader.read(numbers[ids].tolist())
         return [np.stack(rows[path]) for path in arrays]
 
     def read(ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:
@@ -256,10 +258,12 @@ def _batches_per_call(source: ArraySource, batch_size: int) -> int:
     # Several batches per call, because a call costs as much as a small batch.
     if indexed_arrays(source):  # A batch may take long to read.
         return 1
-    example = sum(array[:1].nbytes for _, array in leaves(source.arrays))
+    example = sum(
+        math.prod(array.shape[1:]) * array.dtype.itemsize for _, array in leaves(source.arrays)
+    )
     by_memory = _CHUNK_BYTES // max(1, example * batch_size)
     return max(1, min(_CHUNK_EXAMPLES // batch_size, by_memory))
 
 
 def _nbytes(source: ArraySource) -> int:
-    return sum(stored_rows(array).nbytes for _, array in leaves(source.arrays))
+    return sum(array.nbytes for _, array in leaves(source.arrays))

@@ -1,9 +1,9 @@
-"""NumPy arrays: nested by name, repeated, and read from `.npz`. Does not import TensorFlow."""
+"""NumPy arrays: nested by name, gathered from others, read from `.npz`; no TensorFlow."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,72 +34,53 @@ def tree_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-class RepeatedArray:
-    """Mimics a NumPy array [size, ...] that repeats `rows` [k, ...], which are stored once.
+class Gathered:
+    """Mimics a NumPy array [n, ...] whose rows are among `values` [k, ...], which are stored once.
 
-    A slice of it is a slice of the stored rows.
+    Row i is `values[codes[i]]`. Without `codes`, there are `size` rows, which repeat the values in
+    their order. A number selects a row, and an array of numbers a `Gathered`. `values` may be any
+    object that has a shape and a type, and is indexed like an array.
     """
 
-    def __init__(self, rows: np.ndarray, size: int) -> None:
-        self.rows = rows
-        self.dtype = rows.dtype
-        self.shape = (size, *rows.shape[1:])
-        self.ndim = rows.ndim
+    def __init__(self, values: Any, codes: np.ndarray | None = None, *, size: int = 0) -> None:
+        self.values = values
+        self.codes = codes
+        self.dtype: np.dtype = values.dtype
+        self.shape = (size if codes is None else len(codes), *values.shape[1:])
+        self.ndim = len(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, index: slice) -> np.ndarray:
-        return self.rows[index]
-
-
-class TextArray:
-    """Mimics a NumPy array [n] of texts, in which each different text is stored once.
-
-    A slice, a mask or an array of indices selects a `TextArray`, a number a text.
-    """
-
-    dtype = np.dtype(object)
-    ndim = 1
-
-    def __init__(self, texts: Sequence[str], codes: np.ndarray) -> None:
-        self.texts = texts
-        self.codes = codes
-        self.shape = codes.shape
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
     def __getitem__(self, index: Any) -> Any:
-        chosen = self.codes[index]
-        return TextArray(self.texts, chosen) if np.ndim(chosen) else self.texts[int(chosen)]
+        codes = index % len(self.values) if self.codes is None else self.codes[index]
+        return Gathered(self.values, codes) if np.ndim(codes) else self.values[codes]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.expand(self.values), dtype)
+
+    def expand(self, rows: Any) -> np.ndarray:
+        """Returns the row of each row of this array, of rows [k, ...] that belong to its values."""
+        if self.codes is None:
+            return np.resize(rows, (len(self), *rows.shape[1:]))
+        expanded: np.ndarray = rows[self.codes]
+        return expanded
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the numbers of the texts; the texts themselves are not counted."""
-        return int(self.codes.nbytes)
-
-    def tolist(self) -> list[str]:
-        """Returns the texts of all rows."""
-        return [self.texts[code] for code in self.codes.tolist()]
+        """The bytes that are stored; those of Python objects, such as texts, are not counted."""
+        return int(self.values.nbytes) + (0 if self.codes is None else int(self.codes.nbytes))
 
 
-def is_text(array: np.ndarray | RepeatedArray | TextArray) -> bool:
+def is_text(array: np.ndarray | Gathered) -> bool:
     """Returns whether an array contains texts."""
     return array.dtype.kind in "SUO"
 
 
-def stored_rows(array: np.ndarray | RepeatedArray | TextArray) -> np.ndarray:
-    """Returns the rows of an array [n, ...] that are stored, [k, ...].
-
-    k is less than n only for a `RepeatedArray` and for an array made by `np.broadcast_to`. Of
-    texts, the rows are their numbers.
-    """
-    if isinstance(array, RepeatedArray):
-        return array.rows
-    if isinstance(array, TextArray):
-        return array.codes
-    return array[:1] if len(array) > 1 and array.strides[0] == 0 else array
+def stored_rows(array: np.ndarray | Gathered) -> np.ndarray:
+    """Returns the rows of an array [n, ...] that are stored, [k, ...]."""
+    rows: np.ndarray = array.values if isinstance(array, Gathered) else array
+    return rows
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.arrays import RepeatedArray, stored_rows
+from orbit_runner.data.arrays import Gathered, stored_rows
 from orbit_runner.data.order.keyed_random import CROP_FLIP, random_uniform_int
-from orbit_runner.data.stored_tensor import stored_tensor
+from orbit_runner.data.stored_tensor import row_finder, stored_tensor
 
 
 class CropFlips(NamedTuple):
@@ -61,17 +61,14 @@ def crop_flip(
 class CroppedImages:
     """Random crops of images [n, height, width, channels], which are padded once."""
 
-    def __init__(
-        self, images: np.ndarray | RepeatedArray, augmentation: CropFlip, seed: int
-    ) -> None:
+    def __init__(self, images: np.ndarray | Gathered, augmentation: CropFlip, seed: int) -> None:
         rows = stored_rows(images)
         margin = augmentation.padding
         height, width = images.shape[1:3]
         padded_size = height + 2 * margin, width + 2 * margin
         padded = np.zeros((len(rows), *padded_size, images.shape[3]), images.dtype)
         padded[:, margin : margin + height, margin : margin + width] = rows
-        self._repeats = len(rows) < len(images)
-        self._stored = len(rows)
+        self._find = row_finder(images)
         self._augmentation = augmentation
         self._seed = seed
         self._size = (height, width)
@@ -86,11 +83,9 @@ class CroppedImages:
         `ids` (the numbers of the examples) and `epochs` are int64 [b].
         """
         drawn = self._augmentation.draw(self._seed, ids, epochs)
-        images = ids % self._stored if self._repeats else ids
+        index = _pixel_indices(self._find(ids), *drawn, self._size, self._padded_size, self._index)
         # Faster than `tf.gather` of the same pixels, or of rows and then columns.
-        return tf.gather_nd(
-            self._pixels, _pixel_indices(images, *drawn, self._size, self._padded_size, self._index)
-        )
+        return tf.gather_nd(self._pixels, index)
 
 
 def _pixel_indices(

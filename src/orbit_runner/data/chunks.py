@@ -66,10 +66,7 @@ def endless_dataset(
 
     firsts = tf.data.Dataset.range(0, _ENDLESS, chunks.length)
     batches = _unbatch(_make_dataset(firsts, make_chunk, options), chunks.length, options)
-    # With a finite dataset, a distributed iterator would check in each step whether the data of any
-    # replica has ended.
-    batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return batches.with_options(options.tf_options())
+    return options.apply_to(batches)
 
 
 def one_pass_dataset(
@@ -87,8 +84,7 @@ def one_pass_dataset(
 
     dataset = _make_dataset(tf.data.Dataset.range(0, count, length), make_chunk, options)
     batches = _unbatch(dataset.cache() if cache else dataset, length, options)
-    batches = batches.apply(tf.data.experimental.assert_cardinality(count))
-    return batches.with_options(options.tf_options())
+    return options.apply_to(batches, count)
 
 
 def _make_dataset(

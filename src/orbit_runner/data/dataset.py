@@ -7,11 +7,13 @@ Its examples are numbered from 0 in stored order. Arrays (`source.py`), the rows
 from __future__ import annotations
 
 import abc
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder
 from orbit_runner.data.places import Places, index_of, unknown_id_error
 from orbit_runner.errors import DataError
@@ -19,28 +21,14 @@ from orbit_runner.errors import DataError
 _Dataset = TypeVar("_Dataset", bound="Dataset")
 
 
-class Reader(NamedTuple):
-    """How a source is read.
+def arguments_of(load: Callable[..., Any], section: Any, **others: object) -> dict[str, object]:
+    """Returns the arguments of the function that reads a source: its settings in a section.
 
-    Attributes:
-        load: Returns the examples. Its keyword arguments can be hashed.
-        arguments: Returns these arguments for a section of a config.
+    An argument has the name of its setting, or of a value in `others`, which has priority.
     """
-
-    load: Callable[..., Any]
-    arguments: Callable[..., dict[str, object]]
-
-
-class Place(NamedTuple):
-    """Where an example is stored, and what is known about it.
-
-    Attributes:
-        names: File, record, index and the like, by name.
-        label: The number of the class, None if it is not known.
-    """
-
-    names: dict[str, object]
-    label: int | None = None
+    values = {"input_path": input_paths(section), **others}
+    names = inspect.signature(load).parameters
+    return {name: values[name] if name in values else getattr(section, name) for name in names}
 
 
 class Dataset(abc.ABC):
@@ -77,10 +65,14 @@ class Dataset(abc.ABC):
         """Returns the file and the number of an example, such as `a.csv, row 7`; "" if unknown."""
         return "" if self.places is None else self.places.text(number)
 
-    def place(self, number: int) -> Place:
-        """Returns where an example is stored."""
+    def place(self, number: int) -> dict[str, object]:
+        """Returns where an example is stored: file, record, index and the like by name."""
         location = self.location(number)
-        return Place({"place": location} if location else {})
+        return {"place": location} if location else {}
+
+    def describe(self, number: int) -> dict[str, object]:
+        """Returns where an example is stored, and what is known about it."""
+        return self.place(number)
 
     def find(self, text: str) -> Iterator[int]:
         """Yields the examples that an ID names, unless it is an index."""
@@ -122,6 +114,22 @@ def joined_fields(datasets: Sequence[Dataset]) -> dict[str, Any]:
         "places": places[0].join(places) if len(places) == len(datasets) else None,
         "origins": np.repeat(np.arange(len(datasets)), [dataset.size for dataset in datasets]),
     }
+
+
+def describe_label(
+    label: Any, key: str = "label", names: Sequence[str] | None = None
+) -> dict[str, object]:
+    """Returns a label that is a number or a text by `key`, and by `class` the name of its class."""
+    if label is None or np.size(label) != 1:
+        return {}
+    value = np.reshape(label, ()).item()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, float):
+        value = float(f"{value:.6g}")
+    if names and isinstance(value, int) and 0 <= value < len(names):
+        return {key: value, "class": str(names[value])}
+    return {key: value}
 
 
 def check_equal(

@@ -10,8 +10,6 @@ from typing import Any
 
 from orbit_runner.errors import DataError
 
-SPLITS = ("train", "test", "all")
-
 
 def download_hint(*names: str, data_dir: str = "") -> str:
     """Returns a text that explains how to download a missing dataset.
@@ -22,29 +20,6 @@ def download_hint(*names: str, data_dir: str = "") -> str:
     directory = data_dir or f"data/{names[0]}"
     others = f" (or {', '.join(names[1:])})" if names[1:] else ""
     return f"to download the dataset, run `runner data get {names[0]} --dir={directory}`{others}"
-
-
-def check_split(source: str, split: str) -> None:
-    """Raises `DataError` if the split is not one of `SPLITS`."""
-    if split not in SPLITS:
-        raise DataError(
-            f"{source}: got split {split!r}, expected one of {', '.join(SPLITS)}",
-            field="split",
-            code="unknown-part",
-        )
-
-
-def refuse_paths(
-    source: str, why: str, *, data_dir: str = "", input_path: Sequence[str] = ()
-) -> None:
-    """Raises `DataError` if a path is set that a source does not read; `why` is the reason."""
-    for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
-        if value:
-            raise DataError(
-                f"{source}: got {field} {value!r}, expected none: {why}",
-                field=field,
-                code="not-allowed",
-            )
 
 
 def data_folder(source: str, data_dir: str, hint: str) -> Path:

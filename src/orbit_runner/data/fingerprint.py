@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.arrays import RepeatedArray, leaves
+from orbit_runner.data.arrays import leaves
 from orbit_runner.data.disk_cache import FileStatus, cached, file_status
 from orbit_runner.errors import DataError, format_count
 from orbit_runner.utils.files import sha256_of
@@ -138,10 +138,9 @@ def describe_arrays(arrays: Mapping[str, Any]) -> list[DataFile]:
     """Returns one entry per array of a nested mapping, with a digest of its contents."""
     rows = []
     for path, array in leaves(arrays):
-        stored = array.rows if isinstance(array, RepeatedArray) else array
-        digest = hashlib.sha256(f"{stored.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(stored).data)
-        rows.append(DataFile(path, int(stored.nbytes), digest=f"array:{digest.hexdigest()}"))
+        digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+        rows.append(DataFile(path, int(array.nbytes), digest=f"array:{digest.hexdigest()}"))
     return rows
 
 
@@ -205,10 +204,15 @@ def _compare_section(
         yield "the same files in a different order", True
 
 
-def _describe_change(before: DataFile, now: DataFile) -> str:
-    kinds = {row.digest.partition(":")[0] for row in (before, now)}
+def have_equal_contents(left: DataFile, right: DataFile) -> bool:
+    """Returns whether two files have the same digest, or size if there are no such digests."""
+    kinds = {row.digest.partition(":")[0] for row in (left, right)}
     comparable = len(kinds) == 1 and "" not in kinds
-    if before.digest == now.digest if comparable else before.bytes == now.bytes:
+    return left.digest == right.digest if comparable else left.bytes == right.bytes
+
+
+def _describe_change(before: DataFile, now: DataFile) -> str:
+    if have_equal_contents(before, now):
         return ""
     newer = ""
     if now.mtime_ns > before.mtime_ns:

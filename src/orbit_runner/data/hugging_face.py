@@ -11,27 +11,30 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import ImageUse, refuse_split
 from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.places import Places
-from orbit_runner.data.tables.arrow_types import read_error_scope
+from orbit_runner.data.tables.arrow import (
+    BLOCK_ROWS,
+    blocks_of_batches,
+    check_array,
+    kinds_of_schemas,
+    read_error_scope,
+)
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
 from orbit_runner.data.tables.dataset import (
     Block,
+    TableDataset,
     TableOptions,
-    usual_splits,
+    TableReader,
 )
-from orbit_runner.data.tables.parquet import BLOCK_ROWS, ArrowTypedFiles, check_array
 from orbit_runner.errors import DataError, first_line, format_choices, unknown_name_message
 
 if TYPE_CHECKING:
@@ -53,108 +56,106 @@ _EMBED = (
 )
 
 
-class HuggingFaceTable(ArrowTypedFiles):
-    """A saved dataset, or Arrow files. A column of `ClassLabel` is read as the names of classes.
+class _Saved(NamedTuple):
+    """A saved dataset, or Arrow files.
+
+    Attributes:
+        tables: The rows of each Arrow file, in order.
+        features: The features by name, as in `datasets.Features`; empty if there are none.
+        descriptions: The files that describe the Arrow files.
+    """
+
+    tables: Mapping[Path, pyarrow.Table]
+    features: Mapping[str, Any]
+    descriptions: tuple[Path, ...] = ()
+
+
+def _open(
+    data_dir: str, input_path: Sequence[str], split: str, default_splits: Sequence[str]
+) -> _Saved:
+    """Returns a saved dataset, or Arrow files.
 
     Args:
         data_dir: The directory of a dataset, or of a `DatasetDict`.
         input_path: Arrow files or patterns to read instead, relative to `data_dir`.
-        options: `hugging_face_split` is the part of a `DatasetDict`; by default, the first in
-            `default_splits` that exists.
-
-    Attributes:
-        tables: The rows of each Arrow file, in order.
-        descriptions: The files that describe the Arrow files.
-        features: The features by name, as in `datasets.Features`; empty if there are none.
+        split: The part of a `DatasetDict`.
+        default_splits: The parts of which the first that exists is read by default.
 
     Raises:
         DataError: There is no such dataset, or no such part; a file is missing or damaged; or the
             package `datasets` is not installed.
     """
+    if not input_path:
+        return _open_saved(data_folder(_NAME, data_dir, _HINT), split, default_splits)
+    if split:
+        raise _split_error(f"got {split!r}, expected none: input_path specifies the files")
+    tables = {path: _map_file(path) for path in named_files(_NAME, data_dir, input_path)}
+    path, table = next(iter(tables.items()))
+    if b"huggingface" not in (table.schema.metadata or {}):
+        return _Saved(tables, {})
+    with _load_error_scope(path):
+        return _Saved(tables, _import_datasets().Features.from_arrow_schema(table.schema))
 
-    name = _NAME
-    has_parts = True
-    file_start = (_FILE_FORMAT, b"\xff\xff\xff\xff")
 
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        self.options = options
-        self.descriptions: tuple[Path, ...] = ()
-        self.features: Mapping[str, Any] = {}
-        if input_path:
-            paths = self._named_files(data_dir, input_path)
-        else:
-            paths = self._open_saved(data_folder(_NAME, data_dir, _HINT))
-        self.tables = {path: _map_file(path) for path in paths}
-        self.files = tuple(paths)
-        metadata = self.tables[paths[0]].schema.metadata
-        if input_path and b"huggingface" in (metadata or {}):
-            with _load_error_scope(paths[0]):
-                schema = self.tables[paths[0]].schema
-                self.features = _import_datasets().Features.from_arrow_schema(schema)
-        kinds = dict(self.read_kinds())
-        # As categories are compared.
-        self.classes = {
-            name: tuple(normal_text(text.strip()) for text in feature.names)
-            for name, feature in self.features.items()
-            if type(feature).__name__ == "ClassLabel" and kinds.get(name) == NUMBER
-        }
-        self.kinds = kinds | dict.fromkeys(self.classes, CATEGORY)
-        # The names of classes are in the descriptions.
-        self.files = (*paths, *self.descriptions)
-
-    def _named_files(self, data_dir: str, input_path: Sequence[str]) -> list[Path]:
-        split = self.options.hugging_face_split
-        if split:
-            raise _split_error(f"got {split!r}, expected none: input_path specifies the files")
-        return named_files(_NAME, data_dir, input_path)
-
-    def _open_saved(self, directory: Path) -> list[Path]:
-        """Returns the Arrow files of a saved dataset."""
-        split = self.options.hugging_face_split
-        with _load_error_scope(directory):
-            saved = _import_datasets().load_from_disk(os.fspath(directory), keep_in_memory=False)
-        if isinstance(saved, dict):
-            defaults = self.options.default_splits or ("train",)
-            part = split or next((name for name in defaults if name in saved), "")
-            if split and part not in saved:
-                raise _split_error(unknown_name_message("part", split, [*saved]))
-            if not part:
-                raise _split_error(
-                    f"{directory} has no part {format_choices(defaults)}; set it to one of "
-                    f"{', '.join(saved)}"
-                )
-            saved, directory = saved[part], directory / part
-        elif split:
+def _open_saved(directory: Path, split: str, default_splits: Sequence[str]) -> _Saved:
+    with _load_error_scope(directory):
+        saved = _import_datasets().load_from_disk(os.fspath(directory), keep_in_memory=False)
+    if isinstance(saved, dict):
+        part = split or next((name for name in default_splits if name in saved), "")
+        if split and part not in saved:
+            raise _split_error(unknown_name_message("part", split, [*saved]))
+        if not part:
             raise _split_error(
-                f"got {split!r}, but {directory} is one dataset, not a DatasetDict\n"
-                "remove the setting; to split a dataset, set task.split"
+                f"{directory} has no part {format_choices(default_splits)}; set it to one of "
+                f"{', '.join(saved)}"
             )
-        self.features = saved.features
-        self.descriptions = (directory / "dataset_info.json",)
-        return [Path(file["filename"]) for file in saved.cache_files]
+        saved, directory = saved[part], directory / part
+    elif split:
+        raise _split_error(
+            f"got {split!r}, but {directory} is one dataset, not a DatasetDict\n"
+            "remove the setting; to split a dataset, set task.split"
+        )
+    paths = [Path(file["filename"]) for file in saved.cache_files]
+    tables = {path: _map_file(path) for path in paths}
+    return _Saved(tables, saved.features, (directory / "dataset_info.json",))
 
-    def read_schema(self, path: Path) -> pyarrow.Schema:
-        """Returns the names and the types of the columns of a file."""
-        return self.tables[path].schema
 
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of some columns, in order."""
-        for path in self.tables:
-            yield from self.read_blocks(path, names)
+def _table_of(saved: _Saved, options: TableOptions) -> TableDataset:
+    """Returns the rows. A column of `ClassLabel` is read as the names of classes."""
+    kinds = kinds_of_schemas({path: table.schema for path, table in saved.tables.items()})
+    # As categories are compared.
+    classes = {
+        name: tuple(normal_text(text.strip()) for text in feature.names)
+        for name, feature in saved.features.items()
+        if type(feature).__name__ == "ClassLabel" and kinds.get(name) == NUMBER
+    }
 
-    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of a file."""
-        first = 1
-        for batch in self.tables[path].select(names).to_batches(BLOCK_ROWS):
-            columns = {}
-            for name in names:
-                array = batch.column(name)
-                check_array(path, first, name, array)
-                if name in self.classes:
-                    array = _to_classes(path, first, name, array, self.classes[name])
-                columns[name] = array
-            yield Block(columns, str(path), first)
-            first += batch.num_rows
+    def blocks(names: Sequence[str]) -> Iterator[Block]:
+        labels = [name for name in names if name in classes]
+        for path, table in saved.tables.items():
+            batches = table.select(names).to_batches(BLOCK_ROWS)
+            for block in blocks_of_batches(path, batches, names):
+                texts = {name: _to_classes(block, name, classes[name]) for name in labels}
+                yield dataclasses.replace(block, columns={**block.columns, **texts})
+
+    # The names of classes are in the descriptions.
+    files = (*saved.tables, *saved.descriptions)
+    kinds |= dict.fromkeys(classes, CATEGORY)
+    return TableDataset(_NAME, kinds, blocks, files, options, classes=classes)
+
+
+def _load_table(
+    *,
+    data_dir: str,
+    input_path: Sequence[str],
+    options: TableOptions,
+    default_splits: Sequence[str] = ("train",),
+) -> TableDataset:
+    saved = _open(data_dir, input_path, options.hugging_face_split, default_splits)
+    return _table_of(saved, options)
+
+
+TABLE = TableReader(_load_table, file_start=(_FILE_FORMAT, b"\xff\xff\xff\xff"))
 
 
 def _split_error(problem: str) -> DataError:
@@ -208,22 +209,20 @@ def _map_file(path: Path) -> pyarrow.Table:
     return table
 
 
-def _to_classes(
-    path: Path, first: int, name: str, array: pyarrow.Array, classes: Sequence[str]
-) -> pyarrow.Array:
-    """Returns the names of the classes of an Arrow array of their numbers."""
+def _to_classes(block: Block, name: str, classes: Sequence[str]) -> pyarrow.Array:
+    """Returns the names of the classes of a column of their numbers."""
     import pyarrow
     from pyarrow import compute
 
-    numbers = array.cast(pyarrow.int64())
+    numbers = block.columns[name].cast(pyarrow.int64())
     # A label of -1 is unknown, as in the test sets of competitions.
     known = compute.greater_equal(numbers, 0)
     numbers = compute.if_else(known, numbers, pyarrow.scalar(None, pyarrow.int64()))
     largest = compute.max(numbers).as_py()
     if largest is not None and largest >= len(classes):
-        row = first + compute.index(numbers, largest).as_py()
+        row = block.first + compute.index(numbers, largest).as_py()
         raise DataError(
-            f"{path}, row {row}: column {name!r}: got class {largest}, expected 0 to "
+            f"{block.file}, row {row}: column {name!r}: got class {largest}, expected 0 to "
             f"{len(classes) - 1}",
             field="data_dir",
             code="bad-record",
@@ -246,7 +245,7 @@ class ArrowStore(ImageStore):
 
     images: pyarrow.ChunkedArray
     numbers: np.ndarray
-    table: HuggingFaceTable
+    table: TableDataset
     places: Places
     files: tuple[Path, ...]
     descriptions: tuple[Path, ...] = ()
@@ -292,20 +291,18 @@ def load(
     *,
     data_dir: str = "",
     input_path: Sequence[str] = (),
-    split: str = "",
+    hugging_face_split: str = "",
     default_splits: Sequence[str] = ("train",),
     image_column: str = "",
     label_column: str = "",
 ) -> StoredImages[ArrowStore]:
     """Returns the images of a dataset that `dataset.save_to_disk` wrote, or of Arrow files.
 
-    The first four arguments are those of `HuggingFaceTable`.
-
     Args:
         data_dir: The directory of the dataset.
         input_path: Arrow files to read instead.
-        split: The part of a `DatasetDict`.
-        default_splits: The parts of which the first that exists is read without `split`.
+        hugging_face_split: The part of a `DatasetDict`.
+        default_splits: The parts of which the first that exists is read by default.
         image_column: The column with JPEG or PNG files; by default the only `Image`.
         label_column: The column with the class, a `ClassLabel`, a number from 0, or a text; by
             default the only `ClassLabel`, or the column `label`.
@@ -313,22 +310,22 @@ def load(
     Raises:
         DataError: A file, a part or a column is missing, or a row has no image or no class.
     """
-    options = TableOptions(hugging_face_split=split, default_splits=tuple(default_splits))
-    table = HuggingFaceTable(data_dir=data_dir, input_path=input_path, options=options)
-    columns = [n for n, feature in table.features.items() if type(feature).__name__ == "Image"]
-    image = _choose_column(table, "image_column", image_column, columns, "one Image")
-    label = _choose_column(
-        table, "label_column", label_column, [*table.classes] or ["label"], "one ClassLabel"
-    )
-    listed = TablePart.of_source(read_table(table, {label: CATEGORY}))
-    numbers, labels = _class_numbers(table, listed, label)
+    saved = _open(data_dir, input_path, hugging_face_split, default_splits)
+    table = _table_of(saved, TableOptions(hugging_face_split=hugging_face_split))
+    columns = [n for n, feature in saved.features.items() if type(feature).__name__ == "Image"]
+    image = _choose_column(saved, "image_column", image_column, columns, "one Image")
+    classes = [*table.classes] or ["label"]
+    label = _choose_column(saved, "label_column", label_column, classes, "one ClassLabel")
+    listed = read_table(table, {label: CATEGORY})
+    kind = next(iter(saved.tables.values())).schema.field(label).type
+    numbers, labels = _class_numbers(table.classes.get(label), kind, listed, label)
     store = ArrowStore(
-        _images_of(table, image),
+        _images_of(saved, image),
         numbers,
         table,
         listed.places,
-        tuple(table.tables),
-        table.descriptions,
+        tuple(saved.tables),
+        saved.descriptions,
     )
     return StoredImages(
         name=_NAME,
@@ -341,10 +338,10 @@ def load(
 
 
 def _choose_column(
-    table: HuggingFaceTable, setting: str, given: str, candidates: Sequence[str], expected: str
+    saved: _Saved, setting: str, given: str, candidates: Sequence[str], expected: str
 ) -> str:
     """Returns the column that a setting names, or else the only candidate."""
-    path, rows = next(iter(table.tables.items()))
+    path, rows = next(iter(saved.tables.items()))
     known = rows.schema.names
     name = given or (candidates[0] if len(candidates) == 1 else "")
     if name in known:
@@ -355,12 +352,12 @@ def _choose_column(
     raise DataError(f"{path}: {problem}", field=setting, code="unknown-column")
 
 
-def _images_of(table: HuggingFaceTable, column: str) -> pyarrow.ChunkedArray:
+def _images_of(saved: _Saved, column: str) -> pyarrow.ChunkedArray:
     """Returns the encoded images of all files."""
     import pyarrow
 
     arrays = []
-    for path, rows in table.tables.items():
+    for path, rows in saved.tables.items():
         first = 1
         for array in rows.column(column).chunks:
             # The offsets are copied, the images are not.
@@ -400,7 +397,7 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
 
 
 def _class_numbers(
-    table: HuggingFaceTable, listed: TablePart, name: str
+    names: tuple[str, ...] | None, kind: pyarrow.DataType, listed: TablePart, name: str
 ) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Returns the class of each row, int32 [n], and the names of the classes if there are any."""
     from pyarrow import types
@@ -414,8 +411,6 @@ def _class_numbers(
             field="label_column",
             code="bad-record",
         )
-    names = table.classes.get(name)
-    kind = next(iter(table.tables.values())).schema.field(name).type
     if names is None and not types.is_integer(kind):
         names = column.vocabulary
     places = {text: place for place, text in enumerate(names or ())}
@@ -431,18 +426,3 @@ def _class_numbers(
             code="bad-record",
         )
     return numbers.astype(np.int32), names
-
-
-def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    refuse_split(_NAME, section, use, "hugging_face_split")
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "split": section.hugging_face_split,
-        "default_splits": usual_splits(section, is_split=use.is_split),
-        "image_column": section.image_column,
-        "label_column": section.label_column,
-    }
-
-
-IMAGES = Reader(load, _image_arguments)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from orbit_runner.data.arrays import leaves, tree_of
+from orbit_runner.data.arrays import Gathered, leaves, tree_of
 from orbit_runner.data.fingerprint import DataFile, describe_arrays
 from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.errors import DataError, first_line
@@ -120,45 +120,37 @@ class ExampleReader:
                 )
 
 
-class IndexedArray:
-    """Mimics an array [n, ...] whose rows are read from an object when they are needed.
+class ReadValues:
+    """The values of all examples of an object, which are read when they are needed.
 
-    `rows` are the numbers of the examples, int64 [n]. An index selects a row, a slice or a mask an
-    `IndexedArray`.
+    `path` is the dotted path of one array of an example.
     """
 
-    nbytes = 2**62  # It is never kept in memory.
-    strides = (1,)
+    nbytes = 2**62  # They are never all in memory.
 
-    def __init__(self, reader: ExampleReader, path: str, rows: np.ndarray) -> None:
+    def __init__(self, reader: ExampleReader, path: str) -> None:
         shape, self.dtype = reader.specs[path]
-        self.shape = (len(rows), *shape)
-        self.ndim = len(self.shape)
+        self.shape = (reader.size, *shape)
         self.reader = reader
-        self.rows = rows
         self._path = path
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: Any) -> Any:
-        rows = self.rows[index]
-        if np.ndim(rows):
-            return IndexedArray(self.reader, self._path, rows)
-        return self.reader.read([int(rows)])[self._path][0]
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        values = self.reader.read(np.atleast_1d(rows).tolist())[self._path]
+        return np.stack(values) if np.ndim(rows) else values[0]
 
 
 def indexed_source(reader: ExampleReader) -> ArraySource:
-    """Returns the examples of an object as a source, whose arrays are `IndexedArray`s."""
+    """Returns the examples of an object as a source, whose arrays gather `ReadValues`."""
     rows = np.arange(reader.size)
-    tree = tree_of({path: IndexedArray(reader, path, rows) for path in reader.specs})
+    tree = tree_of({path: Gathered(ReadValues(reader, path), rows) for path in reader.specs})
     places = places_of_arrays("OBJECT", [(reader.name, reader.size)])
     return ArraySource(reader.name, tree, places=places)
 
 
-def indexed_arrays(source: ArraySource) -> list[IndexedArray]:
+def indexed_arrays(source: ArraySource) -> list[Gathered]:
     """Returns the arrays of a source that are read by index; empty if they are in memory."""
-    return [array for _, array in leaves(source.arrays) if isinstance(array, IndexedArray)]
+    arrays = (array for _, array in leaves(source.arrays) if isinstance(array, Gathered))
+    return [array for array in arrays if isinstance(array.values, ReadValues)]
 
 
 def describe_examples(source: ArraySource) -> list[DataFile]:
@@ -169,7 +161,7 @@ def describe_examples(source: ArraySource) -> list[DataFile]:
     arrays = indexed_arrays(source)
     if not arrays:
         return describe_arrays(source.arrays)
-    rows, reader = arrays[0].rows, arrays[0].reader
+    rows, reader = np.asarray(arrays[0].codes), arrays[0].values.reader
     chosen = {number * len(rows) // _DESCRIBED for number in range(_DESCRIBED)}
     digest = hashlib.sha256(f"{len(rows)}{reader.specs}".encode())
     examples = reader.read(rows[sorted(chosen)].tolist())

@@ -39,6 +39,15 @@ class PipelineOptions:
         count = tf.data.AUTOTUNE if self.prefetch is None else self.prefetch
         return batches.prefetch(count) if count else batches
 
+    def apply_to(
+        self, batches: tf.data.Dataset, count: int = tf.data.INFINITE_CARDINALITY
+    ) -> tf.data.Dataset:
+        """Returns a dataset of `count` batches, by default without an end, with these options."""
+        # With a finite dataset, a distributed iterator would check in each step whether the data of
+        # any replica has ended.
+        counted = batches.apply(tf.data.experimental.assert_cardinality(count))
+        return counted.with_options(self.tf_options())
+
     def tf_options(self) -> tf.data.Options:
         """Returns the options as `tf.data.Options`, with autosharding off."""
         options = tf.data.Options()

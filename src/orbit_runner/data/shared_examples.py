@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.arrays import RepeatedArray, TextArray, bytes_keys, leaves, stored_rows
+from orbit_runner.data.arrays import Gathered, bytes_keys, is_text, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset
 from orbit_runner.data.images.stored import ImageStore, StoredImages, end_bytes
 from orbit_runner.data.source import ArraySource
@@ -157,30 +157,25 @@ def _array_keys(source: ArraySource, labels: Sequence[str]) -> np.ndarray | None
     """Returns a key of the features of each example, or None if there are too many."""
     features = {name: tree for name, tree in source.arrays.items() if name not in labels}
     arrays = dict(leaves(features))
-    size = sum(stored_rows(array).nbytes for array in arrays.values())
+    size = sum(array.nbytes for array in arrays.values())
     if source.size > _MOST_ROWS or size > _MOST_BYTES or not arrays:
         return None
     keys = np.zeros(source.size, np.uint64)
     for path in sorted(arrays):
         own = _row_keys(arrays[path])
-        repeated = np.tile(own, -(-source.size // len(own)))[: source.size]
-        keys = bytes_keys(pair.tobytes() for pair in np.stack([keys, repeated], axis=1))
+        keys = bytes_keys(pair.tobytes() for pair in np.stack([keys, own], axis=1))
     return keys
 
 
-def _row_keys(array: np.ndarray | RepeatedArray | TextArray) -> np.ndarray:
-    """Returns a key of each row that is stored."""
-    if not isinstance(array, TextArray):
-        return bytes_keys(_row_bytes(stored_rows(array)))
-    # Two tables may number the same texts differently.
-    texts = bytes_keys(text.encode("utf-8", "surrogatepass") for text in array.texts)
-    keys: np.ndarray = texts[array.codes]
-    return keys
+def _row_keys(array: np.ndarray | Gathered) -> np.ndarray:
+    """Returns a key of each row."""
+    keys = bytes_keys(_row_bytes(stored_rows(array)))
+    return array.expand(keys) if isinstance(array, Gathered) else keys
 
 
 def _row_bytes(rows: np.ndarray) -> Iterable[bytes]:
-    if rows.dtype.kind in "SU":  # Their width in bytes depends on the longest string.
-        return (repr(row.tolist()).encode("utf-8", "surrogatepass") for row in rows)
+    if is_text(rows):  # Their width in bytes depends on the longest string.
+        return (repr(row).encode("utf-8", "surrogatepass") for row in rows.tolist())
     return (row.tobytes() for row in np.ascontiguousarray(rows))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from orbit_runner.data.arrays import RepeatedArray, leaves
+from orbit_runner.data.arrays import leaves
 from orbit_runner.data.dataset import Dataset, check_classes, check_equal, joined_fields
 from orbit_runner.data.places import Places
 from orbit_runner.errors import DataError
@@ -92,7 +92,7 @@ class ArraySource(Dataset):
         def join_trees(trees: list[Any]) -> Any:
             if isinstance(trees[0], Mapping):
                 return {name: join_trees([tree[name] for tree in trees]) for name in trees[0]}
-            return np.concatenate([_expand_repeated(array) for array in trees])
+            return np.concatenate([np.asarray(array) for array in trees])
 
         counts = [dataset.num_classes for dataset in datasets if dataset.num_classes is not None]
         return dataclasses.replace(
@@ -107,12 +107,6 @@ class ArraySource(Dataset):
 def places_of_arrays(kind: str, parts: Sequence[tuple[str, int]]) -> Places:
     """Returns the places of all examples of some arrays; `kind` is what the user calls them."""
     return Places(tuple(parts), kind=kind, unit="index", first=0)
-
-
-def _expand_repeated(array: np.ndarray | RepeatedArray) -> np.ndarray:
-    if not isinstance(array, RepeatedArray):
-        return array
-    return np.resize(array.rows, array.shape)
 
 
 def _array_specs(source: ArraySource) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.arrays import RepeatedArray, TextArray, stored_rows
+from orbit_runner.data.arrays import Gathered, stored_rows
 
 
 def stored_tensor(array: np.ndarray) -> tf.Tensor:
@@ -18,25 +20,27 @@ def stored_tensor(array: np.ndarray) -> tf.Tensor:
         return tf.constant(array)
 
 
+def row_finder(array: np.ndarray | Gathered) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the function from the numbers of rows to their places in `stored_rows(array)`."""
+    if not isinstance(array, Gathered):
+        return lambda ids: ids
+    if array.codes is None:
+        return lambda ids: ids % len(array.values)
+    codes = stored_tensor(array.codes)
+    return lambda ids: tf.gather(codes, ids)
+
+
 class Table:
     """The rows of an array [n, ...]."""
 
-    def __init__(self, array: np.ndarray | RepeatedArray | TextArray) -> None:
-        rows = stored_rows(array)
-        self._texts = None
-        if isinstance(array, TextArray):
-            self._texts = stored_tensor(np.array(array.texts, object))
-        self._repeats = len(rows) < len(array)
-        self._stored = len(rows)
-        self._rows = stored_tensor(rows)
+    def __init__(self, array: np.ndarray | Gathered) -> None:
+        self._rows = stored_tensor(stored_rows(array))
+        self._find = row_finder(array)
 
     def __call__(self, ids: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
         """Returns the rows `ids` (int64 [b]), [b, ...] in the array's dtype; ignores `epochs`."""
         del epochs
-        rows = tf.gather(self._rows, ids % self._stored if self._repeats else ids)
-        if self._texts is not None:
-            return tf.gather(self._texts, rows)
-        return rows
+        return tf.gather(self._rows, self._find(ids))
 
 
 class SortedTable:

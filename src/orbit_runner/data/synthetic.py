@@ -1,4 +1,8 @@
-"""Synthetic data, for benchmarks and for trying out a model before its data is available."""
+"""Synthetic data, for benchmarks and for trying out a model before its data is available.
+
+There are arrays such as images, tables, sentence pairs, and ratings. The values depend only on the
+settings and on the seed.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,51 @@ import dataclasses
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from orbit_runner.config.schema.base import INT_MAX, is_finite_number
-from orbit_runner.data.arrays import RepeatedArray
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.images.dataset import ImageUse
+from orbit_runner.data.arrays import Gathered
+from orbit_runner.data.images.dataset import ImageArrays
+from orbit_runner.data.ratings.interactions import Interactions
 from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.array_tables import array_table
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
+from orbit_runner.data.tables.dataset import TableDataset, TableReader, TableUse
+from orbit_runner.data.text.dataset import PairDataset
+from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError
-
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.data import DataConfig
 
 # Images repeat once they take this much memory.
 _IMAGE_BYTES = 2**26
 _IMAGE_SIZE = (32, 32, 3)
 _CLASSES = 10
 _KEYS = ("shape", "dtype", "low", "high", "value")
+# The columns of a table without features in the config.
+_COLUMNS = (*((f"x{number}", NUMBER) for number in range(8)), ("c0", CATEGORY), ("c1", CATEGORY))
+_WORDS = np.array([f"word{number}" for number in range(100)])
+_DAYS = 7305  # twenty years
+_TEXT_LENGTH = 8
+_FEW = 5  # categories of a column
+_FIRST_SUBWORD = UNKNOWN + 1
+_SHORTEST = 2  # subwords of a sentence
+# Interactions of a user: minimum, and 1 + mean number of further ones.
+_MIN_INTERACTIONS = 20
+_EXTRA = 12
+_VECTOR_SIZE = 4
+_BLOCK_USERS = 256
+_SHARPNESS = 4.0
+
+
+def _generator(seed: int, *stream: int | str) -> np.random.Generator:
+    """Returns the generator of one of the independent streams of a seed."""
+    numbers = [part if isinstance(part, int) else zlib.crc32(part.encode()) for part in stream]
+    sequence = np.random.SeedSequence((seed % 2**64, *numbers))
+    return np.random.Generator(np.random.Philox(sequence))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +67,7 @@ class _Leaf:
     value: float
 
 
-def load(
+def load_arrays(
     *,
     features: Mapping[str, object],
     num_examples: int,
@@ -59,43 +88,33 @@ def load(
     whose rows then repeat; None for no limit. `num_classes` is `high` of an integer `label`. Raises
     `DataError` with the dotted path of a wrong specification.
     """
+    if "shape" in features:
+        raise _error("features", features, "the arrays by name, such as {x: {shape: [2]}}")
 
-    def make(leaf: _Leaf) -> np.ndarray | RepeatedArray:
+    def make(node: Any) -> Any:
+        if isinstance(node, Mapping):
+            return {name: make(child) for name, child in node.items()}
         try:
-            return draw(leaf)
+            return draw(node)
         except (ValueError, OverflowError) as error:  # NumPy checks the range of the dtype.
-            got = f"low {leaf.low}, high {leaf.high}, value {leaf.value}"
-            raise _error(leaf.path, got, f"values of {leaf.dtype}: {error}") from None
+            got = f"low {node.low}, high {node.high}, value {node.value}"
+            raise _error(node.path, got, f"values of {node.dtype}: {error}") from None
 
-    def draw(leaf: _Leaf) -> np.ndarray | RepeatedArray:
-        shape = (num_examples, *leaf.shape)
+    def draw(leaf: _Leaf) -> np.ndarray | Gathered:
         if kind == "constant":
-            return np.broadcast_to(np.array(leaf.value, leaf.dtype), shape)
+            value = np.array(leaf.value, leaf.dtype)  # `np.full` does not check the range.
+            return Gathered(np.full((1, *leaf.shape), value), size=num_examples)
         row = math.prod(leaf.shape) * leaf.dtype.itemsize
         rows = num_examples if max_bytes is None else max(1, min(num_examples, max_bytes // row))
         array = _draw_array(leaf, (rows, *leaf.shape), seed)
-        return array if rows == num_examples else RepeatedArray(array, num_examples)
+        return array if rows == num_examples else Gathered(array, size=num_examples)
 
     tree = _parse_node(features, "features")
-    if isinstance(tree, _Leaf):
-        raise _error("features", features, "the arrays by name, such as {x: {shape: [2]}}")
-    return ArraySource(
-        name="synthetic", arrays=_map_leaves(make, tree), num_classes=_count_classes(tree)
-    )
-
-
-def _map_leaves(
-    make: Callable[[_Leaf], np.ndarray | RepeatedArray], tree: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        name: make(node) if isinstance(node, _Leaf) else _map_leaves(make, node)
-        for name, node in tree.items()
-    }
+    return ArraySource(name="synthetic", arrays=make(tree), num_classes=_count_classes(tree))
 
 
 def _draw_array(leaf: _Leaf, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    entropy = (seed % 2**64, zlib.crc32(leaf.path.encode()))
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+    generator = _generator(seed, leaf.path)
     if leaf.low is None or leaf.high is None:
         return generator.standard_normal(shape, np.float32).astype(leaf.dtype, copy=False)
     if leaf.dtype.kind == "f":
@@ -155,23 +174,166 @@ def _error(path: str, got: object, expected: str) -> DataError:
     )
 
 
-def _load_images(*, features: str, **settings: Any) -> ArraySource:
-    return load(features=json.loads(features), max_bytes=_IMAGE_BYTES, **settings)
+def load_images(
+    *,
+    synthetic: str,
+    seed: int | None,
+    input_size: tuple[int, ...] | None,
+    num_classes: int | None,
+) -> ImageArrays:
+    """Returns images of a size and with the classes that a task wants.
 
-
-def _image_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
-    """Returns the arguments for images of the size and with the classes that a task wants."""
-    size = use.input_size or _IMAGE_SIZE
-    features = section.synthetic.as_dict()["features"] or {
-        "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
-        "label": {"shape": [], "dtype": "int32", "low": 0, "high": use.num_classes or _CLASSES},
+    `synthetic` is the setting of this name as JSON.
+    """
+    settings = json.loads(synthetic)
+    features = settings.pop("features") or {
+        "image": {"shape": input_size or _IMAGE_SIZE, "dtype": "uint8", "low": 0, "high": 256},
+        "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes or _CLASSES},
     }
-    return {
-        "features": json.dumps(features),
-        "num_examples": section.synthetic.num_examples,
-        "kind": section.synthetic.kind,
-        "seed": section.seed or 0,
-    }
+    source = load_arrays(features=features, seed=seed or 0, max_bytes=_IMAGE_BYTES, **settings)
+    return ImageArrays.from_source(source)
 
 
-IMAGES = Reader(_load_images, _image_arguments)
+def load_table(
+    *, num_examples: int, kind: str, seed: int | None, is_training: bool, use: TableUse
+) -> TableDataset:
+    """Returns a table of random columns with the names that the config asks for.
+
+    Another seed gives other values, and so does another section. Without features in the config,
+    there are 8 numbers and 2 categories. Numbers are from 0 to 1, a date is one of twenty years,
+    a category is one of 5, and a text has 8 words. If `kind` is `constant`, all rows are equal.
+    """
+    kinds = dict(use.kinds if use.has_features else (*_COLUMNS, *use.kinds))
+    known = dict(_COLUMNS)
+    kinds = {name: kind or known.get(name, CATEGORY) for name, kind in kinds.items()}
+    section = "train" if is_training else "validation"
+    columns: dict[str, np.ndarray] = {}
+    for name, column_kind in kinds.items():
+        random = _generator(seed or 0, section, name)
+        if column_kind == NUMBER:  # Not negative, because it may be a weight.
+            columns[name] = random.random(num_examples, np.float32)
+        elif column_kind == DATE:
+            days = random.integers(0, _DAYS, num_examples)
+            columns[name] = np.datetime64("2000-01-01") + days
+        else:
+            most, length = (len(_WORDS), _TEXT_LENGTH) if column_kind == TEXT else (_FEW, 1)
+            words = _WORDS[random.integers(0, most, (num_examples, length))]
+            columns[name] = np.array([" ".join(row) for row in words])
+    if kind == "constant":
+        columns = {name: np.repeat(array[:1], num_examples) for name, array in columns.items()}
+    return array_table("synthetic", [("synthetic", columns)])
+
+
+TABLE = TableReader(load_table)
+
+
+class SyntheticPairs(PairDataset):
+    """Sentences of random subwords."""
+
+    def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
+        """Returns the pairs, drawn once per process."""
+        return _load_pairs(
+            num_examples=self.section.synthetic.num_examples,
+            kind=self.section.synthetic.kind,
+            vocab_size=vocab_size,
+            max_length=self.section.max_seq_length,
+            seed=self.section.seed or 0,
+        )
+
+    def check(self) -> None:
+        """Accepts all settings: the config has checked them."""
+
+
+def load_pairs(
+    *, num_examples: int, vocab_size: int, max_length: int, kind: str = "random", seed: int = 0
+) -> PairSource:
+    """Returns synthetic pairs, without references.
+
+    Ids are from 3 to `vocab_size` - 1, followed by `EOS`. `max_length` is the maximum number of
+    tokens of a sentence, including `EOS`. If `kind` is `random`, ids are random, the lengths of
+    sources are uniform from 2 to `max_length`, and a target is about as long as its source. If it
+    is `constant`, all sentences are equal and have `max_length` tokens.
+    """
+    if kind == "constant":
+        lengths = np.full(num_examples, max_length)
+        side = _append_end(np.full(lengths.sum(), _FIRST_SUBWORD, np.int32), lengths)
+        return PairSource("synthetic", side, side, vocab_size)
+    generator = np.random.Generator(np.random.Philox(seed % 2**64))
+    sources = generator.integers(_SHORTEST, max_length + 1, num_examples)
+    # Most translations differ in length by less than a fifth.
+    factors = generator.uniform(0.8, 1.2, num_examples)
+    targets = np.clip(np.rint(sources * factors).astype(np.int64), _SHORTEST, max_length)
+    inputs, outputs = (
+        _append_end(
+            generator.integers(_FIRST_SUBWORD, vocab_size, lengths.sum(), np.int32), lengths
+        )
+        for lengths in (sources, targets)
+    )
+    return PairSource("synthetic", inputs, outputs, vocab_size)
+
+
+_load_pairs = cache_source(maxsize=8)(load_pairs)
+
+
+def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    values[offsets[1:] - 1] = EOS
+    return Ragged(values, offsets)
+
+
+def load_ratings(
+    *, num_examples: int = 1024, num_items: int = 500, kind: str = "random", seed: int = 0
+) -> Interactions:
+    """Returns at least `num_examples` synthetic interactions, user by user, with ids from 1.
+
+    Users and items have random preference vectors. A user chooses items without replacement, each
+    with a probability proportional to exp(sharpness · cosine of the vectors) (Plackett–Luce): the
+    items with the largest sums of score and Gumbel noise are chosen. They are in random order, so
+    that the latest one is like the others.
+
+    Users are added until there are enough interactions. `num_items` must be at least 40. If `kind`
+    is `constant` and not `random`, all users choose the same items. With the same seed, a smaller
+    dataset is the beginning of a larger one.
+    """
+    items = []
+    counts = []
+    total = 0
+    block = 0
+    while total < num_examples:
+        chosen, sizes = _draw_user_block(block, num_items, kind, seed)
+        enough = int(np.searchsorted(np.cumsum(sizes), num_examples - total)) + 1
+        items.append(chosen[: sizes[:enough].sum()])
+        counts.append(sizes[:enough])
+        total = total + len(items[-1])
+        block = block + 1
+    users = np.repeat(np.arange(1, sum(map(len, counts)) + 1), np.concatenate(counts))
+    return Interactions(
+        "synthetic",
+        users,
+        np.concatenate(items) + 1,
+        np.arange(total),
+        known_items=np.arange(1, num_items + 1),
+    )
+
+
+def _draw_user_block(
+    block: int, num_items: int, kind: str, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    if kind == "constant":
+        return np.tile(np.arange(_MIN_INTERACTIONS), _BLOCK_USERS), np.full(
+            _BLOCK_USERS, _MIN_INTERACTIONS
+        )
+    generator = _generator(seed, 1 + block)
+    extra = generator.geometric(1 / _EXTRA, _BLOCK_USERS) - 1
+    sizes = np.minimum(_MIN_INTERACTIONS + extra, num_items // 2)
+    scores = _SHARPNESS * _preference_vectors(generator, _BLOCK_USERS) @ _preference_vectors(
+        _generator(seed, 0), num_items
+    ).T + generator.gumbel(size=(_BLOCK_USERS, num_items))
+    ranked = np.argsort(-scores, axis=1, kind="stable")
+    rows = [generator.permutation(row[:size]) for row, size in zip(ranked, sizes, strict=True)]
+    return np.concatenate(rows), sizes
+
+
+def _preference_vectors(generator: np.random.Generator, count: int) -> np.ndarray:
+    vectors = generator.standard_normal((count, _VECTOR_SIZE))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

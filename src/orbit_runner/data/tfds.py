@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,24 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.source import ArrayRecordStore, array_record_source
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import refuse_paths
-from orbit_runner.data.images.dataset import refuse_split
+from orbit_runner.data.array_record.source import ArrayRecordStore
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
     TableDataset,
     TableOptions,
-    usual_splits,
+    TableReader,
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
 from orbit_runner.data.tfrecord.framing import index_files
-from orbit_runner.data.tfrecord.source import RecordStore, record_source
+from orbit_runner.data.tfrecord.source import RecordStore, record_images
 from orbit_runner.errors import DataError, first_line, shorten
 
 if TYPE_CHECKING:
-    from orbit_runner.data.images.dataset import ImageUse
     from orbit_runner.data.images.stored import StoredImages
 
 _TFRECORD, _ARRAY_RECORD = "tfrecord", "array_record"
@@ -215,11 +210,11 @@ def _flat_features(features: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 def load(
     *,
     tfds_name: str,
-    split: str = "",
+    tfds_split: str = "",
     default_splits: Sequence[str] = ("train",),
-    data_dir: str = "",
+    tfds_data_dir: str = "",
     any_size: bool = False,
-) -> StoredImages[RecordStore] | StoredImages[ArrayRecordStore]:
+) -> StoredImages[RecordStore | ArrayRecordStore]:
     """Returns the images of a prepared dataset.
 
     The examples must have the features `image` (a JPEG or PNG file) and `label`, or other names for
@@ -228,14 +223,14 @@ def load(
     are resized.
     """
     name = f"tfds {tfds_name}"
-    prepared = read_split(tfds_name, data_dir, split, default_splits)
-    keys = _image_keys(prepared)
-    arguments = name, prepared.files, keys, prepared.part
-    fields: dict[str, Any] = {"any_size": any_size, "labels": prepared.class_names(keys[1])}
+    prepared = read_split(tfds_name, tfds_data_dir, tfds_split, default_splits)
+    image_key, label_key = _image_keys(prepared)
     is_array_record = prepared.file_format == _ARRAY_RECORD
-    source = (array_record_source if is_array_record else record_source)(*arguments, **fields)
-    prepared.check_records(source.store.places.size)
-    return source
+    store_class = ArrayRecordStore if is_array_record else RecordStore
+    store = store_class.open(prepared.files, image_key, label_key)
+    prepared.check_records(store.places.size)
+    labels = prepared.class_names(label_key)
+    return record_images(name, store, prepared.part, any_size=any_size, labels=labels)
 
 
 def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
@@ -257,77 +252,61 @@ def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
     return keys[0], keys[1]
 
 
-def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    refuse_split("tfds", section, use, "tfds_split")
-    return {
-        "tfds_name": section.tfds_name,
-        "split": section.tfds_split,
-        "default_splits": usual_splits(section, is_split=use.is_split),
-        "data_dir": section.tfds_data_dir,
-        "any_size": use.input_size is not None,
-    }
-
-
-IMAGES = Reader(load, _image_arguments)
-
-
-class TfdsTable(TableDataset):
-    """A prepared dataset as a table: its columns are the features that are single values.
+def _load_table(
+    *, options: TableOptions, default_splits: Sequence[str] = ("validation", "test")
+) -> TableDataset:
+    """Returns a prepared dataset as a table: its columns are the features that are single values.
 
     Classes are read as their names. Raises `DataError` if the dataset is not prepared, or a file is
     missing or damaged.
     """
+    name, split_name = options.tfds_name, options.tfds_split
+    split = read_split(name, options.tfds_data_dir, split_name, default_splits)
+    if split.part is not None:
+        raise DataError(
+            f"tfds: got split {split_name!r}, expected a whole split; to split the "
+            "rows of a table, set task.split",
+            field="tfds_split",
+            code="unknown-part",
+        )
+    if split.file_format == _ARRAY_RECORD:
+        files = ArrayRecordFiles(split.files)
+        counts, read = files.counts, files.read
+    else:
+        indexes = index_files(split.files)
+        counts = tuple(index.records for index in indexes)
 
-    name = "tfds"
-    has_parts = True
+        def read(file: int, records: Sequence[int]) -> list[bytes]:
+            return [*indexes[file].read(split.files[file], records)]
 
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, "tfds_split names the files", input_path=input_path)
-        splits = options.default_splits or ("validation", "test")
-        split = read_split(options.tfds_name, options.tfds_data_dir, options.tfds_split, splits)
-        if split.part is not None:
-            raise DataError(
-                f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
-                "rows of a table, set task.split",
-                field="tfds_split",
-                code="unknown-part",
-            )
-        self.kinds = {name: _column_kind(feature) for name, feature in split.features.items()}
-        self.files = split.files
-        self.options = options
-        self._split = split
-        if split.file_format == _ARRAY_RECORD:
-            self._records = ArrayRecordFiles(split.files)
-            self._counts = self._records.counts
-        else:
-            self._indexes = index_files(split.files)
-            self._counts = tuple(index.records for index in self._indexes)
-        split.check_records(sum(self._counts))
+    split.check_records(sum(counts))
 
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of each file."""
-        import pyarrow
+    def blocks(names: Sequence[str]) -> Iterator[Block]:
+        for file, (path, count) in enumerate(zip(split.files, counts, strict=True)):
+            for first in range(0, count, _BLOCK_ROWS):
+                records = read(file, range(first, min(first + _BLOCK_ROWS, count)))
+                yield _convert_block(split, names, records, path, 1 + first)
 
-        converters = {name: _make_converter(self._split, name) for name in names}
-        for file, path in enumerate(self.files):
-            records = self._read_file(file)
-            first = 1
-            while chunk := list(itertools.islice(records, _BLOCK_ROWS)):
-                rows = [
-                    _convert_row(f"{path}, row {number}", record, converters)
-                    for number, record in enumerate(chunk, first)
-                ]
-                columns = map(pyarrow.array, zip(*rows, strict=True))
-                yield Block(dict(zip(names, columns, strict=True)), str(path), first)
-                first += len(chunk)
+    kinds = {name: _column_kind(feature) for name, feature in split.features.items()}
+    return TableDataset("tfds", kinds, blocks, split.files, options)
 
-    def _read_file(self, file: int) -> Iterator[bytes]:
-        if self._split.file_format != _ARRAY_RECORD:
-            yield from self._indexes[file].read(self.files[file], range(self._counts[file]))
-            return
-        count = self._counts[file]
-        for first in range(0, count, _BLOCK_ROWS):
-            yield from self._records.read(file, range(first, min(first + _BLOCK_ROWS, count)))
+
+TABLE = TableReader(_load_table)
+
+
+def _convert_block(
+    split: PreparedSplit, names: Sequence[str], records: Sequence[bytes], path: Path, first: int
+) -> Block:
+    """Returns some columns of records, of which the first is row `first` of a file."""
+    import pyarrow
+
+    converters = {name: _make_converter(split, name) for name in names}
+    rows = [
+        _convert_row(f"{path}, row {number}", record, converters)
+        for number, record in enumerate(records, first)
+    ]
+    columns = map(pyarrow.array, zip(*rows, strict=True))
+    return Block(dict(zip(names, columns, strict=True)), str(path), first)
 
 
 def _column_kind(feature: Any) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import check_split, data_folder, download_hint, refuse_paths
-from orbit_runner.data.images.dataset import place_arguments
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.files import data_folder, download_hint
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.errors import DataError
 
 _SUBFOLDER = "cifar-10-batches-bin"
@@ -24,16 +21,14 @@ _MEAN = tuple(255 * value for value in (0.4914, 0.4822, 0.4465))
 _STD = tuple(255 * value for value in (0.2470, 0.2435, 0.2616))
 
 
-def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
+def load(*, split: str, data_dir: str = "") -> ImageArrays:
     """Returns CIFAR-10: `image` uint8 [n, 32, 32, 3] and `label` int32 [n].
 
     A record is a label byte and 3,072 pixel bytes, one channel after the other. `split` is `train`,
     `test` or `all`. `data_dir` contains `data_batch_1.bin` and the others, or their directory.
 
-    Raises `DataError` if a file is missing or invalid, or if `input_path` is not empty.
+    Raises `DataError` if a file is missing or invalid.
     """
-    check_split("cifar10", split)
-    refuse_paths("cifar10", "data_dir contains the files", input_path=input_path)
     files = _find_files(split, data_dir)
     records = [_read_records(path) for path in files]
     image = np.empty((sum(map(len, records)), _SIDE, _SIDE, _CHANNELS), np.uint8)
@@ -45,7 +40,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
             image[start : start + len(part), ..., channel] = pixels[:, channel]
         start += len(part)
     label = np.concatenate([part[:, 0] for part in records]).astype(np.int32)
-    return ArraySource(
+    return ImageArrays(
         name="cifar10",
         arrays={"image": image, "label": label},
         num_classes=10,
@@ -86,6 +81,3 @@ def _read_records(path: Path) -> np.ndarray:
             code="bad-record",
         )
     return records
-
-
-CIFAR10 = Reader(load, place_arguments)

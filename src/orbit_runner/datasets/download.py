@@ -81,10 +81,10 @@ def download_dataset(data: PublicDataset, directory: Path, *, base: str = "") ->
     return bool(missing)
 
 
-def fetch(url: str, path: Path, size: int = 0, sha256: str = "") -> None:
+def fetch(url: str, path: Path, size: int, sha256: str) -> None:
     """Downloads a file. Raises `DownloadError` if it cannot be downloaded, or is another one.
 
-    `size` and `sha256` (hexadecimal) are those of the published file; 0 and "" if not known.
+    `size` and `sha256` (hexadecimal) are those of the published file.
     """
     request = urllib.request.Request(url, headers={"User-Agent": f"orbit-runner/{__version__}"})
     digest, done, reported = hashlib.sha256(), 0, 0.0
@@ -93,7 +93,6 @@ def fetch(url: str, path: Path, size: int = 0, sha256: str = "") -> None:
             urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response,
             path.open("wb") as file,
         ):
-            size = size or int(response.headers.get("Content-Length") or 0)
             # A file that is too large is not read to its end.
             while done <= size and (piece := response.read(_PIECE)):
                 file.write(piece)
@@ -101,13 +100,13 @@ def fetch(url: str, path: Path, size: int = 0, sha256: str = "") -> None:
                 done += len(piece)
                 if time.monotonic() - reported > _REPORT_SECONDS:
                     reported = time.monotonic()
-                    detail(f"{format_bytes(done)} of {format_bytes(size)}", done / max(1, size))
+                    detail(f"{format_bytes(done)} of {format_bytes(size)}", done / size)
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if type(error) is urllib.error.URLError else error
         raise DownloadError(f"{url}: cannot be downloaded ({reason})") from None
     if done != size:
         raise DownloadError(f"{url}: got {done:,} bytes, expected {size:,}")
-    if sha256 not in ("", digest.hexdigest()):
+    if sha256 != digest.hexdigest():
         raise DownloadError(
             f"{url}: differs from the published file\n"
             f"  got       SHA-256 {digest.hexdigest()}\n  published SHA-256 {sha256}",

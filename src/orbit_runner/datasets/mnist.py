@@ -6,15 +6,12 @@ import gzip
 import math
 import struct
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import check_split, data_folder, download_hint, refuse_paths
-from orbit_runner.data.images.dataset import place_arguments
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.files import data_folder, download_hint
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.errors import DataError
 
 _PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
@@ -23,16 +20,13 @@ _PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 _MEAN, _STD = (0.1307 * 255,), (0.3081 * 255,)
 
 
-def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
+def load(*, split: str, data_dir: str = "") -> ImageArrays:
     """Returns arrays in MNIST's format: `image` uint8 [n, height, width, 1], `label` int32 [n].
 
     The files are IDX, plain or compressed with gzip. `split` is `train`, `test` or `all`.
     `data_dir` contains `train-images-idx3-ubyte` and the others; names with `.idx3-ubyte` and `.gz`
-    are found, too. Raises `DataError` if a file is missing or invalid, or if `input_path` is not
-    empty.
+    are found, too. Raises `DataError` if a file is missing or invalid.
     """
-    check_split("mnist", split)
-    refuse_paths("mnist", "data_dir contains the files", input_path=input_path)
     directory = data_folder("mnist", data_dir, _hint(data_dir))
     pairs = [
         (_find(directory, f"{prefix}-images", 3), _find(directory, f"{prefix}-labels", 1))
@@ -45,7 +39,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
             f"mnist: got images of {sorted(shapes)} pixels in {data_dir}, expected one size",
             code="data-mismatch",
         )
-    return ArraySource(
+    return ImageArrays(
         name="mnist",
         arrays={
             "image": np.concatenate([image for image, _ in parts])[..., np.newaxis],
@@ -122,6 +116,3 @@ def read_idx(path: Path, rank: int) -> np.ndarray:
             code="damaged-file",
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-
-
-MNIST = Reader(load, place_arguments)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
@@ -90,13 +88,6 @@ def _find_file(data_dir: str, input_path: Sequence[str]) -> Path:
     return files[0]
 
 
-def _arguments(section: Any) -> dict[str, object]:
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-    }
-
-
 def _parse_ratings(path: Path, layout: _Layout, field: str) -> np.ndarray:
     """Returns the users, items and times of a file, in its order: int64 [3, n].
 
@@ -143,6 +134,3 @@ def _parse_ratings(path: Path, layout: _Layout, field: str) -> np.ndarray:
     if not table.num_rows:
         raise DataError(f"{path}: contains no ratings", field=field, code="empty-data")
     return np.stack(chosen)
-
-
-RATINGS = Reader(load, _arguments)

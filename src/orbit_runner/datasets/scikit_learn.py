@@ -9,20 +9,16 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import check_split, refuse_paths
-from orbit_runner.data.images.dataset import place_arguments
-from orbit_runner.data.source import ArraySource, places_of_arrays
-from orbit_runner.data.tables.array_tables import ArrayTable
-from orbit_runner.data.tables.dataset import TableOptions
+from orbit_runner.data.images.dataset import ImageArrays
+from orbit_runner.data.source import places_of_arrays
+from orbit_runner.data.tables.array_tables import array_table
+from orbit_runner.data.tables.dataset import TableDataset, TableReader
 from orbit_runner.errors import DataError
 
-_OWN = "the data comes with scikit-learn"
 _DIGITS_SIDE = 8
 # Mean and standard deviation over all 1,797 images, in units of 0 to 16.
 _DIGITS_MEAN, _DIGITS_STD = (4.884165,), (6.016788,)
@@ -37,24 +33,19 @@ _CANCER_CLASSES = np.array(["malignant", "benign"])
 _DIABETES_FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
-def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
+def load_digits(*, split: str) -> ImageArrays:
     """Returns handwritten digits: `image` uint8 [n, 8, 8, 1] and `label` int32 [n].
 
     Pixels are 0 to 16. scikit-learn's file of 1,797 examples has no splits. Here, every fifth
     example (number 4, 9, 14, …) is for testing: `split` is `train` (1,438 examples), `test` (359)
-    or `all`.
-
-    `data_dir` and `input_path` must be empty, because the file comes with scikit-learn. Raises
-    `DataError` if they are not, or if the file is missing or invalid.
+    or `all`. Raises `DataError` if the file is missing or invalid.
     """
-    check_split("digits", split)
-    refuse_paths("digits", _OWN, data_dir=data_dir, input_path=input_path)
     path = _packaged_file("digits.csv.gz")
     table = _read_table(path, ",")
     is_test = np.arange(len(table)) % 5 == 4
     is_chosen = {"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split]
     chosen = table[is_chosen]
-    return ArraySource(
+    return ImageArrays(
         name="digits",
         arrays={
             "image": chosen[:, :-1].astype(np.uint8).reshape(-1, _DIGITS_SIDE, _DIGITS_SIDE, 1),
@@ -70,32 +61,22 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
     )
 
 
-class BreastCancerTable(ArrayTable):
-    """569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign."""
-
-    name = "breast_cancer"
-
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
-        path = _packaged_file("breast_cancer.csv")
-        table = _read_table(path, ",", head=1)
-        columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
-        columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
-        super().__init__([(str(path), columns)], [path])
+def load_breast_cancer() -> TableDataset:
+    """Returns 569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign."""
+    path = _packaged_file("breast_cancer.csv")
+    table = _read_table(path, ",", head=1)
+    columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
+    columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
+    return array_table("breast_cancer", [(str(path), columns)], [path])
 
 
-class DiabetesTable(ArrayTable):
-    """442 patients: ten measures in their units, and `progression` after a year."""
-
-    name = "diabetes"
-
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
-        files = [_packaged_file(f"diabetes_{name}.csv.gz") for name in ("data_raw", "target")]
-        table = _read_table(files[0], None)
-        columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
-        columns["progression"] = _read_table(files[1], None)
-        super().__init__([(str(files[0]), columns)], files)
+def load_diabetes() -> TableDataset:
+    """Returns 442 patients: ten measures in their units, and `progression` after a year."""
+    files = [_packaged_file(f"diabetes_{name}.csv.gz") for name in ("data_raw", "target")]
+    table = _read_table(files[0], None)
+    columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
+    columns["progression"] = _read_table(files[1], None)
+    return array_table("diabetes", [(str(files[0]), columns)], files)
 
 
 def _packaged_file(name: str) -> Path:
@@ -124,4 +105,5 @@ def _read_table(path: Path, delimiter: str | None, *, head: int = 0) -> np.ndarr
         ) from None
 
 
-DIGITS = Reader(load_digits, place_arguments)
+BREAST_CANCER = TableReader(load_breast_cancer)
+DIABETES = TableReader(load_diabetes)

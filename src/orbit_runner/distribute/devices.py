@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.errors import SettingError, format_count
 from orbit_runner.utils.flops import peak_of
-from orbit_runner.utils.log import note
+from orbit_runner.utils.log import note_once
 
 
 class DeviceError(SettingError):
@@ -48,19 +46,15 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
 def note_unused_gpus(runtime: RuntimeConfig) -> None:
     """Names the GPUs of this machine if the config asks for none, once per process."""
     count = len(tf.config.list_physical_devices("GPU"))
-    if count and not runtime.uses_accelerators:
-        _note_once(count, runtime.traits.uses_one_device)
-
-
-@functools.cache
-def _note_once(count: int, uses_one_device: bool) -> None:
+    if not count or runtime.uses_accelerators:
+        return
     which = f"the {count} GPUs of this machine are" if count > 1 else "the GPU of this machine is"
     advice = "use --num_gpus=1"
-    if count > 1 and uses_one_device:
+    if count > 1 and runtime.traits.uses_one_device:
         advice += f", or --num_gpus={count} --distribution_strategy=mirrored for all"
     elif count > 1:
         advice = f"use --num_gpus={count}"
-    note(f"note: {which} not used, because runtime.num_gpus is 0; {advice}")
+    note_once(f"note: {which} not used, because runtime.num_gpus is 0; {advice}")
 
 
 def _divide_cpu(count: int) -> tuple[str, ...]:

@@ -1,42 +1,38 @@
 """`parameter_server`: servers hold the variables, workers compute, the chief coordinates.
 
-`train/parameter_servers.py` trains and evaluates with them. TensorFlow tells a server neither that
-the run ends, nor the chief that a server will: files in the run directory do both.
+`train/parameter_servers.py` trains and evaluates with them, and `failure_detection.py` watches the
+servers. TensorFlow tells a server neither that the run ends, nor the chief that a server will:
+files in the run directory do both.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.addresses import Liveness, port_problem, probe
+from orbit_runner.distribute.cluster.addresses import port_problem
 from orbit_runner.distribute.cluster.barrier import wait_for_servers
 from orbit_runner.distribute.cluster.description import (
     Cluster,
     Jobs,
     Member,
-    MemberLost,
     format_members,
     members_of,
 )
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.tf_internals import cluster_of
 from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import phase
-from orbit_runner.utils.signals import SignalGuard, show_cursor, signal_name
+from orbit_runner.utils.signals import SignalGuard, signal_name
 from orbit_runner.utils.streams import print_message, print_result
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_SERVERS = ("worker", "ps")  # the roles that serve
+SERVERS = ("worker", "ps")  # the roles that serve
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
 
@@ -52,7 +48,7 @@ def build_parameter_server(
     """
     import tensorflow as tf
 
-    servers = members_of(jobs, _SERVERS)
+    servers = members_of(jobs, SERVERS)
     # TensorFlow itself waits five minutes for a missing server, without a message.
     wait_for_servers(servers, timeout=runtime.cluster_start_timeout, tell=phase)
     # Without the evaluator, which runs no server: TensorFlow would wait for it.
@@ -78,131 +74,6 @@ def build_parameter_server(
             code="not-supported",
         )
     return strategy
-
-
-def _lost_message(reason: str) -> str:
-    return (
-        f"chief: {reason}\n"
-        "restart all members with the same flags to resume from the last checkpoint"
-    )
-
-
-def _end_process(reason: str) -> None:
-    print_message(f"runner: {_lost_message(reason)}")
-    show_cursor()
-    os._exit(MemberLost.exit_code)
-
-
-class Watch:
-    """Watches the servers of a run, in a separate thread: TensorFlow may wait for them forever.
-
-    The run is lost if a parameter server is gone, if a member has not answered for `silence`
-    seconds, or if there has been no worker for as long. If one worker is gone, others do its work,
-    also while it restarts. `give_up` is called with the reason if the process is still running
-    another `silence` seconds after a loss, because it waits inside TensorFlow.
-    """
-
-    def __init__(
-        self,
-        members: Sequence[Member],
-        *,
-        silence: float,
-        give_up: Callable[[str], None] = _end_process,
-    ) -> None:
-        self._workers = [member for member in members if member.role == "worker"]
-        self._silence = silence
-        self._give_up = give_up
-        # When each member was last known to be alive, and its current state.
-        self._seen = dict.fromkeys(members, time.monotonic())
-        self._states = dict.fromkeys(members, Liveness.ALIVE)
-        self._stop = threading.Event()
-        threading.Thread(target=self._poll, name="watch", daemon=True).start()
-
-    def stop(self) -> None:
-        """Stops the thread, without waiting for it."""
-        self._stop.set()
-
-    def failure_reason(self) -> str:
-        """Returns which members are lost, and why; "" if the run is not lost."""
-        now = time.monotonic()
-        overdue = {m for m, seen in self._seen.items() if now - seen > self._silence}
-        for member, state in self._states.items():
-            is_gone = state is Liveness.GONE and member.role == "ps"
-            if is_gone or (state is Liveness.SILENT and member in overdue):
-                return f"{format_members([member])}: {state.value}"
-        if all(m in overdue and self._states[m] is not Liveness.ALIVE for m in self._workers):
-            return f"{format_members(self._workers)}: no worker is left"
-        return ""
-
-    def _poll(self) -> None:
-        since = None
-        while not self._stop.wait(self._silence / 5):
-            for member in self._seen:
-                state = probe(member.address, max(1.0, self._silence / 5))
-                if state is Liveness.ALIVE:
-                    self._seen[member] = time.monotonic()
-                self._states[member] = state
-            reason = self.failure_reason()
-            since = (since or time.monotonic()) if reason else None
-            if since and time.monotonic() - since > self._silence and not self._stop.is_set():
-                self._give_up(reason)
-                return
-
-
-_watches: dict[tf.distribute.Strategy, Watch] = {}
-
-
-@contextlib.contextmanager
-def server_watch_scope(
-    strategy: tf.distribute.ParameterServerStrategy, runtime: RuntimeConfig
-) -> Iterator[None]:
-    """Watches the servers during a `with` block.
-
-    Raises `MemberLost` if a parameter server is lost, or was restarted and has lost its variables.
-    A server that hangs counts as lost after `runtime.heartbeat_timeout` seconds without an answer.
-    If this thread waits inside TensorFlow for it, the process exits with the exit code of
-    `MemberLost`.
-    """
-    servers = members_of(cluster_of(strategy), _SERVERS)
-    lost = False
-    watch = _watches[strategy] = Watch(servers, silence=runtime.heartbeat_timeout)
-    try:
-        yield
-    except Exception as error:
-        reason = _loss_reason(error, servers)
-        lost = bool(reason) or isinstance(error, MemberLost)
-        if not reason:
-            raise
-        raise MemberLost(_lost_message(reason)) from error
-    finally:
-        del _watches[strategy]
-        # Even deleting a variable waits for a server that hangs. So the watch continues after a
-        # loss, and then ends the process.
-        if not lost:
-            watch.stop()
-
-
-def check_servers(strategy: tf.distribute.Strategy) -> None:
-    """Raises `MemberLost` if a server is lost; does nothing outside of `server_watch_scope`."""
-    watch = _watches.get(strategy)
-    reason = watch.failure_reason() if watch is not None else ""
-    if reason:
-        raise MemberLost(_lost_message(reason))
-
-
-def _loss_reason(error: BaseException | None, servers: list[Member]) -> str:
-    """Returns which lost parameter server caused an error, and how; "" if none did."""
-    import tensorflow as tf
-
-    while error is not None and not isinstance(error, tf.errors.OpError):
-        error = None if isinstance(error, MemberLost) else error.__cause__ or error.__context__
-    if error is None:
-        return ""
-    gone = [m for m in servers if m.role == "ps" and probe(m.address) is not Liveness.ALIVE]
-    if not gone and not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
-        return ""
-    how = f"{format_members(gone)} was lost" if gone else "a parameter server was restarted"
-    return f"{how}, and its variables were lost\n  {first_line(error)}"
 
 
 def serve_role(cluster: Cluster, run: RunEnd | None = None) -> int:

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.tf_internals import default_strategy, worker_count
+
+
+def traits_of(strategy: tf.distribute.Strategy) -> StrategyTraits:
+    """Returns what a strategy can do, which may be another one than `runtime` names."""
+    names = {cls.__name__ for cls in type(strategy).__mro__}
+    return next(
+        (traits for traits in STRATEGIES.values() if traits.class_name in names), StrategyTraits()
+    )
 
 
 def is_asynchronous(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether workers take steps without waiting for each other (`parameter_server`)."""
-    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
+    return traits_of(strategy).is_asynchronous
 
 
 def local_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
@@ -30,7 +39,7 @@ def graph_count(strategy: tf.distribute.Strategy) -> int:
 
     The graph of a process has the ops of all replicas in it, but of a single one on TPUs.
     """
-    if isinstance(strategy, tf.distribute.TPUStrategy):
+    if traits_of(strategy).uses_tpu:
         return int(strategy.num_replicas_in_sync)
     return Workers(strategy).count
 
@@ -50,7 +59,7 @@ class Workers:
         self.count = 1
         self.is_chief = True
         self.name = ""
-        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        if traits_of(strategy).synchronous_workers:
             self.count = worker_count(strategy)
             self.is_chief = strategy.extended.should_checkpoint
         if self.count > 1:
@@ -97,6 +106,6 @@ class Workers:
 def describe_strategy(strategy: tf.distribute.Strategy) -> str:
     """Returns a strategy's name and its number of replicas, as checkpoints record them."""
     name = type(strategy).__name__
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    if traits_of(strategy).synchronous_workers:
         name = "MultiWorkerMirroredStrategy"  # The class has an older name.
     return f"{name} × {strategy.num_replicas_in_sync}"

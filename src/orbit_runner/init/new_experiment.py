@@ -66,11 +66,11 @@ _CLASSES = "Its values are classes; for numbers: [{column: …, type: regression
 _AUC = "{class_name: AUC, config: {multi_label: true}}"
 _F1 = "{class_name: F1Score, config: {average: macro}}"
 _DIGEST = "# `runner init --from` writes this file again unless it was changed: "
-# Of tasks that have no defaults of it.
-_TRAINER = Template("""
+# Images have no defaults of it.
+_TRAINER = """
 trainer:
   train_epochs: 20
-  min_steps_per_epoch: $least  # of small data
+  min_steps_per_epoch: 15  # of small data
   validation_epochs: 1
   summary_interval: 50  # steps between two points of the training curve
   # The best checkpoint is that of the lowest loss on validation data: --checkpoint=best.
@@ -79,8 +79,8 @@ trainer:
   best_checkpoint_metric_comp: lower
   optimizer_config:
     optimizer: {type: adam}
-    learning_rate: {type: cosine, cosine: {initial_learning_rate: $rate, decay_steps: auto}}
-""")
+    learning_rate: {type: cosine, cosine: {initial_learning_rate: 0.001, decay_steps: auto}}
+"""
 _TABLE = Template("""\
   name: tabular
   # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
@@ -97,21 +97,20 @@ $split  # Beside $other_metrics.
   train_data:
 $section""")
 _TEXT = Template("""\
-  name: text_classification
-  # The mean of the embeddings of all words.
-  model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}
-  # One class per file or pattern; each line of a file is one text.
-  text: {max_length: 200}
+  name: tabular
+  # A linear model of the mean of the embeddings of all words.
+  model: {name: mlp, hidden_units: [], embedding_width: 64}
+  # Each line of a file is a text, and its class is that of the file or pattern.
+  targets: [label]
+  features:
+    text: [{column: text, max_length: 200}]  # words, from the first, that the model sees
   # A hash of the text decides, so that equal texts are in the same part.
 $test  split: {fractions: $fractions}
-  metrics: [{class_name: F1Score, config: {average: macro}}]
+  # Beside accuracy.
+  metrics: [$metric]
   # Paths are relative to the directory in which the command runs.
   train_data:
 $section
-    global_batch_size: 64
-  validation_data:
-$section
-    global_batch_size: 512
 """)
 _IMAGES = Template("""\
   name: image_classification
@@ -334,12 +333,11 @@ def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
     task = _TEXT.substitute(
         test=_TEST,
         fractions=inline_yaml(_FRACTIONS),
+        metric=_F1,
         section=f"    source: text_files\n    data_dir: {inline_yaml(str(path))}\n    files:"
         + "".join(files),
     )
-    trainer = _TRAINER.substitute(least=150, rate="0.003")
-    about = f"the class of the texts in {path.name}"
-    return _Draft(about, task, trainer)
+    return _Draft(f"the class of the texts in {path.name}", task)
 
 
 def _draft_of_images(path: Path) -> _Draft:
@@ -367,8 +365,7 @@ def _draft_of_images(path: Path) -> _Draft:
         batch_size=64 if total >= _FEW_IMAGES else 16,
     )
     about = f"the class of the images in {path.name}"
-    trainer = _TRAINER.substitute(least=15, rate="0.001")
-    return _Draft(about, task, trainer, _find_damaged_image(decoded))
+    return _Draft(about, task, _TRAINER, _find_damaged_image(decoded))
 
 
 def _find_damaged_image(paths: Iterable[str]) -> str:

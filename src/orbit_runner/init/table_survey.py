@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from orbit_runner.data.tables.build import CellError, build_columns
 from orbit_runner.data.tables.cell_texts import are_dates, odd_among_numbers
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT, Column
-from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableReader
 from orbit_runner.data.tables.summary import ColumnSummary, summarize_column
 from orbit_runner.data.text.lines import open_binary
 from orbit_runner.errors import DataError, RunnerError, format_list, shorten, unknown_name_message
@@ -69,11 +69,10 @@ class TableSurvey:
     options: TableOptions
 
 
-def survey_table(path: Path, table: type[TableDataset]) -> TableSurvey:
+def survey_table(path: Path, reader: TableReader) -> TableSurvey:
     """Returns what the columns of a file are; raises `DataError` if it cannot be read."""
-    options = _table_options(path, table)
-    create: Callable[..., TableDataset] = table
-    dataset = create(data_dir="", input_path=(str(path),), options=options)
+    options = _table_options(path, reader)
+    dataset = reader.load(data_dir="", input_path=(str(path),), options=options)
     kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
     columns = _read_columns(dataset, kinds)
     # Texts that are numbers, as in a column of decimals that a program stored.
@@ -218,9 +217,9 @@ def is_regression(use: ColumnUse) -> bool:
     return use.summary.distinct > MOST_CLASSES or not (values == np.rint(values)).all()
 
 
-def _table_options(path: Path, table: type[TableDataset]) -> TableOptions:
+def _table_options(path: Path, reader: TableReader) -> TableOptions:
     """Returns how to read a file. The delimiter is the most frequent one in its first line."""
-    if table.is_typed:
+    if reader.is_typed:
         return TableOptions(missing_values=())
     with open_binary(path) as file:
         first = file.readline(2**16).decode(errors="replace")

@@ -16,13 +16,11 @@ from orbit_runner.config.schema.runtime import ROLES, RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster.addresses import port_problem
 from orbit_runner.distribute.cluster.description import Cluster, members_of
-from orbit_runner.distribute.cluster.roles import adapt_to_role
-from orbit_runner.distribute.cluster.sources import NAME
+from orbit_runner.distribute.cluster.resolver import NAME, adapt_to_role
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
 from orbit_runner.launch import LAUNCHED
-from orbit_runner.launch.process import Output, Spec
-from orbit_runner.launch.supervisor import Limits, supervise
+from orbit_runner.launch.supervisor import Limits, Output, Spec, supervise
 from orbit_runner.utils.signals import SignalGuard
 
 # Below the ephemeral ports of outgoing connections (from 32768 on Linux): between the choice of a

@@ -19,6 +19,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import SettingError, unknown_name_message
 from orbit_runner.run_directory.config import check_same_settings
+from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
 from orbit_runner.storage.staging import localize
 
@@ -131,6 +132,15 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
     if checkpoints_of(model_dir).committed_steps() and RunDirectory(model_dir).config.is_file():
         with setting_error_scope(resolved):
             check_same_settings(model_dir, resolved.config)
+
+
+def compare_data(resolved: ResolvedConfig, run: Path) -> DataRecord:
+    """Returns the record of the data that a config names, compared with that of a run.
+
+    Raises `DataError` if a file cannot be read, `ConfigError` if a setting names no file.
+    """
+    with setting_error_scope(resolved):
+        return DataRecord(run, fingerprint_of(localize(resolved.config).task))
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbit_runner import exit_codes
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.config.schedule_length import follow_run, follows_run
+from orbit_runner.config.schedule_length import follow_same_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
@@ -24,11 +24,11 @@ from orbit_runner.distribute.parameter_servers import RunEnd, serve_role
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.jobs.preflight import compare_data
 from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
-from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.data_record import DataRecord
 from orbit_runner.run_directory.metric_records import SPEED
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
@@ -111,14 +111,13 @@ def default_model_dir(name: str) -> Path:
     return Path("runs") / (name or "run") / time.strftime("%Y%m%d-%H%M%S")
 
 
-def compare_data(job: Job) -> DataRecord:
+def check_data(job: Job) -> DataRecord:
     """Returns the record of the data, after comparing them with the previous record.
 
     Logs notes about differences. Raises `DataChanged` if the data changed, unless `job.resume` is
     `override`.
     """
-    with setting_error_scope(job.resolved):
-        record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
+    record = compare_data(job.resolved, job.model_dir)
     if not any(RunDirectory(job.model_dir).checkpoints.glob("*.index")):
         return record.clear_comparison()
     if job.resume == "same":
@@ -307,16 +306,12 @@ class ConfigWriter(Callback):
         if self._has_written:
             return
         config = self._job.resolved.config
-        model_dir = self._job.model_dir
-        from orbit_runner.run_directory.config import keep_interval
-
-        if run is not None and follows_run(config):
-            # The data of the run, which has been read now, decides which numbers these are.
-            num_examples = round(run.steps_per_epoch * run.examples_per_step)
-            config = follow_run(keep_interval(config, model_dir), run.train_steps, num_examples)
+        if run is not None:
+            # The data of the run, which has been read now, decides which numbers `auto` stands for.
+            config = follow_same_run(config, run.written_config)
         command = line_text(shlex.join(self._job.argv))
         text = f"# Made by: {command}\n{to_yaml(config)}"
-        write_atomically(RunDirectory(model_dir).config, text)
+        write_atomically(RunDirectory(self._job.model_dir).config, text)
         self._has_written = True
 
 
@@ -341,8 +336,11 @@ class _RunBegin(Callback):
 def _make_results(
     job: Job, history: History, run: Run, logs: Logs, seconds: float, export_problem: str
 ) -> Results:
-    from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-    from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
+    from orbit_runner.checkpoint.fingerprint import (
+        describe_non_finite,
+        non_finite_variables,
+        weights_fingerprint,
+    )
     from orbit_runner.reporting.results import Results
     from orbit_runner.utils.metrics import scalars
 

@@ -139,7 +139,9 @@ class OfficialExperiment(ExperimentConfig):
     def for_task(self) -> base_config.Config:
         """The same values as a locked config of Model Garden's class, which its tasks take."""
         config = self.replace(trainer=self._native_trainer())
-        native_params = to_native(self.template, follow_run(config, self.trainer.train_steps))
+        # Fields of Model Garden's class are numbers; a run has replaced `auto` before it trains.
+        numbers = follow_run(config, self.trainer.train_steps, 0)
+        native_params = to_native(self.template, numbers)
         native_params.lock()
         return native_params
 

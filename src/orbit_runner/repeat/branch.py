@@ -26,9 +26,8 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import Difference, differences
-from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.jobs.preflight import compare_data, setting_error_scope
 from orbit_runner.jobs.train_job import ConfigWriter, Job, start_record
 from orbit_runner.repeat.plan import (
     Repetition,
@@ -39,12 +38,11 @@ from orbit_runner.repeat.plan import (
 from orbit_runner.repeat.rerun import rerun
 from orbit_runner.run_directory.branch import Branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
+from orbit_runner.run_directory.data_record import DataRecord
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.run_directory.run_reader import RunReader, read_history
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
 from orbit_runner.utils.log import note
 
@@ -63,8 +61,7 @@ class BranchPlan:
     directory: Path  # new run directory
     resolved: ResolvedConfig  # config of the branch
     changes: Sequence[Difference]  # the settings that it changes
-    fingerprint: Fingerprint  # of its data
-    data: DataRecord  # these data, compared with those of the parent
+    data: DataRecord  # its data, compared with those of the parent
 
     @property
     def repeats_steps(self) -> bool:
@@ -82,8 +79,7 @@ def plan_branch(
     """
     start = latest_intact_record(steps.history.checkpoints, at_most=step)
     _check_step(steps, step, start)
-    with setting_error_scope(resolved):
-        fingerprint = fingerprint_of(localize(resolved.config).task)
+    data = compare_data(resolved, steps.run)
     reference = start or require_record(steps.run, steps.record)
     steps = dataclasses.replace(steps, record=reference)
     plan = BranchPlan(
@@ -92,18 +88,13 @@ def plan_branch(
         directory=directory,
         resolved=resolved,
         changes=differences(steps.config.config, resolved.config),
-        fingerprint=fingerprint,
-        data=DataRecord(steps.run, fingerprint),
+        data=data,
     )
     problems = [*_find_problems(plan)]
     if problems:
         raise ConfigError(problems)
-    changed = plan.data.difference.changes
-    if changed and not any(change.path.startswith("task.") for change in plan.changes):
-        raise DataChanged(
-            f"{steps.run}: the data changed since the run last started:\n{format_list(changed)}\n"
-            "restore these files, or change the settings of the data"
-        )
+    if not any(change.path.startswith("task.") for change in plan.changes):
+        plan.data.check("restore these files, or change the settings of the data")
     return plan
 
 
@@ -291,14 +282,13 @@ def _repeat_steps(steps: Repetition, directory: Path, progress: Progress) -> Non
         return
     known = f"\nknown reasons:\n{format_list(steps.reasons)}" if steps.reasons else ""
     saved = ", ".join(map(str, steps.history.checkpoints.committed_steps()))
-    different = RunnerError(
+    raise RunnerError(
         f"the steps of {steps.run} cannot be repeated here: the weights or the state differ "
         f"at step {parting.first}{known}\nuse --at with a step that has a checkpoint: {saved}",
         path="RUN",
         code="not-repeatable",
+        exit_code=exit_codes.DIFFERENT,
     )
-    different.exit_code = exit_codes.DIFFERENT
-    raise different
 
 
 def _write_records(
@@ -318,7 +308,7 @@ def _write_records(
     )
     job = Job(resolved=plan.resolved, config=config, mode=mode, model_dir=directory)
     ConfigWriter(job).on_run_begin(None)
-    data = DataRecord(directory, plan.fingerprint).clear_comparison()
+    data = DataRecord(directory, plan.data.now).clear_comparison()
     data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.steps.stop]
     data.write()
     write_branch(directory, branch)

@@ -15,23 +15,18 @@ from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.data import resolve_data_config, service_addresses
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
-from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
+from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.preflight import check_before_start, compare_data
 from orbit_runner.run_directory.code_version import code_differences, read_code_version
-from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.config import is_made_with, resolve_run
 from orbit_runner.run_directory.data_record import (
-    DataChanged,
-    DataRecord,
-    fingerprint_of,
     inexact_data,
 )
-from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_reader import RunReader, read_history
-from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
 
 Change = tuple[str, str, str]  # (flag, dotted path, text)
@@ -102,17 +97,9 @@ class Repetition:
         trainer = resolved.config.trainer.replace(train_steps=self.stop, train_epochs=0.0)
         limited = dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
         check_before_start(limited, self.history.mode, directory, alone=True)
-        with setting_error_scope(resolved):
-            now = fingerprint_of(localize(resolved.config).task)
-        data = DataRecord(self.run, now)
-        if data.difference.changes:
-            error = DataChanged(
-                f"{self.run}: the data changed since the run last started:\n"
-                f"{format_list(data.difference.changes)}\n"
-                "the run cannot be repeated until these files are restored"
-            )
-            error.exit_code = exit_codes.DIFFERENT
-            raise error
+        data = compare_data(resolved, self.run)
+        advice = "the run cannot be repeated until these files are restored"
+        data.check(advice, exit_codes.DIFFERENT)
         if self.start is not None:
             copy_checkpoint(self.history.checkpoints, self.start, directory)
         return dataclasses.replace(self, reasons=[*self.reasons, *data.notes()])
@@ -125,9 +112,8 @@ def read_repetition(
 
     `changes` are settings of the machine.
     """
-    request = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
-    written = resolve(request)
-    changed = resolve(dataclasses.replace(request, flags=changes)) if changes else written
+    written = resolve_run(run, imports)
+    changed = resolve_run(run, imports, changes) if changes else written
     # Read first, so that the history of a run in progress includes this checkpoint.
     record = latest_intact_record(checkpoints_of(run))
     steps = Repetition(config=changed, history=read_history(run), record=record)

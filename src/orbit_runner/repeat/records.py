@@ -14,10 +14,12 @@ from orbit_runner.compare.histories import RunDiff, common_steps, compare_runs
 from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import can_affect_weights
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import differences
-from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.fingerprint import DataFile, have_equal_contents
 from orbit_runner.errors import RunnerError, format_count
+from orbit_runner.run_directory.code_version import REVISION, compare_code
+from orbit_runner.run_directory.config import resolve_run
 from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.step.tensor_comparison import TensorDifference
@@ -157,15 +159,14 @@ class RecordedRun(RunReader):
                 "specify a run directory; `runner runs` lists them",
                 code="not-a-run",
             )
-        data = find_record(path)
-        self.data = data[0] if data else None  # the fingerprint; None if it is not recorded
+        self.data, _ = find_record(path)  # the fingerprint; None if it is not recorded
         record = self.newest_record
         self.numerics = record.numerics if record else {}  # what the newest checkpoint depends on
         self.resolved: ResolvedConfig | None = None  # the config; None if it cannot be built
         self.problem = "" if config.is_file() else "it has no config.yaml"  # why it cannot
         if not self.problem:
             try:
-                self.resolved = resolve(Request(experiment=str(config), imports=imports))
+                self.resolved = resolve_run(path, imports)
             except ConfigError as error:
                 first = error.problems[0]
                 line = first.message.partition("\n")[0]
@@ -233,14 +234,8 @@ def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tupl
     rows = [{row.name: row for row in rows} for rows in (left, right)]
     for name in {**rows[0], **rows[1]}:
         a, b = (side.get(name) for side in rows)
-        if a is None or b is None or not _is_same(a, b):
+        if a is None or b is None or not have_equal_contents(a, b):
             yield name, [_describe(row, a, b) for row in (a, b)]
-
-
-def _is_same(left: DataFile, right: DataFile) -> bool:
-    if left.digest and right.digest:
-        return left.digest == right.digest
-    return (left.bytes, left.files) == (right.bytes, right.files)
 
 
 def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
@@ -252,15 +247,10 @@ def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
 
 
 def _code(runs: Pair) -> Iterator[Finding]:
-    codes = [run.section("code") for run in runs]
-    changed = [code["changed"] for code in codes if isinstance(code.get("changed"), dict)]
-    names = sorted({name for files in changed for name in files}) if len(changed) == 2 else []
-    states = [
-        ({"git revision": str(code["revision"])[:12]} if code.get("revision") else {})
-        | {name: _state(code["changed"], name) for name in names}
-        for code in codes
+    findings = [
+        Finding("code", name, *(_state(name, value) for value in values))
+        for name, *values in compare_code(*(run.section("code") for run in runs))
     ]
-    findings = [*_differing("code", *states)]
     if not findings and all(run.newest_record for run in runs):
         modules = [run.newest_record.code for run in runs if run.newest_record]
         for name in changed_modules(*modules):
@@ -268,10 +258,10 @@ def _code(runs: Pair) -> Iterator[Finding]:
     yield from findings
 
 
-def _state(changed: Mapping[str, str], name: str) -> str:
-    if name not in changed:
-        return "as committed"
-    return f"changed ({changed[name][:8]})" if changed[name] else "changed"
+def _state(name: str, value: str) -> str:
+    if name == REVISION:
+        return value[:12]
+    return f"changed ({value[:8]})" if value else "as committed"
 
 
 def _replicas(runs: Pair) -> Iterator[Finding]:

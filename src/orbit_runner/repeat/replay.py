@@ -228,9 +228,7 @@ def _find_step(
     bad_step = callback.bad_step
     if bad_step is None:
         lines = [f"no step up to {steps.stop} diverges when it is trained again", *steps.reasons]
-        different = RunnerError("\n".join(lines), code="not-repeatable")
-        different.exit_code = exit_codes.DIFFERENT
-        raise different
+        raise RunnerError("\n".join(lines), code="not-repeatable", exit_code=exit_codes.DIFFERENT)
     step = max(1, bad_step.step)
     examples = _examples_of(steps, step, divergence.recoveries) if callback.obstacle else []
     return Replay(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.schedule_length import follows_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import Diverged, RunnerError, format_list
@@ -52,8 +53,11 @@ def _take_steps(
     all_callbacks = [ConfigWriter(job), *callbacks]
     try:
         for end, stops_early in _find_ends(steps):
-            last = end + 1 if stops_early else end
-            trainer = config.trainer.replace(train_steps=last, train_epochs=0.0)
+            trainer = config.trainer
+            # A branch that has not trained yet may have `auto`, which means the end of its run.
+            if not (stops_early and follows_run(config)):
+                last = end + 1 if stops_early else end
+                trainer = trainer.replace(train_steps=last, train_epochs=0.0)
             with contextlib.suppress(StoppedAtStep):
                 train_lib.run_experiment(
                     strategy,

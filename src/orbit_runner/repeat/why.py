@@ -23,7 +23,11 @@ from orbit_runner.distribute import tf_environment
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.repeat.plan import copy_checkpoint, reached_step, read_repetition
 from orbit_runner.repeat.records import Pair, RecordedRun, Reruns
-from orbit_runner.step.tensor_comparison import TensorDifference, first_difference
+from orbit_runner.step.tensor_comparison import (
+    TensorDifference,
+    differing_tensors,
+    first_difference,
+)
 from orbit_runner.utils.signals import describe_exit
 
 if TYPE_CHECKING:
@@ -33,15 +37,8 @@ _WAIT_SECONDS = 10.0
 
 
 def is_same(left: JsonObject, right: JsonObject) -> bool:
-    """Returns whether the variables of two runs are the same, by what `why_process.py` reports.
-
-    Slots that only one of them has belong to another kind of optimizer; the weights show whether it
-    makes a difference.
-    """
-    a, b = left["tensors"], right["tensors"]
-    if any(name.startswith("weights:") for name in a.keys() ^ b.keys()):
-        return False
-    return all(a[name] == b[name] for name in a.keys() & b.keys())
+    """Returns whether the variables of two runs are the same, by what `why_process.py` reports."""
+    return not differing_tensors(left["tensors"], right["tensors"])
 
 
 def rerun_both(
@@ -77,13 +74,11 @@ def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | N
 
     Returns (0, None) if there is none.
     """
-    left, right = runs
     last = -1 if parting.last_equal is None else parting.last_equal
-    for step in sorted((step for step in parting.compared if step <= last), reverse=True):
-        if left.fingerprints[step] == right.fingerprints[step]:
-            for checkpoints in (left.checkpoints, right.checkpoints):
-                if step in checkpoints.steps() and checkpoints.problem(step) is None:
-                    return step, checkpoints
+    for step in reversed([step for step in parting.compared if step <= last]):
+        for checkpoints in (run.checkpoints for run in runs):
+            if step in checkpoints.steps() and checkpoints.problem(step) is None:
+                return step, checkpoints
     return 0, None
 
 

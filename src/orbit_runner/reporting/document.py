@@ -18,6 +18,40 @@ class Best(str):
     """A cell of a table with the best value of its row."""
 
 
+class Cell(str):
+    """A cell of a table that a page colors, links or completes by a bar.
+
+    Attributes:
+        kind: The color: "good", "bad" or "soft"; "" for none.
+        address: Where a link leads; "" for none.
+        bar: The length of a bar in front of the text, and the place of a mark in it, from 0 to 1.
+    """
+
+    kind: str
+    address: str
+    bar: tuple[float, float] | None
+
+    def __new__(
+        cls, text: str, kind: str = "", *, address: str = "", bar: tuple[float, float] | None = None
+    ) -> Cell:
+        """Returns the text of the cell with what a page adds to it."""
+        cell = super().__new__(cls, text)
+        cell.kind, cell.address, cell.bar = kind, address, bar
+        return cell
+
+
+class Joined(str):
+    """A cell that consists of several ones, with spaces between them."""
+
+    cells: Sequence[str]
+
+    def __new__(cls, cells: Sequence[str]) -> Joined:
+        """Returns the text of the cells."""
+        joined = super().__new__(cls, " ".join(cells))
+        joined.cells = cells
+        return joined
+
+
 class Shaded(str):
     """A cell of a matrix, whose background shows how large it is, and whether it is right."""
 
@@ -108,6 +142,69 @@ class Chart:
 
 
 @dataclasses.dataclass(frozen=True)
+class ParallelAxis:
+    """An axis of parallel coordinates.
+
+    Attributes:
+        name: The name of the values.
+        path: The long name, which a page shows if the pointer is on the short one.
+        is_log: Whether the axis is logarithmic.
+        places: Names of the values 0, 1, ….
+    """
+
+    name: str
+    path: str
+    is_log: bool = False
+    places: Sequence[str] = ()
+
+
+SHADES = 6  # of the lines of parallel coordinates
+
+
+@dataclasses.dataclass(frozen=True)
+class Parallel:
+    """Parallel coordinates, which only a page shows: an axis for each value, a line for each thing.
+
+    Attributes:
+        title: What the chart shows, for those who cannot see it.
+        axes: The axes. The last one is that of the result.
+        series: The lines, in the order in which they are drawn, with their values by the number of
+            the axis; some may lack a result. The color is a shade, from 0 for the best results to
+            `SHADES` - 1.
+        best: The name of the line in the legend whose `best` is set.
+        lost: The name of those without a result.
+    """
+
+    title: str
+    axes: Sequence[ParallelAxis]
+    series: Sequence[Series]
+    best: str = "best"
+    lost: str = "no result"
+
+
+@dataclasses.dataclass(frozen=True)
+class HeatMap:
+    """A large matrix as colored squares, which only a page shows.
+
+    Attributes:
+        title: The title.
+        size: The number of rows and of columns.
+        cells: Row, column, share from 0 to 1, and whether the cell is right.
+    """
+
+    title: str
+    size: int
+    cells: Sequence[tuple[int, int, float, bool]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """A few facts, which a page shows in large letters: name, value and note of each."""
+
+    facts: Sequence[tuple[str, str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
 class Picture:
     """A picture as it is in a page: a PNG file in base64, and the text below it."""
 
@@ -124,17 +221,13 @@ class Pictures:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A paragraph; `kind` is "", "soft", "good", "bad", or "code" for a command."""
+    """A paragraph.
+
+    `kind` is "", "soft", "good", "bad", "code" for a command, or "file" for the contents of a file.
+    """
 
     text: str
     kind: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Html:
-    """A part that only a page has, as HTML."""
-
-    html: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,11 +242,11 @@ class Section:
     """
 
     title: str
-    parts: Sequence[Table | Chart | Pictures | Text | Html | Section]
+    parts: Sequence[Part]
     is_folded: bool = False
 
 
-Part = Table | Chart | Pictures | Text | Html | Section
+Part = Table | Facts | Chart | Parallel | HeatMap | Pictures | Text | Section
 
 
 def example_table(rows: Sequence[Mapping[str, object]]) -> Table:

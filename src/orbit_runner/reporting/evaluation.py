@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.reporting.document import (
     Chart,
-    Html,
+    HeatMap,
     Part,
     Pictures,
     Section,
@@ -23,7 +23,6 @@ _MOST_CLASSES = 200
 _MOST_IN_TABLE = 20
 _MOST_IN_MAP = 100
 _MOST_CONFUSIONS = 20
-_SHADES = 8
 _FIRST_ROWS = 10  # The others are folded in a page, and not in a terminal.
 _PICTURE_LEGEND = "label → prediction and its probability"
 Counts = Mapping[tuple[int, int], int]
@@ -62,11 +61,7 @@ def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
 
 def class_report(counts: Counts, names: Sequence[str]) -> Table:
     """Returns precision, recall and F1 of each class, from the counts by (label, prediction)."""
-    labels: dict[int, int] = {}
-    predictions: dict[int, int] = {}
-    for (label, predicted), count in counts.items():
-        labels[label] = labels.get(label, 0) + count
-        predictions[predicted] = predictions.get(predicted, 0) + count
+    labels, predictions = _totals(counts), _totals(counts, 1)
     classes = sorted({*labels, *predictions})
     rows: list[Sequence[str]] = []
     for number in classes[:_MOST_CLASSES]:
@@ -75,7 +70,7 @@ def class_report(counts: Counts, names: Sequence[str]) -> Table:
         chosen = predictions.get(number, 0)
         rows.append(
             (
-                names[number] if number < len(names) else str(number),
+                _title(number, names),
                 _share(right, chosen),
                 _share(right, total),
                 _share(2 * right, total + chosen),
@@ -138,7 +133,7 @@ def confusion_matrix(counts: Counts, names: Sequence[str]) -> list[Part]:
     classes = max(len(names), 1 + max(max(pair) for pair in counts))
     if classes <= _MOST_IN_TABLE:
         return [_matrix(counts, [_title(number, names) for number in range(classes)])]
-    drawn = [Html(_heat_map(counts, classes))] if classes <= _MOST_IN_MAP else []
+    drawn = [_heat_map(counts, classes)] if classes <= _MOST_IN_MAP else []
     return [*drawn, _confusions(counts, names)]
 
 
@@ -149,7 +144,7 @@ def _title(number: int, names: Sequence[str]) -> str:
 def _matrix(counts: Counts, titles: Sequence[str]) -> Table:
     numbers = range(len(titles))
     totals = _totals(counts)
-    chosen = _totals({(predicted, label): count for (label, predicted), count in counts.items()})
+    chosen = _totals(counts, 1)
     right = [counts.get((number, number), 0) for number in numbers]
     rows = [
         (
@@ -183,29 +178,13 @@ def _percent(count: int, total: int) -> str:
     return "100%" if count == total else f"{min(count / total, 0.999):.1%}"
 
 
-def _heat_map(counts: Counts, classes: int) -> str:
-    paths = "".join(_paths(counts))
-    return (
-        f"<figure class=heat><figcaption>labels and predictions of {classes} classes</figcaption>"
-        f'<p class=soft>label ↓ prediction →</p><svg viewBox="0 0 {classes} {classes}" '
-        'role="img" aria-label="confusion matrix">'
-        f'<path class=frame d="M0 0h{classes}v{classes}h-{classes}z"/>'
-        f"{paths}</svg></figure>"
-    )
-
-
-def _paths(counts: Counts) -> Iterator[str]:
-    """Yields the cells as one path for each color and shade."""
+def _heat_map(counts: Counts, classes: int) -> HeatMap:
     totals = _totals(counts)
-    cells = dict[tuple[bool, int], list[str]]()
-    for (label, predicted), count in sorted(counts.items()):
-        shade = math.ceil(_SHADES * math.sqrt(count / totals[label]))
-        square = f"M{predicted} {label}h1v1h-1z"
-        cells.setdefault((label == predicted, shade), []).append(square)
-    for (is_correct, shade), squares in sorted(cells.items()):
-        kind = "" if is_correct else " wrong"
-        share = f"{shade / _SHADES:.3g}"
-        yield f'<path class="cell{kind}" fill-opacity="{share}" d="{"".join(squares)}"/>'
+    cells = [
+        (label, predicted, math.sqrt(count / totals[label]), label == predicted)
+        for (label, predicted), count in sorted(counts.items())
+    ]
+    return HeatMap(f"{classes} classes: label ↓ prediction →", classes, cells)
 
 
 def _confusions(counts: Counts, names: Sequence[str]) -> Table:
@@ -219,9 +198,9 @@ def _confusions(counts: Counts, names: Sequence[str]) -> Table:
     return Table(rows, ("label", "prediction", "examples", "of the label"), right=(-2, -1))
 
 
-def _totals(counts: Counts) -> dict[int, int]:
-    """Returns the number of examples of each label."""
+def _totals(counts: Counts, part: int = 0) -> dict[int, int]:
+    """Returns the number of examples of each label, or with `part` 1 of each prediction."""
     totals: dict[int, int] = {}
-    for (label, _), count in counts.items():
-        totals[label] = totals.get(label, 0) + count
+    for pair, count in counts.items():
+        totals[pair[part]] = totals.get(pair[part], 0) + count
     return totals

@@ -9,8 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from orbit_runner.reporting.document import (
     Best,
+    Cell,
     Chart,
-    Html,
+    Facts,
+    HeatMap,
+    Joined,
+    Parallel,
     Part,
     Picture,
     Pictures,
@@ -19,6 +23,7 @@ from orbit_runner.reporting.document import (
     Table,
     Text,
 )
+from orbit_runner.reporting.parallel_coordinates import PARALLEL_STYLE, parallel_coordinates
 from orbit_runner.reporting.svg import (
     BOTTOM,
     CHART_STYLE,
@@ -30,6 +35,7 @@ from orbit_runner.reporting.svg import (
     RIGHT,
     TOP,
     escape,
+    heat_map,
     line_chart,
 )
 
@@ -71,7 +77,12 @@ tbody th.group{font-weight:600;background:var(--card);position:static}
 .text tbody th{white-space:normal;overflow-wrap:anywhere;min-width:7em;max-width:16em}
 .text td:last-child{min-width:24em;overflow-wrap:anywhere}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(130px,1fr));gap:10px;margin-top:14px}
+a{color:var(--c0)}
+svg.share{display:inline-block;width:160px;height:12px;margin-right:8px;vertical-align:middle}
+svg .rest{fill:var(--line)}
+svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;
+margin:14px 0 10px}
 .tiles div{padding:8px 12px;background:var(--card);border:1px solid var(--line);border-radius:8px}
 .tiles span{display:block;font-size:13px;overflow-wrap:anywhere}
 .tiles b{font-size:1.35rem;font-variant-numeric:tabular-nums}
@@ -85,7 +96,9 @@ figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--
 border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600;font-size:14px;margin-bottom:4px;overflow-wrap:anywhere}
 :not(svg)>svg{display:block;width:100%;height:auto}
-CHARTS.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
+CHARTS
+PARALLEL
+.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
 .plot>svg{height:HEIGHTpx;overflow:visible}
 figure+.table{margin-top:10px}
 .table+.charts,.charts+.table{margin-top:16px}
@@ -122,6 +135,7 @@ vertical-align:middle;background:var(--c);border-radius:2px}
 .ring::before{content:"";display:inline-block;width:10px;height:10px;margin:0 5px 0 10px;
 vertical-align:-1px;border:2px solid var(--c);border-radius:50%}
 @media (max-width:600px){th,td{padding:5px 8px}
+svg.share{width:80px}
 th{white-space:normal}
 .text,.text table{width:100%}
 .text table,.text tbody,.text tr,.text tbody th,.text td,.text td:last-child{display:block;
@@ -143,24 +157,17 @@ def _style() -> str:
     sizes = {"TOP": TOP, "RIGHT": RIGHT, "BOTTOM": BOTTOM, "LEFT": LEFT, "HEIGHT": HEIGHT}
     for name, size in sizes.items():
         style = style.replace(f"{name}px", f"{size}px")
-    return style.replace("CHARTS", CHART_STYLE)
+    return style.replace("CHARTS", CHART_STYLE).replace("PARALLEL", PARALLEL_STYLE)
 
 
-def page(title: str, sections: Iterable[Section], *, header: str = "", style: str = "") -> str:
-    """Returns a complete HTML document.
-
-    Args:
-        title: The title, as text.
-        sections: The contents.
-        header: What is above them, as HTML; by default the title.
-        style: Rules in addition to those of every page.
-    """
-    above = header or f"<h1>{escape(title)}</h1>"
+def page(title: str, sections: Iterable[Section], heading: str = "") -> str:
+    """Returns a complete HTML document. `heading` is above the sections; by default the title."""
+    above = f"<h1>{escape(heading or title)}</h1>"
     body = "\n".join(filter(None, [above, *(_section(section, "h2") for section in sections)]))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_style()}{style}</style></head>\n"
+        f"<title>{escape(title)}</title>\n<style>{_style()}</style></head>\n"
         f"<body>\n{body}\n</body></html>\n"
     )
 
@@ -191,19 +198,27 @@ def _charts(charts: Iterable[Part]) -> str:
 def _part(part: Part) -> str:
     if isinstance(part, Table):
         return table_html(part)
+    if isinstance(part, Facts):
+        return _tiles(part)
     if isinstance(part, Text):
         return _paragraph(part)
+    if isinstance(part, Parallel):
+        return parallel_coordinates(part)
+    if isinstance(part, HeatMap):
+        return heat_map(part)
     if isinstance(part, Pictures):
         figures = "".join(map(_figure, part.pictures))
         return f"<div class=pictures>{figures}</div>" if figures else ""
-    if isinstance(part, Section):
-        return _section(part, "h3")
-    return part.html if isinstance(part, Html) else ""
+    return _section(part, "h3") if isinstance(part, Section) else ""
 
 
 def _paragraph(part: Text) -> str:
+    if not part.text:
+        return ""
     if part.kind == "code":
         return f"<pre class=command>{_cell(part.text.strip())}</pre>"
+    if part.kind == "file":
+        return f"<pre>{escape(part.text)}</pre>"
     text = "<br>".join(map(escape, part.text.splitlines()))
     return f"<p class={part.kind}>{text}</p>" if part.kind else f"<p>{text}</p>"
 
@@ -216,10 +231,6 @@ def _capitalize(text: str) -> str:
 def explanation(text: str) -> Text:
     """Returns a paragraph that explains what follows, beginning with a capital letter."""
     return Text(f"{_capitalize(text)}.", "soft")
-
-
-class Markup(str):
-    """A cell of a table that is HTML."""
 
 
 def table_html(table: Table) -> str:
@@ -252,8 +263,9 @@ def _row(row: Sequence[str], kinds: Sequence[str]) -> str:
         f"<td{_shade(text) if isinstance(text, Shaded) else kind}>{_cell(text)}</td>"
         for kind, text in zip(kinds[1:], row[1:], strict=False)
     )
-    name = row[0] if isinstance(row[0], Markup) else add_line_breaks(row[0])
-    long = " class=long" if len(row[0]) > _LONG_NAME and not isinstance(row[0], Markup) else ""
+    is_marked = isinstance(row[0], (Cell, Joined))
+    name = _cell(row[0]) if is_marked else add_line_breaks(row[0])
+    long = " class=long" if len(row[0]) > _LONG_NAME and not is_marked else ""
     return f"<tr><th scope=row{long}>{name}</th>{cells}</tr>"
 
 
@@ -263,8 +275,10 @@ def _shade(cell: Shaded) -> str:
 
 
 def _cell(text: str) -> str:
-    if isinstance(text, Markup):
-        return text
+    if isinstance(text, Joined):
+        return " ".join(map(_cell, text.cells))
+    if isinstance(text, Cell):
+        return _marked_cell(text)
     if isinstance(text, Best):
         return f"<b class=good>{escape(text)}</b>"
     return "".join(
@@ -273,19 +287,37 @@ def _cell(text: str) -> str:
     )
 
 
+def _marked_cell(cell: Cell) -> str:
+    text = escape(cell)
+    if cell.address:
+        text = f'<a href="{escape(cell.address)}">{text}</a>'
+    return f"{_bar(cell)}<span class={cell.kind}>{text}</span>" if cell.kind else _bar(cell) + text
+
+
+def _bar(cell: Cell) -> str:
+    if cell.bar is None:
+        return ""
+    length, mark = (share * 100 for share in cell.bar)
+    return (
+        f'<svg class=share height="12" role="img" aria-label="{escape(cell)}">'
+        f'<rect class=rest width="100%" height="12"></rect>'
+        f'<rect class=c0 width="{length:.1f}%" height="12"></rect>'
+        f'<line class=chance x1="{mark:.1f}%" x2="{mark:.1f}%" y2="12"></line></svg>'
+    )
+
+
 def add_line_breaks(path: str) -> str:
     """Returns a path as HTML that may be broken into lines between its words."""
     return re.sub(r"(?<=\w\w)[/._](?=\w\w)|(?<=[a-z])-(?=[a-z])", r"\g<0><wbr>", escape(path))
 
 
-def tiles(facts: Iterable[tuple[str, str, str]], kind: str = "") -> Html:
-    """Returns facts, each with its name above and a note below, in large letters."""
+def _tiles(part: Facts) -> str:
     boxes = "".join(
         f"<div><span class=soft>{escape(name)}</span><b>{escape(value)}</b>"
         f"<span class=soft>{escape(note)}</span></div>"
-        for name, value, note in facts
+        for name, value, note in part.facts
     )
-    return Html(f'<div class="tiles{kind}">{boxes}</div>')
+    return f"<div class=tiles>{boxes}</div>" if boxes else ""
 
 
 def _figure(picture: Picture) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orbit_runner.errors import format_count
@@ -30,6 +31,8 @@ from orbit_runner.reporting.numbers import (
 from orbit_runner.step.results import LayerRow, TensorSummary, forward_flops, totals
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from orbit_runner.data.tables.summary import TableSummary
     from orbit_runner.inspection.experiment import Batch, Inspection
     from orbit_runner.inspection.scale import Scale
@@ -120,8 +123,7 @@ def replayed_section(step: ReplayedStep, name: str, most: int | None) -> Section
         f"step {step.step:,} of {name}: {count:,} examples, replayed from step 1",
         [
             *limited_examples(step.rows[:most], count),
-            tensor_table(step.tensors),
-            Table(step.text, sentences=True),
+            *batch_parts(step.tensors, step.text),
         ],
     )
 
@@ -155,6 +157,29 @@ def total_table(layers: Sequence[LayerRow], step_flops: float | None) -> Table:
             ("FLOPs of a training step", flops_text(step_flops)),
         ]
     )
+
+
+def batch_parts(
+    tensors: Sequence[TensorSummary],
+    sentences: Sequence[tuple[str, str]],
+    pictures: Sequence[Picture] = (),
+) -> list[Part]:
+    """Returns pictures of a batch, the table of its tensors, and its token IDs as text."""
+    return [Pictures(pictures), tensor_table(tensors), Table(sentences, sentences=True)]
+
+
+def encode_pictures(images: np.ndarray | None, captions: Iterable[str], most: int) -> list[Picture]:
+    """Returns the first pictures as small PNG files; captions may be missing."""
+    if images is None or not len(images):
+        return []
+    from orbit_runner.inspection.picture_sheet import thumbnails
+
+    files = thumbnails(images[:most])
+    texts = itertools.chain(captions, itertools.repeat(""))
+    return [
+        Picture(base64.b64encode(png).decode(), text)
+        for png, text in zip(files, texts, strict=False)
+    ]
 
 
 def tensor_table(tensors: Sequence[TensorSummary]) -> Table:
@@ -203,15 +228,8 @@ def _batch(batch: Batch) -> Iterator[Part]:
     if batch.problem:
         yield Text(f"none: {batch.problem}", "bad")
         return
-    if batch.images is not None:
-        from orbit_runner.inspection.picture_sheet import thumbnails
-
-        files = thumbnails(batch.images[:_MOST_PICTURES])
-        labels = [*batch.labels, *[""] * len(files)]
-        pictures = zip(files, labels, strict=False)
-        yield Pictures([Picture(base64.b64encode(png).decode(), label) for png, label in pictures])
-    yield tensor_table(batch.tensors)
-    yield Table(batch.sentences, sentences=True)
+    pictures = encode_pictures(batch.images, batch.labels, _MOST_PICTURES)
+    yield from batch_parts(batch.tensors, batch.sentences, pictures)
 
 
 def _memory_rows(inspection: Inspection) -> Pairs:

@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.document import (
     Chart,
-    Html,
+    Facts,
     Part,
-    Pictures,
     Section,
     Series,
     Table,
     Text,
 )
 from orbit_runner.reporting.evaluation import evaluation_parts
-from orbit_runner.reporting.html import explanation, page, tiles
-from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
+from orbit_runner.reporting.html import explanation, page
+from orbit_runner.reporting.inspection import batch_parts, layer_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data import InputData, ModelData, parse_evaluation, read_data
 from orbit_runner.reporting.results import worse_than_constant
-from orbit_runner.reporting.svg import escape
 from orbit_runner.run_directory.config import read_config_text
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
@@ -69,7 +67,9 @@ def make_report(path: Path, name: str = "") -> str:
     """
     run = RunReader(path, MOST_POINTS)
     data = read_data(path)
+    baselines = {} if data.inputs is None else data.inputs.baselines
     sections = [
+        Section("", [*_header(run, name or str(path), baselines)]),
         Section("Evaluation", evaluation_parts(data.evaluation)),
         Section("Curves", _curves(run)),
         Section("Evaluations of checkpoints", [_evaluations(run), *_newest_evaluation(run)]),
@@ -83,29 +83,24 @@ def make_report(path: Path, name: str = "") -> str:
         Section("Weights", _weights(run)),
         Section("Environment", [_environment(run)]),
     ]
-    title = f"{run.title or run.path.name}: {run.status}"
-    baselines = {} if data.inputs is None else data.inputs.baselines
-    return page(title, sections, header=_header(run, name or str(path), baselines))
+    heading = run.title or run.path.name
+    return page(f"{heading}: {run.status}", sections, heading)
 
 
-def _header(run: RunReader, name: str, baselines: Mapping[str, tuple[str, float]]) -> str:
+def _header(
+    run: RunReader, name: str, baselines: Mapping[str, tuple[str, float]]
+) -> Iterator[Part]:
+    yield Text(str(run.settings.get("description") or ""), "soft")
+    yield Text(_non_finite_evaluations(run), "bad")
     kind = "good" if run.status in _GOOD else "bad" if run.status in _BAD else ""
-    reason = f" <span class=soft>{escape(run.reason)}</span>" if run.reason else ""
-    description = str(run.settings.get("description") or "")
+    yield Text(f"{run.status}: {run.reason}" if run.reason else run.status, kind)
+    written = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    yield Text(f"{run.last_mode} in {name}, written {written}", "soft")
     warnings = [*((run.attempts[-1].get("warnings") if run.attempts else None) or ())]
     metrics = {name: run.metric(name) for name in run.metrics}
-    warnings += filter(None, [worse_than_constant(metrics, baselines)])
-    lines = [
-        f"<h1>{escape(run.title or run.path.name)}</h1>"
-        f"<p class=soft>{escape(description)}</p>"
-        f"{_non_finite_evaluations(run)}"
-        f'<p><b class="{kind}">{escape(run.status)}</b>{reason}'
-        f" <span class=soft>{escape(run.last_mode)} in <code>{escape(name)}</code>, "
-        f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>",
-        *(f"<p class=bad>{escape(str(text))}</p>" for text in warnings),
-        _tiles(run, baselines).html,
-    ]
-    return "\n".join(lines)
+    for warning in (*warnings, worse_than_constant(metrics, baselines)):
+        yield Text(str(warning), "bad")
+    yield _facts(run, baselines)
 
 
 def _non_finite_evaluations(run: RunReader) -> str:
@@ -126,10 +121,10 @@ def _non_finite_evaluations(run: RunReader) -> str:
         texts.append(f"{name} at step {more}{shown}")
     is_last = any(last in bad for bad in steps.values())
     which = "The last evaluation is" if is_last else "Some evaluations are"
-    return f"<p class=bad>{which} not finite: {escape('; '.join(texts))}</p>"
+    return f"{which} not finite: {'; '.join(texts)}"
 
 
-def _tiles(run: RunReader, baselines: Mapping[str, tuple[str, float]]) -> Html:
+def _facts(run: RunReader, baselines: Mapping[str, tuple[str, float]]) -> Facts:
     constants = {n: f"; {text} {number_or_dash(result)}" for n, (text, result) in baselines.items()}
     total = f" of {run.train_steps:,}" if run.train_steps else ""
     facts = [("step", f"{run.step:,}", total)]
@@ -141,16 +136,11 @@ def _tiles(run: RunReader, baselines: Mapping[str, tuple[str, float]]) -> Html:
             title = name.replace("_", " ")
             facts.append((title, number_or_dash(value), at + constants.get(name, "")))
     if run.seconds is not None:
-        facts.append(
-            (
-                "wall time",
-                duration_or_dash(run.seconds),
-                "1 start" if run.starts == 1 else f"{run.starts} starts",
-            )
-        )
+        starts = "1 start" if run.starts == 1 else f"{run.starts} starts"
+        facts.append(("wall time", duration_or_dash(run.seconds), starts))
     if run.steps_per_second is not None:
         facts.append(("steps/s", number_or_dash(run.steps_per_second), "median"))
-    return tiles(facts)
+    return Facts(facts)
 
 
 def _curves(run: RunReader) -> list[Part]:
@@ -259,7 +249,7 @@ def _exports(run: RunReader) -> list[JsonObject]:
 
 
 def _folded(title: str, text: str) -> Section:
-    return Section(title, [Html(f"<pre>{escape(text)}</pre>" if text else "")], is_folded=True)
+    return Section(title, [Text(text, "file")], is_folded=True)
 
 
 def _starts(run: RunReader) -> Table:
@@ -344,9 +334,7 @@ def input_parts(inputs: InputData | None) -> list[Part]:
     which = "a training batch" if inputs.step is None else f"the batch of step {inputs.step + 1:,}"
     return [
         explanation(f"{which}, after augmentation, as the model gets it"),
-        Pictures(inputs.pictures),
-        Table(inputs.sentences, sentences=True),
-        tensor_table(inputs.tensors),
+        *batch_parts(inputs.tensors, inputs.sentences, inputs.pictures),
     ]
 
 

@@ -5,24 +5,23 @@ The datasets of the run and its random draws remain unchanged.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.determinism.numerics import unchanged_generators_scope
-from orbit_runner.distribute.process_group import is_asynchronous
+from orbit_runner.distribute.process_group import is_asynchronous, traits_of
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.inspection.measure import trace_model
-from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.reporting.document import Picture
+from orbit_runner.reporting.inspection import encode_pictures
 from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData
 from orbit_runner.step.batches import batch_summary, pictures, sentences
 from orbit_runner.step.layers import LayerCalls, layer_rows
@@ -148,20 +147,13 @@ def _problem(run: Run | CheckpointEvaluation) -> str:
         return f"{run.workers.count} processes train together"
     if is_asynchronous(run.strategy):
         return "parameter servers hold the weights"
-    if isinstance(run.strategy, tf.distribute.TPUStrategy):
+    if traits_of(run.strategy).uses_tpu:
         return "the model is on TPUs"
     return "tf.data services make the batches" if has_services(run.config) else ""
 
 
-def _encode_pictures(images: np.ndarray | None, captions: Sequence[str]) -> list[Picture]:
-    if images is None or not len(images):
-        return []
-    files = thumbnails(images[:_MOST_PICTURES])
-    texts = [*map(_cut, captions), *[""] * len(files)]
-    return [
-        Picture(base64.b64encode(file).decode(), text)
-        for file, text in zip(files, texts, strict=False)
-    ]
+def _encode_pictures(images: np.ndarray | None, captions: Iterable[object]) -> list[Picture]:
+    return encode_pictures(images, map(_cut, captions), _MOST_PICTURES)
 
 
 def _cut(text: object) -> str:

@@ -6,13 +6,18 @@ import json
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.utils.files import read_json_object, set_aside, to_jsonable, write_atomically
+from orbit_runner.determinism.numerics_record import available_cores, version_of
+from orbit_runner.utils.files import (
+    read_json_object,
+    set_aside,
+    timestamp,
+    to_jsonable,
+    write_atomically,
+)
 from orbit_runner.version import __version__
 
 if TYPE_CHECKING:
@@ -26,16 +31,9 @@ def describe_software() -> dict[str, object]:
     return {
         "orbit_runner": __version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in _PACKAGES},
+        **{name: version_of(name) for name in _PACKAGES},
         "platform": platform.platform(),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def describe_devices() -> dict[str, object]:
@@ -47,12 +45,8 @@ def describe_devices() -> dict[str, object]:
     return {
         "physical_devices": [device.name for device in tf.config.list_physical_devices()],
         "gpus": names,
-        "cpu_cores": tf.config.threading.get_intra_op_parallelism_threads() or _cores(),
+        "cpu_cores": tf.config.threading.get_intra_op_parallelism_threads() or available_cores(),
     }
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class RunRecord:
@@ -76,7 +70,7 @@ class RunRecord:
             "argv": list(argv),
             "mode": mode,
             "seed": seed,
-            "started": _timestamp(),
+            "started": timestamp(),
             "software": describe_software(),
             "command": sys.executable,
         }
@@ -93,7 +87,7 @@ class RunRecord:
 
     def finish(self, outcome: str, **values: object) -> None:
         """Records how this attempt ended: `done`, `left` or an error message, and other values."""
-        self.update(finished=_timestamp(), outcome=outcome, **values)
+        self.update(finished=timestamp(), outcome=outcome, **values)
 
 
 def _attempts(path: Path, note: Callable[[str], None]) -> list[JsonObject]:
@@ -112,7 +106,3 @@ def _attempts(path: Path, note: Callable[[str], None]) -> list[JsonObject]:
         problem = str(error)
     note(f"warning: {path} cannot be read ({problem}); moved to {set_aside(path)}")
     return []
-
-
-def _timestamp() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

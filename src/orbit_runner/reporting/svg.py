@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from orbit_runner.reporting.document import Chart, Series
+from orbit_runner.reporting.document import Chart, HeatMap, Series
 from orbit_runner.reporting.numbers import number_or_dash
 from orbit_runner.utils.streams import visible_text
 
@@ -45,6 +45,7 @@ _MOST_HINTS = 60  # parts of a chart that show their values if the pointer is th
 _PLACE_MARGIN = 16  # percent beside the first and the last named place
 _DOT_MARGIN = 4  # percent beside the first and the last dot
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
+_HEAT_SHADES = 8
 _COLUMNS = 2  # of charts side by side
 _GAP, _PADDING, _TITLE, _LEGEND = 12, 10, 24, 18  # around and in a chart of `draw_charts`
 
@@ -91,6 +92,14 @@ svg circle.quiet{opacity:.7}
 def escape(text: str) -> str:
     """Returns a text as HTML and XML, which have no control characters."""
     return html.escape(visible_text(text))
+
+
+def cut_middle(text: str, most: int) -> str:
+    """Returns a text of at most `most` characters; the middle of a longer one is left out."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]}…{text[len(text) - (most - head - 1) :]}"
 
 
 class Axis:
@@ -255,6 +264,25 @@ def _key(line: Series, chart: Chart) -> str:
     kind = f"key c{line.color % COLORS}{f' d{dash}' if dash else ''}"
     best = f"<span class=ring>{escape(text)}</span>" if (text := best_text(line, chart)) else ""
     return f'<span class="{kind}">{escape(line.name)}{best}</span>'
+
+
+def heat_map(part: HeatMap) -> str:
+    """Returns a figure with a path for each color and shade of the cells."""
+    squares = dict[tuple[bool, int], list[str]]()
+    for row, column, share, is_right in part.cells:
+        square = f"M{column} {row}h1v1h-1z"
+        squares.setdefault((is_right, math.ceil(_HEAT_SHADES * share)), []).append(square)
+    paths = "".join(
+        f'<path class="cell{"" if is_right else " wrong"}" '
+        f'fill-opacity="{shade / _HEAT_SHADES:.3g}" d="{"".join(places)}"/>'
+        for (is_right, shade), places in sorted(squares.items())
+    )
+    size = part.size
+    return (
+        f"<figure class=heat><figcaption>{escape(part.title)}</figcaption>"
+        f'<svg viewBox="0 0 {size} {size}" role="img" aria-label="{escape(part.title)}">'
+        f'<path class=frame d="M0 0h{size}v{size}h-{size}z"/>{paths}</svg></figure>'
+    )
 
 
 def best_text(line: Series, chart: Chart) -> str:

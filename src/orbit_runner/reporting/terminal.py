@@ -6,7 +6,7 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from orbit_runner.reporting.document import Best, Part, Section, Table, Text
+from orbit_runner.reporting.document import Best, Facts, Part, Section, Table, Text
 from orbit_runner.utils.text_table import table_lines
 
 _GAP = 2
@@ -46,6 +46,8 @@ def _parts_lines(parts: Iterable[Part], indent: str, width: int | None) -> Itera
 def _part_lines(part: Part, indent: str, width: int | None) -> Iterable[str]:
     if isinstance(part, Table):
         return _key_table(part, width) if part.keys else _table(part, indent, width)
+    if isinstance(part, Facts):
+        return table_lines(part.facts, indent=indent)
     if isinstance(part, Text):
         if part.kind == "code":
             return (f"{indent}  {part.text}",)

@@ -13,15 +13,17 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.user_code import format_names
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
+REVISION = "git revision"
 _MAX_SECONDS = 10.0
 _GIT = (
     # Do not write the index, so that git commands of the user do not meet its lock.
@@ -177,21 +179,36 @@ def code_differences(
     """
     before = code_of(attempts, step)
     revision = before.get("revision")
-    files = before.get("changed")
     if not isinstance(revision, str):
         return
     if now.revision is None:
         yield f"the code cannot be compared with revision {revision[:7]}: {now.notes[0]}"
         return
-    if now.revision != revision:
-        yield f"git revision: {revision[:7]} → {now.revision[:7]}"
-    if not isinstance(files, dict) or now.changed is None:
+    different = {name: pair for name, *pair in compare_code(before, now.as_dict())}
+    if pair := different.pop(REVISION, None):
+        yield f"{REVISION}: {pair[0][:7]} → {pair[1][:7]}"
+    if not isinstance(before.get("changed"), dict) or now.changed is None:
         yield "the uncommitted changes of the code cannot be compared"
-        return
-    names = sorted({*files, *now.changed})
-    if different := [name for name in names if files.get(name) != now.changed.get(name)]:
-        more = f" and {len(different) - 5} more" if different[5:] else ""
-        yield f"uncommitted changes of the code: {', '.join(different[:5])}{more}"
+    if different:
+        yield f"uncommitted changes of the code: {format_names([*different])}"
+
+
+def compare_code(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    """Yields what differs between two sections `code` of `run.json`: its name, and both values.
+
+    That is `REVISION`, and each file with other uncommitted changes, whose value is their digest,
+    or "" without any. What is not known of both is not compared.
+    """
+    revisions = [code.get("revision") for code in (before, now)]
+    if all(revisions) and revisions[0] != revisions[1]:
+        yield REVISION, str(revisions[0]), str(revisions[1])
+    left, right = (code.get("changed") for code in (before, now))
+    if isinstance(left, dict) and isinstance(right, dict):
+        for name in sorted({*left, *right}):
+            if left.get(name) != right.get(name):
+                yield name, left.get(name, ""), right.get(name, "")
 
 
 def code_of(attempts: Sequence[Mapping[str, object]], step: int) -> Mapping[str, object]:

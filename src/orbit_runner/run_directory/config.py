@@ -20,8 +20,8 @@ from orbit_runner.config.fingerprint import (
     is_data_location,
     settings_fingerprint,
 )
-from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schedule_length import follow_run, follow_same_run, with_interval
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schedule_length import follow_run, follow_same_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.config.serialize import Difference, differences
@@ -30,6 +30,17 @@ from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.paths import RunDirectory
 
 _MOST_CHANGES = 12
+
+
+def resolve_run(
+    run: Path, imports: tuple[str, ...] = (), changes: Sequence[tuple[str, str, str]] = ()
+) -> ResolvedConfig:
+    """Returns the config of a run, from `config.yaml`; raises `RunnerError` if it has none.
+
+    `imports` are modules to import first, and `changes` those of settings: (flag, path, text).
+    """
+    path = str(RunDirectory(run).require_config())
+    return resolve(Request(experiment=path, imports=imports, flags=tuple(changes)))
 
 
 def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
@@ -69,7 +80,7 @@ def check_same_settings(run: Path, config: ExperimentConfig) -> None:
     """
     from orbit_runner.run_directory.data_record import find_record  # It imports NumPy.
 
-    before = resolve(Request(experiment=str(RunDirectory(run).config))).config
+    before = resolve_run(run).config
     if before.trainer.train_steps:
         before = follow_run(before, before.trainer.train_steps)
     now = follow_same_run(config, before)
@@ -83,7 +94,7 @@ def check_same_settings(run: Path, config: ExperimentConfig) -> None:
             code="other-config",
         )
     # Without a data record, it is unknown whether another directory contains the same data.
-    records_data = find_record(run) is not None
+    records_data = find_record(run)[0] is not None
     changes = [
         change
         for change in differences(before, now)
@@ -126,11 +137,6 @@ def parse_settings(text: str) -> dict[str, object]:
         return dict(flat_values(content)) if isinstance(content, dict) else {}
     except _ERRORS:
         return {}
-
-
-def keep_interval(config: ExperimentConfig, run: Path) -> ExperimentConfig:
-    """Returns the config with the interval of the records that a run has, if it is `auto`."""
-    return with_interval(config, read_settings(run).get("trainer.summary_interval"))
 
 
 def read_config_text(run: Path) -> str:

@@ -7,7 +7,6 @@ import glob
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from orbit_runner.data.fingerprint import (
 )
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import parse_json, read_file, set_aside, write_atomically
+from orbit_runner.utils.files import parse_json, read_file, set_aside, timestamp, write_atomically
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Config
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
 
 NAME = "data.json"
 _FORMAT = 1
+_ADVICE = (
+    "restore these files, use another --model_dir, or pass --resume=override to continue with the "
+    "changed data"
+)
 # Names of settings that contain file paths, in Model Garden's configs and in users' own tasks.
 _FILE_SETTING = re.compile(r"(.*_)?(file|files|path|paths)")
 
@@ -45,13 +48,13 @@ class DataChanged(RunnerError):
 class DataRecord:
     """Compares the data of a run with its record, and writes the record.
 
-    `damage` is the reason why the record cannot be read; "" if it can be read or does not exist.
-    `earlier` lists the data changes that the run was resumed with before.
+    `now` is the fingerprint of the data. `damage` is why the record cannot be read; "" if it can,
+    or if there is none. `earlier` lists the data changes that the run was resumed with.
     """
 
     def __init__(self, model_dir: Path, now: Fingerprint) -> None:
         self._path = RunDirectory(model_dir).data
-        self._now = now
+        self.now = now
         self.damage = ""
         self.difference = DataDifference()
         self.earlier = list[dict[str, Any]]()
@@ -70,14 +73,13 @@ class DataRecord:
         self.earlier = []
         return self
 
-    def check(self) -> None:
-        """Raises `DataChanged` if the contents of the data have changed."""
+    def check(self, advice: str = _ADVICE, exit_code: int | None = None) -> None:
+        """Raises `DataChanged`, with advice, if the contents of the data have changed."""
         if self.difference.changes:
             raise DataChanged(
                 f"{self._path.parent}: the data changed since the run last started:\n"
-                f"{format_list(self.difference.changes)}\n"
-                "restore these files, use another --model_dir, or pass --resume=override to "
-                "continue with the changed data"
+                f"{format_list(self.difference.changes)}\n{advice}",
+                exit_code=exit_code,
             )
 
     def notes(self) -> Iterator[str]:
@@ -98,10 +100,9 @@ class DataRecord:
             set_aside(self._path)
         changes = list(self.earlier)
         if self.difference.changes:
-            date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             lines = list(self.difference.changes[:100])
-            changes.append({"step": step, "date": date, "changes": lines})
-        sections = {name: [row.as_dict() for row in rows] for name, rows in self._now.items()}
+            changes.append({"step": step, "date": timestamp(), "changes": lines})
+        sections = {name: [row.as_dict() for row in rows] for name, rows in self.now.items()}
         values = {"format": _FORMAT, "sections": sections, "changes": changes}
         write_atomically(self._path, json.dumps(values, indent=1) + "\n")
 
@@ -126,12 +127,12 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]]:
     return sections, changes
 
 
-def find_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]] | None:
-    """Returns what `read_record` returns; None if a run has no record that can be read."""
+def find_record(model_dir: Path) -> tuple[Fingerprint | None, list[JsonObject]]:
+    """Returns what `read_record` returns; (None, []) without a record that can be read."""
     try:
         return read_record(model_dir)
     except (OSError, ValueError):
-        return None
+        return None, []
 
 
 def difference_from_record(task: Config, model_dir: Path) -> DataDifference:
@@ -140,8 +141,8 @@ def difference_from_record(task: Config, model_dir: Path) -> DataDifference:
     There is no difference if the run has no record that can be read. Raises `DataError` if a file
     cannot be read, `SettingError` if a setting names no file.
     """
-    record = find_record(model_dir)
-    return DataDifference() if record is None else compare(record[0], fingerprint_of(task))
+    before, _ = find_record(model_dir)
+    return DataDifference() if before is None else compare(before, fingerprint_of(task))
 
 
 def _parse_row(row: JsonObject) -> DataFile:
@@ -151,18 +152,10 @@ def _parse_row(row: JsonObject) -> DataFile:
     return DataFile(**{name: row[name] for name in kinds})
 
 
-def data_changes(model_dir: Path) -> list[JsonObject]:
-    """Returns the changes of the data that a run was resumed with; [] without a record."""
-    record = find_record(model_dir)
-    return [] if record is None else record[1]
-
-
 def inexact_data(model_dir: Path) -> list[str]:
     """Returns the changes of the data that keep a run's config from reproducing it."""
-    return [
-        f"it resumed at step {change['step']} with different data"
-        for change in data_changes(model_dir)
-    ]
+    _, changes = find_record(model_dir)
+    return [f"it resumed at step {change['step']} with different data" for change in changes]
 
 
 def fingerprint_of(task: Config) -> Fingerprint:

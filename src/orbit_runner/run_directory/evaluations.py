@@ -30,6 +30,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import (
     create_directory,
     read_json_object,
+    timestamp,
     to_jsonable,
     write_atomically,
 )
@@ -110,7 +111,7 @@ def _changed_files(run: Path, config: ExperimentConfig) -> tuple[str, ...]:
 
 def write_evaluation(run: Path, step: int, values: Mapping[str, object]) -> Path:
     """Writes the result of an evaluation to a file of its own, with the time. Returns the path."""
-    values = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **values}
+    values = {"time": timestamp(), **values}
     directory = RunDirectory(run).evaluations
     create_directory(directory)
     name = f"{step}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
-from orbit_runner.utils.files import directories_in_use
+from orbit_runner.utils.files import directories_in_use, timestamp
 from orbit_runner.utils.log import note
 
 # Errors of `flock` on a file system without locks.
@@ -106,7 +106,7 @@ class RunLock:
             del _held[self._folder]
             directories_in_use.difference_update(self._paths)
         with contextlib.suppress(OSError):  # The lock counts, not the text.
-            _write_record(held.file, {**describe_process(), "released": _timestamp()})
+            _write_record(held.file, {**describe_process(), "released": timestamp()})
         # Closing alone would not release the lock if native code has forked a child.
         with contextlib.suppress(OSError):
             fcntl.flock(held.file, fcntl.LOCK_UN)
@@ -282,13 +282,9 @@ def describe_process() -> dict[str, object]:
     return {
         "process": os.getpid(),
         "host": socket.gethostname(),
-        "since": _timestamp(),
+        "since": timestamp(),
         "command": command if len(command) <= 500 else f"{command[:500]}…",
     }
-
-
-def _timestamp() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def _write_record(file: int, record: dict[str, object]) -> None:

@@ -63,7 +63,7 @@ class CheckpointEvaluation:
         Raises `RunnerError` if the checkpoint does not fit.
         """
         # The length of a schedule does not matter, because nothing is trained.
-        config = localize(follow_run(config, 0))
+        config = localize(follow_run(config, 0, 0))
         adapter = adapt(task, config.for_task.task)
         phase("building the model")
         state = build_state(config, adapter, strategy)

@@ -122,7 +122,7 @@ def load_scope(
     try:
         with tf.device(device):
             # The length of the schedule does not matter, because nothing is trained.
-            state = build_state(follow_run(config, 0), adapt(task), strategy)
+            state = build_state(follow_run(config, 0, 0), adapt(task), strategy)
     except DataError as error:
         raise RunnerError(
             f"{error}\nthe network depends on the dataset; if that has moved, use --data_dir",

@@ -14,7 +14,7 @@ import tf_keras
 
 from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.distribute.process_group import is_asynchronous
-from orbit_runner.utils.variables import variable_name
+from orbit_runner.utils.variables import kept_values_scope, replica_parts, variable_name
 
 
 class WeightAverage(tf.Module):
@@ -59,7 +59,8 @@ class WeightAverage(tf.Module):
         share = 1.0 - self._decay(tf.cast(step, tf.float32))
         is_async = is_asynchronous(self._strategy)
         for weight, average in self.pairs():
-            value = weight.read_value() if _is_per_replica(weight) else weight
+            is_per_replica = weight.synchronization == tf.VariableSynchronization.ON_READ
+            value = weight.read_value() if is_per_replica else weight
             if is_async:
                 # Copied through the worker, because parameter servers cannot reach each other.
                 value = tf.identity(weight)
@@ -77,21 +78,15 @@ class WeightAverage(tf.Module):
         """Replaces the model's weights with their averages, for good."""
         for weight, average in self.pairs():
             value = average.numpy()
-            for part in _parts(weight):
+            for part in replica_parts(weight):
                 part.assign(value)
 
     @contextlib.contextmanager
     def applied_scope(self) -> Iterator[None]:
         """Replaces the model's weights with their averages inside a `with` block."""
-        stored = list(self.pairs())
-        kept = [[part.numpy() for part in _parts(weight)] for weight, _ in stored]
-        self.apply()
-        try:
+        with kept_values_scope([weight for weight, _ in self.pairs()]):
+            self.apply()
             yield
-        finally:
-            for values, (weight, _) in zip(kept, stored, strict=True):
-                for value, part in zip(values, _parts(weight), strict=True):
-                    part.assign(value)
 
 
 class OptimizerAverage(WeightAverage):
@@ -111,12 +106,3 @@ class OptimizerAverage(WeightAverage):
 
 def _move(average: tf.Variable, value: tf.Tensor, share: tf.Tensor) -> tf.Operation:
     return average.assign_sub(tf.cast(share, average.dtype) * (average - value))
-
-
-def _is_per_replica(variable: tf.Variable) -> bool:
-    return variable.synchronization == tf.VariableSynchronization.ON_READ
-
-
-def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
-    """Returns the variable of each replica, so that each is restored to exactly the same bits."""
-    return tuple(getattr(variable, "values", (variable,)))

@@ -30,6 +30,8 @@ class ReplicaState:
         if strategy.num_replicas_in_sync == 1:
             return
         for variable in replica_local_variables(model):
+            if not isinstance(variable, tf.distribute.DistributedValues):
+                continue  # The strategy keeps one value, and combines the updates of all replicas.
             self._groups.setdefault(variable.dtype, []).append(variable)
             # From now on, all values are equal. Read and save the first, because the mean of
             # three equal numbers can differ from them.

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from orbit_runner.checkpoint.finite_check import (
+from orbit_runner.checkpoint.fingerprint import (
     NonFiniteTensor,
     describe_non_finite,
     non_finite_variables,

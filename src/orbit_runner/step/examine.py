@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.checkpoint.finite_check import count_non_finite
+from orbit_runner.checkpoint.fingerprint import count_non_finite
 from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.step.batches import replayed_step

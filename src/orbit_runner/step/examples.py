@@ -17,8 +17,8 @@ from orbit_runner.data.order.steps import Occurrences
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
 from orbit_runner.run_directory.data_record import (
     DataChanged,
-    data_changes,
     difference_from_record,
+    find_record,
 )
 from orbit_runner.run_directory.metric_records import recoveries_of
 from orbit_runner.run_directory.run_reader import RunReader
@@ -72,7 +72,8 @@ class TrainingOrder:
                 f"had other examples than can be shown now:\n{format_list(changes)}\n"
                 "restore these files"
             )
-        steps = [change["step"] for change in data_changes(self.run) if change["step"] >= first]
+        _, resumes = find_record(self.run)
+        steps = [change["step"] for change in resumes if change["step"] >= first]
         if steps:
             raise DataChanged(
                 f"{self.run}: resumed at step {max(steps)} with other data, so the examples of "

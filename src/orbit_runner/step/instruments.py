@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.checkpoint.finite_check import count_non_finite
+from orbit_runner.checkpoint.fingerprint import count_non_finite
 from orbit_runner.state.learning_rates import replaced_methods_scope, seen_gradients_scope
 from orbit_runner.step.layers import rows_of
 from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE, FirstBadValue

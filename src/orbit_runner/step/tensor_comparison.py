@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,30 +84,40 @@ def _to_storable(value: np.ndarray) -> np.ndarray:
     return value.astype(np.float32) if value.dtype.kind == "V" else value
 
 
+def differing_tensors(left: Mapping[str, str], right: Mapping[str, str]) -> list[str]:
+    """Returns the tensors whose digests differ, in the order in which they are computed.
+
+    Slots that only one of two runs has belong to another kind of optimizer; the weights show
+    whether it makes a difference.
+    """
+    # Those of the first run come before those that it lacks.
+    keys = (
+        key
+        for key in {**left, **right}
+        if left.get(key) != right.get(key)
+        and ((key in left and key in right) or not key.startswith("slots:"))
+    )
+    return sorted(keys, key=lambda key: PLACES.index(key.partition(":")[0]))
+
+
 def first_difference(left: Path, right: Path) -> TensorDifference | None:
     """Returns the first tensor that differs in the files of two runs; None if there is none."""
     with np.load(left) as a, np.load(right) as b:
         about = [json.loads(str(file["about"])) for file in (a, b)]
-        step = int(about[0]["step"])
         examples = [file["examples"] for file in about]
         digests = [file["digests"] for file in about]
-        # By place; those of the first run before those that it lacks.
-        keys = {**digests[0], **digests[1]}
-        for key in sorted(keys, key=lambda key: PLACES.index(key.partition(":")[0])):
+        for key in differing_tensors(*digests)[:1]:
             place, _, name = key.partition(":")
-            difference = TensorDifference(place=place, name=name, step=step)
+            difference = TensorDifference(place=place, name=name, step=int(about[0]["step"]))
             if place == "batch" and None not in examples and examples[0] != examples[1]:
                 return _other_examples(difference, *examples)
             kinds = [side[key].rpartition(" ")[0] if key in side else "" for side in digests]
             if "" in kinds:
-                if place == "slots":
-                    continue  # Another kind of optimizer: the updates differ.
                 only = f"only {'AB'[not kinds[0]]} has it"
                 return dataclasses.replace(difference, problem=only)
             if kinds[0] != kinds[1]:
                 return dataclasses.replace(difference, problem=f"{kinds[0]} and {kinds[1]}")
-            if digests[0][key] != digests[1][key]:
-                return _compare_values(difference, a[key], b[key], examples[0])
+            return _compare_values(difference, a[key], b[key], examples[0])
     return None
 
 

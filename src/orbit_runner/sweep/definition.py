@@ -83,12 +83,12 @@ _MAX_RUNS = 100_000
 _THREADS = ("runtime.intra_op_threads", "runtime.inter_op_threads")
 
 
-def resolve_base(file: SweepFile, imports: tuple[str, ...] = ()) -> ResolvedConfig:
+def resolve_base(file: SweepFile) -> ResolvedConfig:
     """Returns the experiment with its overrides. Raises ConfigError with the lines of the file."""
-    return resolve(request_of(file, {}, imports))
+    return resolve(request_of(file, {}))
 
 
-def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] = ()) -> None:
+def check_space(file: SweepFile, base: ResolvedConfig) -> None:
     """Resolves the experiment with each value of a choice and both ends of each range.
 
     Raises ConfigError with all problems: unknown settings, wrong types, values out of bounds, too
@@ -98,7 +98,7 @@ def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] 
     # `resolve_base` has already reported problems that do not depend on the space.
     for settings in samples(file.space):
         try:
-            resolve(request_of(file, settings, imports))
+            resolve(request_of(file, settings))
         except ConfigError as error:
             problems += error.problems
     runs = file.search.trials * len(seeds_of(file, base.config))
@@ -135,9 +135,7 @@ def seeds_of(file: SweepFile, config: ExperimentConfig) -> tuple[int, ...]:
     return file.seeds
 
 
-def request_of(
-    file: SweepFile, settings: Mapping[str, object], imports: tuple[str, ...]
-) -> Request:
+def request_of(file: SweepFile, settings: Mapping[str, object]) -> Request:
     """Returns the experiment with its overrides and the settings of a trial."""
     overrides = [
         (str(file.origin(f"overrides.{path}")), path, inline_yaml(value))
@@ -148,7 +146,7 @@ def request_of(
         experiment=file.experiment,
         config_files=file.config_files,
         flags=(*overrides, *varied),
-        imports=imports,
+        imports=file.imports,
     )
 
 

@@ -37,7 +37,6 @@ def open_sweep(
     directory: SweepDirectory,
     file: SweepFile,
     base: ResolvedConfig,
-    imports: tuple[str, ...],
     signals: SignalGuard,
 ) -> Callable[[], Sweep]:
     """Creates the directory, or checks that it belongs to this sweep and extends it.
@@ -54,7 +53,7 @@ def open_sweep(
     with directory.acquire_settings_lock():
         check_file(directory, file, base)
         if not directory.file.exists():
-            _check_first_trial(sweep, directory, imports, signals)
+            _check_first_trial(sweep, directory, signals)
             if signals.received is None:
                 write_file(directory, sweep, base)
         if signals.received is None:
@@ -62,9 +61,7 @@ def open_sweep(
     return load
 
 
-def _check_first_trial(
-    sweep: Sweep, directory: SweepDirectory, imports: tuple[str, ...], signals: SignalGuard
-) -> None:
+def _check_first_trial(sweep: Sweep, directory: SweepDirectory, signals: SignalGuard) -> None:
     """Builds the model, the data and the metrics of the first trial in a separate process.
 
     That process trains one step. Raises RunnerError if it fails, or if evaluations do not report
@@ -74,7 +71,7 @@ def _check_first_trial(
     log = directory.log("probe")
     settings = Schedule(sweep).progress(lambda number, seed: RunState()).settings[0]
     task = TrialTask(0, sweep.seeds[0], 1)
-    arguments = trial_arguments(sweep, task, settings, run, imports)
+    arguments = trial_arguments(sweep, task, settings, run)
     # A run checks the metric of its best checkpoint when it is built. The weights are the same.
     arguments += (f"--{_METRIC}={sweep.file.objective.metric}", f"--{_SUBDIRECTORY}=best")
     command = TrialCommand(arguments=arguments, environ={**os.environ}, cores=(), log=log)

@@ -7,11 +7,14 @@ was killed and however many workers there were.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from orbit_runner.config.serialize import short_setting_names
 
 RESULTS_FILE = "sweep.json"
 # `stopped` trials were not kept by successive halving. `pending` trials have not ended yet.
@@ -69,13 +72,11 @@ class TrialResult:
 
     @property
     def objective(self) -> float | None:
-        """The mean of the seeds' objectives; None unless each seed has one."""
+        """The mean of the seeds' objectives; None unless each seed has a finite one."""
         objectives = self.objectives
-        return (
-            statistics.fmean(objectives)
-            if objectives and len(objectives) == len(self.runs)
-            else None
-        )
+        if not objectives or len(objectives) < len(self.runs):
+            return None
+        return statistics.fmean(objectives) if all(map(math.isfinite, objectives)) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,17 +110,38 @@ class SweepResults:
         """The metric, such as `accuracy`, or `best accuracy` if the best value counts."""
         return self.metric if self.value == "last" else f"best {self.metric}"
 
+    @functools.cached_property
+    def setting_names(self) -> dict[str, str]:
+        """The short name of each setting of the space, by dotted path."""
+        return short_setting_names(self.space)
+
+    def rank_key(self, trial: TrialResult) -> tuple[float, float, float]:
+        """Returns a key that orders trials from best to worst; those without a result are equal."""
+        value = trial.objective
+        worse = math.inf if value is None else value if self.mode == "min" else -value
+        if trial.status == "finished":
+            return (0, 0, worse)
+        return (1, -trial.step, worse) if trial.status == "stopped" else (2, 0, 0)
+
+    @functools.cached_property
+    def ranked(self) -> list[TrialResult]:
+        """The finished trials from best to worst, then the stopped ones, then the others.
+
+        A trial that was stopped at a later step is ahead of those that were stopped earlier.
+        """
+
+        def key(trial: TrialResult) -> tuple[float, ...]:
+            rank = self.rank_key(trial)
+            return (*rank, TRIAL_STATUSES.index(trial.status), trial.number)
+
+        return sorted(self.trials, key=key)
+
     @property
     def best(self) -> TrialResult | None:
         """The finished trial with the best finite objective, the first one of equals."""
-        candidates = [
-            (trial.objective if self.mode == "min" else -trial.objective, trial.number, trial)
-            for trial in self.trials
-            if trial.status == "finished"
-            and trial.objective is not None
-            and math.isfinite(trial.objective)
-        ]
-        return min(candidates, key=lambda rank: rank[:2])[2] if candidates else None
+        first = self.ranked[0] if self.trials else None
+        has_won = first is not None and first.status == "finished" and first.objective is not None
+        return first if has_won else None
 
     def to_json(self) -> str:
         """Returns the text of `sweep.json`."""

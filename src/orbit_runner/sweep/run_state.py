@@ -44,6 +44,10 @@ class RunState:
         """Returns the step before `step` at which the run stopped early; None if it did not."""
         return self.end if self.end is not None and self.end < step else None
 
+    def last_step(self, rung: int | None) -> int | None:
+        """Returns a rung, or the end of the run if it is before the rung or `rung` is None."""
+        return self.end if rung is None or self.early_end(rung) is not None else rung
+
     def has_reached(self, step: int) -> bool:
         """Returns whether the run was evaluated at a step, and saved there or later."""
         return step in self.metrics and max(self.weights, default=-1) >= step

@@ -178,10 +178,7 @@ class _Bracket:
     def outcome(self, number: int) -> TrialOutcome:
         """Returns the result of a trial at its rung or at its end."""
         rung = self.stopped.get(number)
-        if rung is not None:
-            return TrialOutcome(self._objective(number, rung), rung)
-        steps = [self._state(number, seed).end for seed in self._seeds]
-        return TrialOutcome(self._mean(number, steps))
+        return TrialOutcome(self._objective(number, rung), rung)
 
     def result(self, number: int, settings: Mapping[str, object]) -> TrialResult:
         """Returns the result of a trial."""
@@ -217,8 +214,7 @@ class _Bracket:
         if state.diverged:
             return "diverged", last
         if rung is not None:
-            early = state.early_end(rung)
-            return "stopped", rung if early is None else early
+            return "stopped", state.last_step(rung) or 0
         return ("pending", last) if state.end is None else ("finished", state.end)
 
     def _add_tasks(self, numbers: Sequence[int], rung: int | None) -> None:
@@ -229,15 +225,15 @@ class _Bracket:
         tasks = [TrialTask(number, s, rung) for s in self._seeds]
         return [task for task in tasks if not task.is_done(self._state(number, task.seed))]
 
-    def _objective(self, number: int, rung: int) -> float | None:
-        """Returns the mean objective at a rung, or at the end of a run that stopped early."""
-        steps = [self._state(number, seed).early_end(rung) for seed in self._seeds]
-        return self._mean(number, [rung if step is None else step for step in steps])
+    def _objective(self, number: int, rung: int | None) -> float | None:
+        """Returns the mean objective at a rung, or at the end if that is None or an earlier step.
 
-    def _mean(self, number: int, steps: Sequence[int | None]) -> float | None:
+        None if the run of a seed diverged, failed or has no objective there.
+        """
         objectives = []
-        for seed, step in zip(self._seeds, steps, strict=True):
+        for seed in self._seeds:
             state = self._state(number, seed)
+            step = state.last_step(rung)
             is_lost = step is None or state.failure or state.diverged
             objective = None if is_lost else self._seed_objective(state, step or 0)
             if objective is None:

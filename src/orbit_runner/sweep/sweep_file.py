@@ -144,6 +144,7 @@ class SweepFile:
         values: The content of the file.
         origins: The place of each key of the file, by dotted path, and of each setting of the space
             and of the overrides.
+        imports: Modules that are imported first.
     """
 
     label: str
@@ -156,15 +157,17 @@ class SweepFile:
     seeds: int | tuple[int, ...]
     values: Mapping[str, Any]
     origins: Mapping[str, Origin]
+    imports: tuple[str, ...] = ()
 
     def origin(self, path: str) -> Origin:
         """Returns the file and line of a key."""
         return self.origins.get(path, Origin(self.label))
 
 
-def read_sweep_file(path: Path, label: str) -> SweepFile:
+def read_sweep_file(path: Path, label: str, imports: tuple[str, ...] = ()) -> SweepFile:
     """Reads a sweep file. Raises ConfigError with all its problems."""
-    return parse_sweep(load_text(read_text(path, label), label, 0), label)
+    file = parse_sweep(load_text(read_text(path, label), label, 0), label)
+    return dataclasses.replace(file, imports=imports)
 
 
 def parse_sweep(root: Section, label: str) -> SweepFile:

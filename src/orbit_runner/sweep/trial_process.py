@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.process import parent_death_hook
+from orbit_runner.launch.supervisor import parent_death_hook
 from orbit_runner.run_directory.run_lock import release_all
 
 # TensorFlow and Keras keep some memory of each trial.

@@ -29,11 +29,7 @@ from orbit_runner.utils.signals import SignalGuard
 
 
 def trial_arguments(
-    sweep: Sweep,
-    task: TrialTask,
-    settings: Mapping[str, object],
-    model_dir: Path,
-    imports: tuple[str, ...] = (),
+    sweep: Sweep, task: TrialTask, settings: Mapping[str, object], model_dir: Path
 ) -> tuple[str, ...]:
     """Returns the arguments of `runner` that train a trial for a task, or resume it."""
     file = sweep.file
@@ -46,7 +42,7 @@ def trial_arguments(
         *(f"--{path}={inline_yaml(value)}" for path, value in values.items()),
         f"--seed={task.seed}",
         *([f"--stop_at_step={task.stop_at}"] if task.stop_at is not None else []),
-        *(f"--import={name}" for name in imports),
+        *(f"--import={name}" for name in file.imports),
         f"--model_dir={model_dir}",
         "--progress=plain",
     )
@@ -129,7 +125,6 @@ class Worker:
         directory: The directory of the sweep.
         jobs: The number of trials that this process trains at the same time.
         devices_per_job: The number of GPUs of each.
-        imports: Modules that each trial imports first.
         signals: The signals that this process received.
         show: Called when results or running trials change.
     """
@@ -141,13 +136,11 @@ class Worker:
         *,
         jobs: int,
         devices_per_job: int,
-        imports: tuple[str, ...],
         signals: SignalGuard,
         show: Show,
     ) -> None:
         self._load = load
         self._directory = directory
-        self._imports = imports
         self._signals = signals
         self._show = show
         self._jobs = [_Job(cores) for cores in divide_cores(jobs)]
@@ -229,7 +222,7 @@ class Worker:
             return False
         settings = progress.settings[task.number]
         command = TrialCommand(
-            arguments=trial_arguments(self._sweep, task, settings, run, self._imports),
+            arguments=trial_arguments(self._sweep, task, settings, run),
             environ={**os.environ, **job.environ},
             cores=job.cores,
             log=self._directory.log(name),

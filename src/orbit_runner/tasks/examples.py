@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -70,8 +70,8 @@ class DatasetExamples:
         dataset: The dataset.
         data: The section of the training data.
         classes: Returns the class of each example.
-        known: Returns what is known about an example besides its place and the number of its class.
-            The second argument is whether to add texts.
+        known: Returns what the task knows about an example besides what the dataset describes. The
+            second argument is whether to add texts.
     """
 
     def __init__(
@@ -97,12 +97,10 @@ class DatasetExamples:
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns where each chosen row comes from, and what is known about it."""
-        return [self._describe(example, text) for example in rows.examples[chosen].tolist()]
-
-    def _describe(self, example: int, text: bool) -> JsonObject:
-        place = self._dataset.place(example)
-        label = describe_label(place.label, names=getattr(self._dataset, "labels", None))
-        return {**place.names, **label, **self._known(example, text)}
+        return [
+            {**self._dataset.describe(example), **self._known(example, text)}
+            for example in rows.examples[chosen].tolist()
+        ]
 
     def find(self, text: str) -> int:
         """Returns the index of the example that an ID names."""
@@ -138,19 +136,3 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
             f"leaves out all {size:,} examples, expected fewer", field="exclude", code="empty-data"
         )
     return np.array(sorted(indices), np.int64)
-
-
-def describe_label(
-    label: Any, key: str = "label", names: Sequence[str] | None = None
-) -> dict[str, str | int | float]:
-    """Returns a label by `key` if it is a number or a text, and its `class` if that has a name."""
-    if label is None or np.size(label) != 1:
-        return {}
-    value = np.reshape(label, ()).item()
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, float):
-        value = float(f"{value:.6g}")
-    if names and isinstance(value, int) and 0 <= value < len(names):
-        return {key: value, "class": str(names[value])}
-    return {key: value}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from orbit_runner.data.text.lines import is_utf8, read_lines_or_problems
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError, first_line, shorten
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_SIGNATURE = "serving_default"
 STANDARD_INPUT = "standard input"
 _NOT_UTF8 = "is not valid UTF-8"
+_FILE_NAME = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
 _Row = TypeVar("_Row")
 _Answer = TypeVar("_Answer")
 
@@ -175,6 +176,16 @@ class Line:
 def argument_line(argument: str) -> Line:
     """Returns an argument that is an item itself."""
     return _checked_line(argument, _NOT_UTF8)
+
+
+def sentence_line(argument: str) -> Line:
+    """Returns an argument that is a sentence.
+
+    Raises `RunnerError` if it looks like the name of a file, because there is no such file.
+    """
+    if _FILE_NAME.fullmatch(argument):
+        raise RunnerError(f"file not found: {shorten(argument)}", code="missing-file")
+    return argument_line(argument)
 
 
 def file_lines(path: Path) -> Iterator[Line]:

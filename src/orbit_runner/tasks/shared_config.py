@@ -147,14 +147,16 @@ def part_problems(
 
     Without it, a section can name a split that its source has itself.
     """
-    own_splits = data.own_splits
+    traits = data.traits
     path = f"{section}.split"
-    if data.traits.is_generated:
+    if traits.is_generated:
         return
-    if split is None and data.split and not own_splits:
-        yield not_set(path, f"got {data.split!r}, but task.split is not set")
-    elif split is None and data.split and data.split not in own_splits:
-        message = unknown_name_message("value", data.split, own_splits)
+    if split is None and data.split and not traits.splits:
+        other = traits.split_setting
+        advice = "" if other == "split" else f"; {other} chooses a part that is stored"
+        yield not_set(path, f"got {data.split!r}, but task.split is not set{advice}")
+    elif split is None and data.split and data.split not in traits.splits:
+        message = unknown_name_message("value", data.split, traits.splits)
         yield Problem(path, message, code="unknown-name")
     elif split is not None and split.parts and data.part not in split.parts:
         message = unknown_name_message("part", data.part, split.parts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.data.shared_examples import SharedExamples, compare_keys
-from orbit_runner.data.tables.arrow_types import is_date_or_time
+from orbit_runner.data.tables.arrow import is_date_or_time
 from orbit_runner.data.tables.cell_texts import are_dates, odd_among_numbers
 from orbit_runner.data.tables.columns import (
     CATEGORY,
@@ -169,16 +169,16 @@ def _feature_problems(query: TableQuery, part: TablePart) -> Problems:
 
 def _category_problem(query: TableQuery, part: TablePart, name: str) -> str:
     """Returns why the texts of a column are probably no categories, "" if they may be."""
-    source = part.source
-    column = source.columns[name]
+    column = part.columns[name]
     counts = column.text_counts()
     odd = odd_among_numbers(counts)
     has_dates = query.has_categories and are_dates(text for text in counts if text)
     if has_dates or odd is not None:
         texts = odd[:1] if odd else column.vocabulary
         row = int((column.numbers(texts) >= 0).argmax())
+        all_places = dataclasses.replace(part.places, rows=None)
         return (
-            f"{source.places.text(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
+            f"{all_places.text(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
             f"in a column of texts, most of which are {'dates' if has_dates else 'numbers'}\n"
             f"{MISSING_HINT}; else {query.advice}"
         )
@@ -219,7 +219,7 @@ def shared_rows(
     if train.size + validation.size <= _MOST_COMPARED_ROWS:
         names = [*query.feature_kinds()]
         keys = [hash_rows(part.column(name) for name in names) for part in parts]
-    elif train.source is validation.source:
+    elif train.columns is validation.columns:  # Parts of the same table.
         keys = [part.places.all_rows() for part in parts]
     else:
         return None

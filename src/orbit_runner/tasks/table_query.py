@@ -22,7 +22,6 @@ from orbit_runner.data.tables.columns import (
     NUMBER,
     TEXT,
     TablePart,
-    TableSource,
 )
 from orbit_runner.data.tables.dataset import TableDataset, TableUse
 from orbit_runner.data.tables.hashing import value_bits
@@ -98,7 +97,7 @@ class TableQuery:
             is_split=self.split is not None,
         )
         sources = self.sections[section].sources
-        return [data.format.of_section(data, data.options, use) for data in sources]
+        return [data.reader.open(data, data.options, use) for data in sources]
 
     def named(self, section: str) -> list[NamedColumn]:
         """Returns the columns of a section that the config names, each with its kind."""
@@ -155,7 +154,7 @@ class TableQuery:
         )
         return _join_parts(parts) if data.mixture else parts[0]
 
-    def _sources(self, section: str) -> list[TableSource]:
+    def _sources(self, section: str) -> list[TablePart]:
         """Returns each source of a section, with the columns that are used."""
         named = self.named(section)
         kinds = {column.name: column.kind for column in reversed(named)}
@@ -244,7 +243,7 @@ def _load_columns(
     dataset: TableDataset,
     kinds: tuple[tuple[str, str], ...],
     deciding: tuple[tuple[str, str], ...],
-) -> TableSource:
+) -> TablePart:
     """Returns the columns of a table, each with its kind. They are read once per process.
 
     `deciding` are the columns that the split reads as another kind.

@@ -12,8 +12,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.checkpoint.directory import Retention
-from orbit_runner.checkpoint.finite_check import non_finite_variables
+from orbit_runner.checkpoint.fingerprint import non_finite_variables
 from orbit_runner.checkpoint.manager import Checkpoints, RunConditions
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
@@ -28,7 +27,6 @@ from orbit_runner.state.ema import OptimizerAverage, WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
-from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import digest_of
 from orbit_runner.tasks.keras.keras_3 import Keras3Model
@@ -185,14 +183,14 @@ def build_checkpoints(
 ) -> Checkpoints:
     """Returns the checkpoints of a run, whose records contain the state of its callbacks."""
     config = request.config
-    packages = [*localize(config).data.packages()]
+    packages = [*request.local_config.data.packages()]
     if isinstance(state.model, Keras3Model):
         packages.append(KERAS_3)
-    directory = RunDirectory(request.model_dir)
     return Checkpoints(
+        config,
         state,
-        directory.checkpoints,
-        request.strategy,
+        RunDirectory(request.model_dir),
+        workers,
         RunConditions(
             config=config_fingerprint(config),
             strategy=describe_strategy(request.strategy),
@@ -201,15 +199,6 @@ def build_checkpoints(
             callbacks=callbacks.get_state if request.trains else dict,
             stopped=lambda: stops.reason,
         ),
-        max_to_keep=Retention(
-            max_to_keep=config.trainer.max_to_keep,
-            step_interval=config.trainer.keep_checkpoint_interval,
-        ),
-        # To save asynchronously, TensorFlow copies values to other variables, which all workers
-        # would have to create together.
-        asynchronous=request.asynchronous and workers.count == 1,
+        asynchronous=request.asynchronous,
         writes=request.trains,
-        is_official=config.is_official,
-        trail=directory.fingerprints,
-        workers=workers,
     )

@@ -56,10 +56,6 @@ def _check_loss(run: Run, step: int, loss: float) -> None:
     raise Diverged(reason, step=step)
 
 
-def _one_of(first: int, last: int) -> str:
-    return f"step {last}" if first == last else f"one of steps {first} to {last}"
-
-
 def warn_of_evaluation(step: int, logs: Logs) -> None:
     """Prints a warning if results of the evaluation at a step are NaN or infinite.
 
@@ -98,7 +94,9 @@ def _advice(run: Run, error: Diverged) -> str:
     saved = max((step for step in steps if step < error.step), default=0)
     lines = []
     if error.first_above is None:
-        lines.append(f"  the first step that is not finite is {_one_of(saved + 1, error.step)}")
+        several = f"one of steps {saved + 1} to {error.step}"
+        which = several if saved + 1 < error.step else f"step {error.step}"
+        lines.append(f"  the first step that is not finite is {which}")
     directory = shlex.quote(str(run.model_dir))
     lines.append(f"`runner replay {directory} --find` finds the step, its layer and its examples")
     trials = run.config.trainer.recovery_max_trials

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
 
 from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.distribute.process_group import traits_of
 from orbit_runner.errors import SettingError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.base import drop_padding, split_counts
@@ -18,6 +19,7 @@ from orbit_runner.train.inputs.batches import Batches
 from orbit_runner.train.inputs.distribute import Partition, leading_size
 from orbit_runner.train.loops.graph_loops import row_of
 from orbit_runner.utils.metrics import name_problem
+from orbit_runner.utils.variables import kept_values_scope
 
 if TYPE_CHECKING:
     import tf_keras
@@ -164,15 +166,15 @@ class TaskEvaluation:
     def _make_loop(self) -> Callable[[BatchSource, int], None]:
         """Returns a loop in a graph.
 
-        Full batches have separate steps, whose shapes are static. A TPU has no other steps.
+        Full batches have separate steps, whose shapes are static, unless padding is evaluated.
         """
-        is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
-        full_step = self._validate if is_tpu else self._validate_full
+        one_step = traits_of(self._strategy).evaluates_padding
+        full_step = self._validate if one_step else self._validate_full
         full_loop, rest_loop = (
             self._batches.loop(self._on_all_replicas(step), self._task)
             for step in (full_step, self._validate_partial)
         )
-        most_full = tf.int32.max if is_tpu else self._full_batches
+        most_full = tf.int32.max if one_step else self._full_batches
 
         @tf.function(autograph=False)
         def both_loops(source: BatchSource, full: tf.Tensor, rest: tf.Tensor) -> None:
@@ -286,18 +288,6 @@ def _check_names(names: Sequence[str]) -> None:
     problems += [f"another is also named {name!r}" for name in names if names.count(name) > 1]
     for problem in filter(None, problems):
         raise SettingError("task", f"metrics: {problem}\nrename the metric", code="set-twice")
-
-
-@contextlib.contextmanager
-def kept_values_scope(variables: Sequence[tf.Variable]) -> Iterator[None]:
-    """Restores the values of variables after a `with` block, on each replica."""
-    parts = [part for variable in variables for part in getattr(variable, "values", (variable,))]
-    values = [part.numpy() for part in parts]
-    try:
-        yield
-    finally:
-        for part, value in zip(parts, values, strict=True):
-            part.assign(value)
 
 
 def metrics_of(model: tf.Module) -> list[tf_keras.metrics.Metric]:

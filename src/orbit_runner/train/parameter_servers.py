@@ -14,7 +14,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.scopes import keyed_draws_scope
-from orbit_runner.distribute.parameter_servers import check_servers
+from orbit_runner.distribute.failure_detection import check_servers
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tf_internals import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.storage.staging import localize
 from orbit_runner.train.callbacks.base import Callback
 
 if TYPE_CHECKING:
@@ -46,6 +48,12 @@ class RunRequest:
     eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None
     stop_at_step: int | None = None
     resume: str = "same"
+
+    @functools.cached_property
+    def local_config(self) -> ExperimentConfig:
+        """The experiment, with the paths that this machine uses."""
+        config: ExperimentConfig = localize(self.config)
+        return config
 
     @property
     def trains(self) -> bool:

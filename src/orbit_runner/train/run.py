@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from orbit_runner.run_directory.metric_records import MetricLog, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.train.callbacks.base import CallbackList
@@ -62,6 +60,7 @@ class Run:
     checkpoints: Checkpoints
     trainer: Trainer | None  # None in modes that only evaluate
     evaluator: Evaluator | None  # None in modes that only train
+    validation_steps: int  # the batches of an evaluation; -1 for all if their number is not known
     # In the order in which they are called: the runner's own, those in the config, and those that
     # the caller passed.
     callbacks: CallbackList
@@ -72,11 +71,10 @@ class Run:
         """The experiment before its paths were made local; the same on every machine."""
         return self.request.config
 
-    @functools.cached_property
+    @property
     def config(self) -> ExperimentConfig:
         """The experiment, with the paths that this machine uses."""
-        config: ExperimentConfig = localize(self.written_config)
-        return config
+        return self.request.local_config
 
     @property
     def task(self) -> AnyTask:
@@ -148,12 +146,6 @@ class Run:
     def section(self, name: str) -> Any:
         """Returns a section of the task's config, such as `train_data`, or None if it has none."""
         return getattr(self.config.for_task.task, name, None)
-
-    @property
-    def validation_steps(self) -> int:
-        """The number of batches of an evaluation; -1 for all if their number is not known."""
-        asked = self.config.trainer.validation_steps
-        return self.adapter.validation_steps(self.section("validation_data"), asked)
 
     def restore_or_initialize(self) -> None:
         """Restores the newest usable checkpoint, or initializes the weights at step 0.

@@ -8,13 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, foreign_checkpoints_reason
-from orbit_runner.config.schedule_length import follow_run, weight_decay
+from orbit_runner.config.schedule_length import follow_run, weight_decay, with_interval
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.schedules import AUTO
 from orbit_runner.distribute.process_group import Workers, local_strategy
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.run_directory.config import keep_interval
-from orbit_runner.storage.staging import localize
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.tasks.assets import assets_of
 from orbit_runner.train.build_state import build_checkpoints, build_state
@@ -45,7 +44,7 @@ def build_run(request: RunRequest) -> Run:
     adapter = adapt(request.task, request.config.for_task.task)
     callbacks = CallbackList([*make_callbacks(request.config.callbacks), *request.callbacks])
     request, plan = _plan_run(request, adapter, callbacks)
-    config = localize(request.config)
+    config = request.local_config
     warnings = run_warnings(config, plan) if request.trains and workers.is_chief else []
     for text in warnings:
         note(f"warning: {text}")
@@ -61,6 +60,7 @@ def build_run(request: RunRequest) -> Run:
     # The engine.
     engine = EngineBuilder(config, adapter, request.strategy, state, str(request.model_dir))
     trainer = evaluator = None
+    validation_steps = -1
     if request.trains:
         with request.strategy.scope():
             trainer = engine.build_trainer(
@@ -69,9 +69,9 @@ def build_run(request: RunRequest) -> Run:
                 records_in_graph=not _ends_loops_at_records(request, workers, callbacks),
             )
     if request.evaluates:
-        steps = _validation_steps(config, adapter)
+        validation_steps = _validation_steps(config, adapter)
         with local_strategy(request.strategy).scope():
-            evaluator = engine.build_evaluator(steps)
+            evaluator = engine.build_evaluator(validation_steps)
     # The callbacks, and what they change the state with.
     own_callbacks = make_own_callbacks(request, state, evaluator, workers)
     callbacks = CallbackList([*own_callbacks, *callbacks.callbacks])
@@ -85,6 +85,7 @@ def build_run(request: RunRequest) -> Run:
         checkpoints=build_checkpoints(request, state, workers, callbacks, stops),
         trainer=trainer,
         evaluator=evaluator,
+        validation_steps=validation_steps,
         callbacks=callbacks,
         records=Records(request, workers, state.global_step, plan, trainer, warnings),
     )
@@ -101,9 +102,11 @@ def _plan_run(
     request: RunRequest, adapter: TaskAdapter, callbacks: CallbackList
 ) -> tuple[RunRequest, Plan]:
     """Returns the request with a schedule that has a number of steps, and the plan."""
-    config = keep_interval(request.config, request.model_dir)
+    # A run that is resumed keeps the interval of its records, also if it is `auto`.
+    interval = read_settings(request.model_dir).get("trainer.summary_interval")
+    config = with_interval(request.config, interval)
     trainer = config.trainer
-    data = getattr(localize(config).for_task.task, "train_data", None)
+    data = getattr(request.local_config.for_task.task, "train_data", None)
     per_epoch = adapter.steps_per_epoch(data)
     if not per_epoch and not request.trains:
         # Epochs cannot be converted to steps, and modes that only evaluate do not need it.

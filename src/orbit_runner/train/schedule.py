@@ -62,7 +62,8 @@ class Plan:
 
     def next_record(self, step: int) -> int:
         """Returns the first step after this one at which a record of training ends."""
-        return min(self.train_steps, _next_multiple(step, self.summary_interval))
+        last = max(self.train_steps, step + 1)  # After the last step, each step ends a record.
+        return min(last, _next_multiple(step, self.summary_interval))
 
 
 def check_stop_step(step: int, train_steps: int) -> None:

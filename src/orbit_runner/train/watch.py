@@ -118,8 +118,8 @@ class Watch(Stage):
                 "optimizer.apply_gradients\nset trainer.watch_interval to 0",
                 code="not-supported",
             )
-        values = [*self._gradient_values(gradients), *self._weight_values(before, after)]
-        self._values.assign(tf.stack(self._sort_values(values)))
+        values = dict([*self._gradient_values(gradients), *self._weight_values(before, after)])
+        self._values.assign(tf.stack([values[name] for name in self.names]))
         return result
 
     def _gradient_values(
@@ -149,10 +149,6 @@ class Watch(Stage):
             old, moved = zip(*pairs, strict=True)
             squares = tf.math.divide_no_nan(_sum_of_squares(moved), _sum_of_squares(old))
             yield f"{UPDATE_RATIO}{layer}", tf.sqrt(squares)
-
-    def _sort_values(self, values: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
-        values_by_name = dict(values)
-        return [values_by_name[name] for name in self.names]
 
     def values(self) -> tf.Tensor:
         """Returns the values of the last measured step in the order of `names`, float32."""

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,11 @@ def unused_path(path: Path) -> Path:
         number += 1
         unused = path.with_name(f"{path.name}-{number}")
     return unused
+
+
+def timestamp() -> str:
+    """Returns the current time as the files of a run have it: `2026-11-20T10:00:00+0000`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbit_runner.data.ratings import synthetic
+from orbit_runner.data import synthetic
 from orbit_runner.data.ratings.interactions import Interactions, leave_one_out
 from tests.support.problems import raises
 
@@ -89,8 +89,8 @@ def test_known_items_nobody_chose_are_included():
 
 @pytest.mark.parametrize("num_examples", [1, 16, 500, 9000])
 def test_small_synthetic_set_is_a_prefix_of_a_larger_one(num_examples):
-    small = leave_one_out(synthetic.load(num_examples=num_examples, num_items=100))
-    large = leave_one_out(synthetic.load(num_examples=12_000, num_items=100))
+    small = leave_one_out(synthetic.load_ratings(num_examples=num_examples, num_items=100))
+    large = leave_one_out(synthetic.load_ratings(num_examples=12_000, num_items=100))
     assert small.size + small.num_users >= num_examples
     np.testing.assert_array_equal(small.item_ids, large.item_ids)
     np.testing.assert_array_equal(small.user_ids, large.user_ids[: small.num_users])
@@ -99,7 +99,7 @@ def test_small_synthetic_set_is_a_prefix_of_a_larger_one(num_examples):
 
 
 def test_synthetic_choices_depend_only_on_seed_and_user():
-    one, same, other = (synthetic.load(seed=seed) for seed in (1, 1, 2))
+    one, same, other = (synthetic.load_ratings(seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.items, same.items)
     assert one.items[:20].tolist() != other.items[:20].tolist()
     source = leave_one_out(one)
@@ -107,6 +107,6 @@ def test_synthetic_choices_depend_only_on_seed_and_user():
         source.items[a:b] for a, b in zip(source.starts, source.starts[1:3], strict=False)
     )
     assert set(first) != set(second)
-    constant = leave_one_out(synthetic.load(kind="constant", num_examples=100))
+    constant = leave_one_out(synthetic.load_ratings(kind="constant", num_examples=100))
     assert constant.num_users == 5
     assert constant.items.reshape(5, 19).tolist() == [list(range(19))] * 5

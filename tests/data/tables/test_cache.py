@@ -10,7 +10,7 @@ import pytest
 from orbit_runner.data.tables import cache
 from orbit_runner.data.tables.build import build_columns
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import TableSource
+from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableDataset
 from tests.data.tables.test_readers import KINDS, check_rows, open_table
 from tests.support.tables import make_rows, write_csv
@@ -30,7 +30,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     return calls
 
 
-def _read(path: Path, kinds: Mapping[str, str] = KINDS) -> TableSource:
+def _read(path: Path, kinds: Mapping[str, str] = KINDS) -> TablePart:
     return read_table(open_table("csv", path), kinds, kept_seconds=-1.0)
 
 

@@ -17,9 +17,9 @@ import pytest
 from pyarrow import parquet
 
 from orbit_runner.data.tables import csv_file
-from orbit_runner.data.tables.array_tables import ArrayTable
+from orbit_runner.data.tables.array_tables import array_table
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import TableSource, sort_texts
+from orbit_runner.data.tables.columns import TablePart, sort_texts
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.registry import TABLE_SOURCES
@@ -32,14 +32,17 @@ KINDS = {"size": "number", "age": "number", "color": "category", "y": "category"
 
 
 def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> TableDataset:
-    return TABLE_SOURCES.get(name).load()(
-        data_dir=data_dir,
-        input_path=tuple(map(str, paths)),
-        options=TableOptions(**{"missing_values": ("", "NA"), **options}),
-    )
+    settings = TableOptions(**{"missing_values": ("", "NA"), **options})
+    load = TABLE_SOURCES.get(name).load().load
+    dataset: TableDataset
+    if name == "arrays":
+        dataset = load(options=settings)
+    else:
+        dataset = load(data_dir=data_dir, input_path=tuple(map(str, paths)), options=settings)
+    return dataset
 
 
-def check_rows(found: TableSource, rows: list[dict[str, Any]]) -> None:
+def check_rows(found: TablePart, rows: list[dict[str, Any]]) -> None:
     assert found.size == len(rows)
     for name in ("size", "age"):
         expected = [np.nan if row[name] is None else row[name] for row in rows]
@@ -68,14 +71,14 @@ def test_every_format_gives_the_same_columns(
     found = read_table(open_table(source, *paths, **places), KINDS)
 
     check_rows(found, rows)
+    assert found.name == source
     np.testing.assert_array_equal(found.columns["id"].values, keys)
     assert found.places.text(50) == f"{path}, row 51"
 
 
 @pytest.mark.parametrize("source", [entry.name for entry in TABLE_SOURCES.entries()])
-def test_every_format_declares_its_name_and_settings_of_a_section(source: str) -> None:
+def test_every_format_declares_settings_of_a_section(source: str) -> None:
     entry = TABLE_SOURCES.get(source)
-    assert entry.load().name == source
     for settings in (TableOptions, TableDataConfig):
         assert {*entry.traits.settings} <= {field.name for field in dataclasses.fields(settings)}
 
@@ -245,7 +248,7 @@ def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(
     parquet.write_table(pyarrow.table({"x": [1, 2, 3], "t": texts}), tmp_path / "a.parquet")
 
     # A file's dictionary has the texts of all blocks, and the first one has no damaged text.
-    monkeypatch.setattr("orbit_runner.data.tables.parquet.BLOCK_ROWS", 1)
+    monkeypatch.setattr("orbit_runner.data.tables.arrow.BLOCK_ROWS", 1)
     with raises("bad-record"):
         read_table(open_table("parquet", tmp_path / "a.parquet"), {"x": "number", "t": "category"})
 
@@ -264,7 +267,7 @@ def test_python_object_without_arrow_type_is_reported_with_its_column(
     array = np.array(values, object)
 
     with raises("bad-data"):
-        ArrayTable([("own:load", {"x": array})])
+        array_table("arrays", [("own:load", {"x": array})])
 
 
 @pytest.mark.parametrize("source", ["csv", "npz", "parquet"])

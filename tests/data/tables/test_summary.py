@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.tables.columns import Column, TableSource
+from orbit_runner.data.places import Places
+from orbit_runner.data.tables.columns import Column, TablePart
 from orbit_runner.data.tables.summary import summarize_column
 from orbit_runner.inspection.picture_sheet import to_rgb
 from orbit_runner.reporting.inspection import tensor_table
@@ -17,14 +18,14 @@ from orbit_runner.step.batches import batch_summary
 from orbit_runner.tasks.keras.examples import labels_of
 
 
-def _source() -> TableSource:
+def _source() -> TablePart:
     number = np.array([1, 2, 1, np.nan, 5, 1, np.nan], np.float32)
     codes = np.array([0, 1, 0, -1, 0, 0, -1], np.int32)
     columns = {
         "n": Column("n", "number", number),
         "c": Column("c", "category", codes, ("x", "y")),
     }
-    return TableSource("csv", columns, [("a.csv", 4), ("b.csv", 3)])
+    return TablePart("csv", columns, Places((("a.csv", 4), ("b.csv", 3))))
 
 
 def test_columns_are_summarized() -> None:

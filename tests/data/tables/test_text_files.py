@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import TableSource
+from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.data.tables.text_files import TextTable
+from orbit_runner.data.tables.text_files import TEXT_FILES
 from tests.support.problems import raises
 
 Files = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def _read(folder: Path, files: Files) -> TableSource:
+def _read(folder: Path, files: Files) -> TablePart:
     options = TableOptions(files=files)
-    reader = TextTable(data_dir=str(folder), input_path=(), options=options)
+    reader = TEXT_FILES.load(data_dir=str(folder), options=options)
     return read_table(reader, dict.fromkeys(reader.kinds, "category"))
 
 
-def _rows(source: TableSource) -> list[tuple[str, str, str]]:
+def _rows(source: TablePart) -> list[tuple[str, str, str]]:
     text, label = source.columns["text"], source.columns["label"]
     return [(text.text(n), label.text(n), source.places.text(n)) for n in range(source.size)]
 

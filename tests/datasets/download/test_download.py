@@ -150,7 +150,7 @@ def test_errors_say_which_address_failed_and_why(tmp_path: Path) -> None:
         ("http://nowhere.invalid/set.bin", ""),
     ):
         with pytest.raises(DownloadError) as caught:
-            fetch(url, tmp_path / "set.bin", 5)
+            fetch(url, tmp_path / "set.bin", 5, "")
         assert url in str(caught.value)
         assert reason in str(caught.value)
         assert "urlopen" not in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.sources import from_config, from_tf_config
+from orbit_runner.distribute.cluster.resolver import from_config, from_tf_config
 
 WORKERS = {"worker": ["a:1", "b:1", "c:1"]}
 ALL = {"chief": ["c:1"], "worker": ["w:1", "x:1"], "ps": ["p:1", "q:1"], "evaluator": ["e:1"]}

@@ -9,7 +9,7 @@ import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
-from orbit_runner.distribute.cluster.sources import (
+from orbit_runner.distribute.cluster.resolver import (
     from_config,
     from_tf_config,
     parse_remote_cluster,

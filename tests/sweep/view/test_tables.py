@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.sweep.view.ranking import rank_trials
 from orbit_runner.sweep.view.tables import TrialProgress, print_summary, summary_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
 
@@ -25,8 +24,8 @@ def test_best_trials_come_first_and_others_last() -> None:
         make_trial(5, {}, [None], status="failed"),
         make_trial(6, {}, [0.9]),
     ]
-    assert [one.number for one in rank_trials(make_results(trials))] == [3, 6, 1, 4, 2, 5, 0]
-    assert [one.number for one in rank_trials(make_results(trials, mode="min"))][:3] == [1, 3, 6]
+    assert [one.number for one in make_results(trials).ranked] == [3, 6, 1, 4, 2, 5, 0]
+    assert [one.number for one in make_results(trials, mode="min").ranked][:3] == [1, 3, 6]
 
 
 def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner() -> None:

@@ -18,7 +18,6 @@ from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights, classes_of_labels
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.tabular.task import TabularTask
-from orbit_runner.tasks.text_classification.task import TextClassificationTask
 from tests.support.digits import digits_config
 from tests.support.keras_models import keras_config
 from tests.support.problems import pairs, raises
@@ -86,7 +85,7 @@ def _check_training_loss(task: Any, labels: Any, logits: tf.Tensor) -> None:
 def test_loss_and_metrics_of_images_texts_and_tables(shared_path: Path, tmp_path: Path) -> None:
     labels, logits = tf.constant([0, 1, 1]), tf.constant([[2.0, 1], [0.5, 0], [-1, 1]])
     write_texts(tmp_path)
-    texts = TextClassificationTask(text_config(tmp_path).task)
+    texts = TabularTask(text_config(tmp_path).task)
     _check_training_loss(texts, {"label": labels}, {"label": logits})
     _check_training_loss(ImageClassificationTask(digits_config().task), labels, logits)
     task = TabularTask(table_config(shared_path).task)
@@ -96,7 +95,7 @@ def test_loss_and_metrics_of_images_texts_and_tables(shared_path: Path, tmp_path
 def test_weights_of_each_task(shared_path: Path, tmp_path: Path) -> None:
     write_texts(tmp_path)
     found = {
-        "text": TextClassificationTask(text_config(tmp_path, task__class_weights="balanced").task),
+        "text": TabularTask(text_config(tmp_path, task__class_weights="balanced").task),
         "table": TabularTask(table_config(shared_path, task__class_weights="balanced").task),
         "images": ImageClassificationTask(digits_config(task__class_weights="balanced").task),
         "keras": KerasTask(keras_config(task__class_weights="balanced").task),

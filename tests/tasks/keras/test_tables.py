@@ -69,7 +69,7 @@ def test_columns_of_a_table_are_inputs_by_their_names(tmp_path: Path, suffix: st
         "y": ((), "int32"),
     }
     np.testing.assert_array_equal(source.arrays["x"]["age"], people.age)
-    assert source.arrays["x"]["city"].tolist() == people.city.tolist()
+    assert np.asarray(source.arrays["x"]["city"]).tolist() == people.city.tolist()
     assert trained_arrays(config, Assets()).classes == {"y": ("buyer", "guest", "visitor")}
     names = np.array(["buyer", "guest", "visitor"])[source.arrays["y"]]
     assert names.tolist() == people.kind.tolist()

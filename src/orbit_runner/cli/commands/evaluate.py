@@ -8,7 +8,6 @@ import math
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.model_selection import (
     SelectedModel,
     add_model_flags,
-    change_config,
     select_model,
 )
 from orbit_runner.config.schema.data import DataConfig
@@ -33,8 +31,9 @@ from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.results import worse_than_constant
 from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.run_directory.config import resolve_run
 from orbit_runner.run_directory.evaluations import evaluated_data, write_evaluation
-from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.files import timestamp, to_jsonable
 from orbit_runner.utils.log import note
 from orbit_runner.utils.text_table import table_lines
 
@@ -98,8 +97,9 @@ def _select(run: Path, flags: argparse.Namespace) -> SelectedModel:
     if flags.split is None:
         return selected
     path = f"{_VALIDATION}.{_split_setting(selected.resolved.config)}"
-    changes = [("--split", path, flags.split)]
-    return dataclasses.replace(selected, resolved=change_config(run, flags, changes))
+    changes = [("--split", path, flags.split), *flags.overrides]
+    resolved = resolve_run(run, tuple(flags.imports or ()), changes)
+    return dataclasses.replace(selected, resolved=resolved)
 
 
 def _split_setting(config: ExperimentConfig) -> str:
@@ -121,7 +121,7 @@ def _convert(selected: SelectedModel) -> ResolvedConfig:
 
 def _describe(selected: SelectedModel, data: JsonObject) -> JsonObject:
     return {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "time": timestamp(),
         "command": shlex.join(["runner", *sys.argv[1:]]),
         "checkpoint": selected.choice.name,
         "step": selected.choice.step,

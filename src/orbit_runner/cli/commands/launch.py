@@ -15,8 +15,7 @@ from orbit_runner.cli.flags.values import MODEL_DIR, Count
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.launch import LaunchPlan, count_members, launch
-from orbit_runner.launch.process import Output
-from orbit_runner.launch.supervisor import Limits
+from orbit_runner.launch.supervisor import Limits, Output
 from orbit_runner.storage.paths import SHARED
 from orbit_runner.utils.streams import print_message
 

@@ -25,8 +25,7 @@ from orbit_runner.cli.flags.values import MODEL_DIR, Count, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
-from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.distribute.cluster.roles import adapt_to_role
+from orbit_runner.distribute.cluster.resolver import adapt_to_role, resolve_cluster
 from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.jobs.finetune import fine_tune_continuously, watched_directory
 from orbit_runner.jobs.preflight import (
@@ -36,7 +35,7 @@ from orbit_runner.jobs.preflight import (
 )
 from orbit_runner.jobs.train_job import (
     Job,
-    compare_data,
+    check_data,
     default_model_dir,
     prepare_process,
     run_job,
@@ -121,7 +120,7 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig) -> int:
                 RunLock(job.model_dir).acquire()
             if flags.resume == "same":
                 check_same_config(resolved, job.model_dir)
-            return _run_job(dataclasses.replace(job, data=compare_data(job)), flags)
+            return _run_job(dataclasses.replace(job, data=check_data(job)), flags)
 
 
 @contextlib.contextmanager

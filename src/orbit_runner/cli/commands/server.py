@@ -8,7 +8,7 @@ import os
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, check_cluster
-from orbit_runner.distribute.cluster.sources import NAME, from_tf_config, parse_remote_cluster
+from orbit_runner.distribute.cluster.resolver import NAME, from_tf_config, parse_remote_cluster
 from orbit_runner.errors import RunnerError, format_choices
 
 _EXAMPLE = "--role=worker --index=0 --cluster='worker=a:2222;ps=b:2222'"

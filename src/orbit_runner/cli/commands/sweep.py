@@ -55,10 +55,10 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
     Returns the sweep and its experiment without the space. Raises ConfigError with all problems of
     the file.
     """
-    file = read_sweep_file(find_file(flags.sweep_file), flags.sweep_file)
     imports = tuple(flags.imports or ())
-    base = resolve_base(file, imports)
-    check_space(file, base, imports)
+    file = read_sweep_file(find_file(flags.sweep_file), flags.sweep_file, imports)
+    base = resolve_base(file)
+    check_space(file, base)
     return file, base
 
 
@@ -95,9 +95,8 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
 
     directory = SweepDirectory(Path(flags.model_dir))
     signals = SignalGuard()
-    imports = tuple(flags.imports or ())
     with signals.installed_scope(), contextlib.ExitStack() as stack:
-        load = open_sweep(directory, file, base, imports, signals)
+        load = open_sweep(directory, file, base, signals)
         if signals.received is not None:
             return exit_codes.after_signal(signals.received)
         place = flags.model_dir
@@ -114,7 +113,6 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
             directory,
             jobs=flags.jobs,
             devices_per_job=flags.devices_per_job,
-            imports=imports,
             signals=signals,
             show=show,
         )

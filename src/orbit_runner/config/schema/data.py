@@ -27,7 +27,6 @@ _NO_TFDS = GardenOnly("", "this task does not read TFDS", refused=True)
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
-_NO_IMAGES = "there are no images to augment"
 
 
 def source_field(registry: Registry | None) -> Any:
@@ -71,8 +70,6 @@ class DataConfig(Config):
     _rules: ClassVar[tuple[Rule, ...]] = (
         Rule("global_batch_size", lambda data: data.source and not data.global_batch_size,
              "got 0, allowed: at least 1", "out-of-range"),
-        Rule("augment", lambda data: data.is_training is False and data.augment != "none",
-             "got {value!r} with is_training: false\nallowed: 'none'", "conflict"),
         Rule("exclude", lambda data: data.is_training is False and data.exclude,
              "leaves out training examples; set it in train_data", "not-allowed"),
     )  # fmt: skip
@@ -100,12 +97,6 @@ class DataConfig(Config):
         "",
         allowed=("", "train", "test", "all"),
         help="split of the dataset; by default train or test, depending on is_training",
-    )
-    augment: str = field(
-        "none", allowed=("none", "crop", "crop_flip"), help="augmentation of training images"
-    )
-    augment_padding: int = field(
-        4, ge=0, le=1024, help="pixels of zero padding on each side of an image before cropping"
     )
     synthetic: SyntheticConfig = field(
         factory=SyntheticConfig, help="synthetic dataset, for `source: synthetic`"
@@ -215,19 +206,22 @@ class DataConfig(Config):
         """Yields settings that the source requires, and those that it does not read."""
         is_mixed = len(self.sources) > 1
         for number, section in enumerate(self.sources):
+            start = f"mixture[{number}]." if is_mixed else ""
             for name, example in section.traits.required:
                 if not getattr(section, name):
-                    path = f"mixture[{number}].{name}" if is_mixed else name
-                    yield not_set(path, f"is not set; for example, {example}")
+                    yield not_set(f"{start}{name}", f"is not set; for example, {example}")
+            for problem in section._unread_places() if is_mixed else ():
+                if getattr(section, problem.path):
+                    yield problem.below(f"mixture[{number}]")
         for problem in self.unread():
+            value = getattr(self, problem.path)
             default = default_of(self.__dataclass_fields__[problem.path])
-            if getattr(self, problem.path) != default:
+            if value != default and (value or default):  # Empty texts and lists mean the same.
                 yield problem
 
     def unread(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that the source does not read."""
-        for name, replacement in self.traits.instead:
-            yield no_effect(name, f"is not read by `source: {self.source}`; set {replacement}")
+        yield from self._unread_places()
         if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for section in self.sources for name in section.traits.settings}
@@ -236,15 +230,11 @@ class DataConfig(Config):
                 by = format_choices(map(repr, readers))
                 yield no_effect(name, f"is read only by source {by}, got source {self.source!r}")
 
-
-@config_class
-class NoImagesConfig(DataConfig):
-    """A dataset without images."""
-
-    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
-    augment_padding: int = field(
-        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
-    )
+    def _unread_places(self) -> Iterator[Problem]:
+        """Yields (field, message) for settings that name the data of other sources."""
+        for name, replacement in self.traits.instead:
+            advice = f"set {replacement}" if replacement else "remove it"
+            yield no_effect(name, f"is not read by `source: {self.source}`; {advice}")
 
 
 def source_registry(section: DataConfig) -> Any:

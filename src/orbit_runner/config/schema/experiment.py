@@ -161,42 +161,14 @@ class Split:
         return f"{list(self.dims)} ({format_count(self.parts, 'part')})"
 
 
-def _train_data(config: ExperimentConfig, name: str) -> Any:
-    return getattr(config.task.train_data, name, None)  # A task of a user may lack settings.
-
-
-# Under `parameter_server`, workers run graphs, and do not wait for each other.
 _RULES = (
-    Rule("task.train_data.max_bad_images",
-         lambda c: c.runtime.traits.is_asynchronous and _train_data(c, "max_bad_images"),
-         "workers run only graphs, which cannot count bad images\n"
-         "allowed: 0 under `parameter_server`"),
-    Rule("task.train_data.source",
-         lambda c: (c.runtime.traits.is_asynchronous and _train_data(c, "traits")
-                    and c.task.train_data.traits.needs_python),
-         "workers run only graphs, which cannot read source {value}\n"
-         "use TFRecord files, or another strategy than `parameter_server`"),
-    Rule("task.train_data.enable_tf_data_service",
-         lambda c: c.runtime.traits.is_asynchronous and c.task.train_data.enable_tf_data_service,
-         "each worker makes the batches of its own steps\n"
-         "allowed: false under `parameter_server`"),
-    Rule("trainer.watch_interval",
-         lambda c: c.runtime.traits.is_asynchronous and c.trainer.watch_interval,
-         "workers do not wait for each other, so a step has no gradient and no update of its own\n"
-         "allowed: 0 under `parameter_server`"),
-    Rule("trainer.profile_steps",
-         lambda c: c.runtime.traits.is_asynchronous and c.trainer.profile_steps,
-         "the chief writes the trace, but other processes run the steps\n"
-         "allowed: [] under `parameter_server`"),
-    Rule("trainer.fine_tuning",
-         lambda c: c.runtime.traits.is_asynchronous and c.trainer.fine_tuning is not None,
-         "is not supported under `parameter_server`, whose workers do not wait for each other\n"
-         "allowed: null, or another runtime.distribution_strategy"),
     Rule("trainer.watch_interval", lambda c: c.trainer.watch_interval and c.compiles_steps,
          lambda c: "XLA compiles a measured step to another program, which may change the last "
          "bits of the weights\n"
          f"allowed: 0 {'under `tpu`' if c.runtime.traits.uses_tpu else 'with enable_xla'}"),
-    Rule(EXCLUDE, lambda c: _train_data(c, "exclude") and not c.data.excludes_examples,
+    Rule(EXCLUDE,
+         # A task of a user may lack settings.
+         lambda c: getattr(c.task.train_data, "exclude", "") and not c.data.excludes_examples,
          "is not supported by this task, which does not declare the order of its examples\n"
          "remove it, and leave the examples out of the files"),
 )  # fmt: skip
@@ -299,6 +271,11 @@ class ExperimentConfig(Config):
             for index, item in enumerate(getattr(self, section)):
                 for problem in item.preflight():
                     yield problem.below(f"{section}[{index}]")
+
+    def _broken(self) -> Iterator[Rule]:
+        """Yields also the rules of the strategy that the experiment breaks."""
+        yield from super()._broken()
+        yield from (rule for rule in self.runtime.traits.experiment_rules if rule.applies(self))
 
     def problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) for contradictions between sections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
@@ -23,7 +24,7 @@ _MORE = "start more workers: runner launch --workers=N"
 _ENVIRONMENT = "set the environment variable {}"
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
-# The strategies decide most of them: see `StrategyTraits`.
+# Those of a strategy are in its `StrategyTraits`.
 _RULES = (
     Rule("num_gpus",
          lambda r: r.num_gpus > 1 and not (r.traits.several_devices or r.traits.uses_tpu),
@@ -46,8 +47,6 @@ _RULES = (
          lambda r: r.traits.all_reduce and r.all_reduce_alg not in (None, *r.traits.all_reduce),
          lambda r: f"got {r.all_reduce_alg!r} under `{r.distribution_strategy}`\n"
          f"allowed: {', '.join(r.traits.all_reduce)}"),
-    Rule("worker_hosts", lambda r: r.worker_hosts and r.traits.is_asynchronous,
-         "contains no parameter servers; describe the cluster in TF_CONFIG"),
     Rule("num_workers", lambda r: r.num_workers > 1 and not r.traits.is_clustered,
          "got {value} under `{s.distribution_strategy}`, which runs in one process\n"
          "allowed: 0, 1; or set runtime.distribution_strategy: multi_worker_mirrored"),
@@ -59,28 +58,12 @@ _RULES = (
     Rule("num_parameter_servers",
          lambda r: r.num_parameter_servers and not r.traits.is_asynchronous,
          "`{s.distribution_strategy}` has no parameter servers"),
-    Rule("mixed_precision_dtype",
-         lambda r: r.traits.is_asynchronous and r.mixed_precision_dtype == "float16",
-         "float16 requires loss scaling, which Keras does not support under `parameter_server`\n"
-         "allowed: null, 'float32', 'bfloat16'"),
-    Rule("enable_xla", lambda r: r.traits.is_asynchronous and r.enable_xla,
-         "XLA cannot compile steps whose variables are on other machines"),
-    Rule("run_eagerly", lambda r: r.traits.is_asynchronous and r.run_eagerly,
-         "workers run only graphs; allowed: false under `parameter_server`"),
-    Rule("tf_data_service", lambda r: r.traits.is_asynchronous and r.tf_data_service,
-         "each worker makes the batches of its own steps\n"
-         "allowed: null under `parameter_server`"),
     Rule("loss_scale", lambda r: isinstance(r.loss_scale, str) and r.loss_scale != "dynamic",
          "got {value!r}, allowed: 'dynamic' or a number"),
     Rule("loss_scale", lambda r: isinstance(r.loss_scale, (int, float)) and r.loss_scale <= 0,
          "got {value}, allowed: a number above 0"),
-    Rule("numerics", lambda r: r.is_portable and r.traits.uses_tpu,
-         "got 'portable' under `tpu`, but only CPUs compute the same\nallowed: native"),
     Rule("numerics", lambda r: r.is_portable and r.num_gpus and not r.traits.uses_tpu,
          "got 'portable' with num_gpus: {s.num_gpus}, but only CPUs compute the same\n"
-         "allowed: native"),
-    Rule("numerics", lambda r: r.is_portable and r.traits.is_asynchronous,
-         "got 'portable' under `{s.distribution_strategy}`, where the order of updates varies\n"
          "allowed: native"),
     Rule("deterministic", lambda r: r.is_portable and not r.deterministic,
          "got false, but numerics is 'portable'\nallowed: true; or runtime.numerics: native"),
@@ -90,13 +73,9 @@ _RULES = (
     Rule("intra_op_threads", lambda r: r.is_portable and r.intra_op_threads > 1,
          "got {value}, but numerics is 'portable', and the number of threads changes sums\n"
          "allowed: 1, or 0, which then means 1; or runtime.numerics: native"),
-    Rule("logical_replicas", lambda r: r.logical_replicas and r.traits.is_asynchronous,
-         "got {value}, but under `{s.distribution_strategy}`, no two workers share a batch\n"
-         "allowed: 0"),
-    Rule("logical_replicas",
-         lambda r: (r.logical_replicas and not r.traits.logical_replicas
-                    and not r.traits.is_asynchronous),
-         "got {value}, but `{s.distribution_strategy}` itself divides the batches\nallowed: 0"),
+    Rule("logical_replicas", lambda r: r.logical_replicas and not r.traits.logical_replicas,
+         "got {value}, which is not supported under `{s.distribution_strategy}`\n"
+         "allowed: 0; or set another runtime.distribution_strategy"),
     Rule("run_eagerly", lambda r: r.logical_replicas and r.run_eagerly,
          f"got true, but {LOGICAL_REPLICAS} is {{s.logical_replicas}}, which needs graphs\n"
          "allowed: false"),
@@ -111,8 +90,6 @@ _RULES = (
     Rule("loss_scale",
          lambda r: r.loss_scale is not None and r.mixed_precision_dtype != "float16",
          "only float16 needs a loss scale, but mixed_precision_dtype is not float16", "no-effect"),
-    Rule("num_gpus", lambda r: r.traits.uses_tpu and r.num_gpus,
-         "got {value}, which has no effect under `tpu`", "no-effect"),
     Rule("tpu", lambda r: r.tpu is not None and not r.traits.uses_tpu,
          "has no effect under `{s.distribution_strategy}`\n"
          "set runtime.distribution_strategy: tpu", "no-effect"),
@@ -320,6 +297,11 @@ class RuntimeConfig(Config):
     def traits(self) -> StrategyTraits:
         """What the strategy can do."""
         return STRATEGIES[self.distribution_strategy]
+
+    def _broken(self) -> Iterator[Rule]:
+        """Yields also the rules of the strategy that the section breaks."""
+        yield from super()._broken()
+        yield from (rule for rule in self.traits.runtime_rules if rule.applies(self))
 
     @property
     def uses_all_gpus(self) -> bool:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.stored import StoredImages
-from orbit_runner.data.tfrecord.source import (
-    IMAGE,
-    LABEL,
-    ExampleStore,
-    images_of_records,
-    places_of_records,
-    record_arguments,
-    record_paths,
-)
+from orbit_runner.data.tfrecord.source import ExampleStore, load_records, places_of_records
 
 _RECORDS_AT_ONCE = 256
 
@@ -33,6 +24,15 @@ class ArrayRecordStore(ExampleStore):
 
     stored = "in ArrayRecord files"
     graph_reader = "orbit_runner.data.tfrecord.pipeline:ArrayRecordReader"
+
+    @classmethod
+    def open(
+        cls, files: Sequence[Path], image_key: str, label_key: str, label_offset: int = 0
+    ) -> ArrayRecordStore:
+        """Returns the records of ArrayRecord files. Raises `DataError` if one is damaged."""
+        records = ArrayRecordFiles(files)
+        places = places_of_records(files, records.counts)
+        return cls(records.paths, places, image_key, label_key, label_offset, records)
 
     def read(self, rows: Sequence[int]) -> Iterator[bytes]:
         """Yields records, several of which are read at once."""
@@ -62,45 +62,4 @@ class ArrayRecordStore(ExampleStore):
         )
 
 
-def array_record_source(
-    name: str,
-    files: Sequence[Path],
-    keys: tuple[str, str],
-    part: tuple[int, int] | None = None,
-    *,
-    any_size: bool = False,
-    label_offset: int = 0,
-    labels: tuple[str, ...] | None = None,
-) -> StoredImages[ArrayRecordStore]:
-    """Returns the records of ArrayRecord files.
-
-    The arguments and the errors are those of `orbit_runner.data.tfrecord.source.record_source`.
-    """
-    records = ArrayRecordFiles(files)
-    places = places_of_records(files, records.counts)
-    store = ArrayRecordStore(records.paths, places, *keys, label_offset, records)
-    return images_of_records(name, store, part, any_size=any_size, labels=labels)
-
-
-def load(
-    *,
-    split: str = "",
-    data_dir: str = "",
-    input_path: Sequence[str] = (),
-    image_key: str = IMAGE,
-    label_key: str = LABEL,
-    label_offset: int = 0,
-    any_size: bool = False,
-) -> StoredImages[ArrayRecordStore]:
-    """Returns the records of ArrayRecord files of tf.Example.
-
-    For the arguments and the errors, see `orbit_runner.data.tfrecord.source.load`.
-    """
-    files = record_paths("array_record", split, data_dir, input_path)
-    keys = (image_key, label_key)
-    return array_record_source(
-        "array_record", files, keys, any_size=any_size, label_offset=label_offset
-    )
-
-
-IMAGES = Reader(load, record_arguments)
+load = functools.partial(load_records, "array_record", ArrayRecordStore)

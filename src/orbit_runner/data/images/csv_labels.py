@@ -9,23 +9,15 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder
-from orbit_runner.data.images.dataset import ImageUse
-from orbit_runner.data.images.files import (
-    DIRECTORY,
-    FileStore,
-    format_others,
-)
+from orbit_runner.data.images.files import DIRECTORY, FileStore, format_others
 from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart, TableSource
-from orbit_runner.data.tables.csv_file import CsvTable
+from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart
+from orbit_runner.data.tables.csv_file import CSV
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
 from orbit_runner.utils.log import Progress
@@ -73,11 +65,10 @@ def load(
         other = _open_table(data_dir, classes_file, "classes_file")
         classes = _read_classes(other, labels_in)
         files = (*files, *other.files)
-    listed = TablePart.of_source(table)
-    paths = _image_paths(listed, paths_in, root)
+    paths = _image_paths(table, paths_in, root)
     store = FileStore(
         paths,
-        _class_numbers(listed, labels_in, classes),
+        _class_numbers(table, labels_in, classes),
         table.places,
         directories=((root, len(paths)),),
         root=root,
@@ -105,7 +96,7 @@ def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
 
 def _open_table(data_dir: str, name: str, field: str) -> TableDataset:
     with _table_error_scope(field):
-        return CsvTable(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
+        return CSV.load(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
 
 
 @contextlib.contextmanager
@@ -146,7 +137,7 @@ def _read_columns(
     reader: TableDataset,
     columns: tuple[str, str],
     split_columns: Mapping[str, str],
-) -> TableSource:
+) -> TablePart:
     for name, kind in split_columns.items():
         field = "split.column" if kind == CATEGORY else "split.hash_of"
         _check_column(reader, name, field, DIRECTORY)
@@ -210,18 +201,3 @@ def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str)
         field="labels_file",
         code="bad-record",
     )
-
-
-def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "labels_file": section.labels_file,
-        "classes_file": section.classes_file,
-        "path_column": section.path_column,
-        "label_column": section.label_column,
-        "split_columns": use.split_columns,
-    }
-
-
-IMAGES = Reader(load, _arguments)

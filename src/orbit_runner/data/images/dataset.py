@@ -9,13 +9,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
-from orbit_runner.data.dataset import Dataset, Place
+from orbit_runner.data.arrays import bytes_keys, leaves, stored_rows
+from orbit_runner.data.dataset import Dataset, describe_label
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
 from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.data.source import ArraySource
@@ -31,56 +30,9 @@ from orbit_runner.data.tables.split import (
 )
 from orbit_runner.errors import DataError
 
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.data import DataConfig
-
 Size = Sequence[int] | None
 Shape = tuple[int, int, int]
 _Dataset = TypeVar("_Dataset", bound="ImageDataset")
-
-
-class ImageUse(NamedTuple):
-    """What a task wants of the images of a section.
-
-    Attributes:
-        input_size: Height, width and channels that all images are resized to; None if they are not.
-        num_classes: The number of classes; None if it is that of the images.
-        split_columns: The columns of a CSV file that decide on the part of an image, each with its
-            kind.
-        is_split: Whether both sections read parts of the same images.
-    """
-
-    input_size: Size = None
-    num_classes: int | None = None
-    split_columns: tuple[tuple[str, str], ...] = ()
-    is_split: bool = False
-
-
-def place_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
-    """Returns the arguments of sources that have a directory, files and a split."""
-    return {
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "split": _split_of(section, use),
-    }
-
-
-def _split_of(section: DataConfig, use: ImageUse) -> str:
-    """Returns the split that a section reads; with `task.split`, both read parts of `train`."""
-    if use.is_split:
-        return "train"
-    return section.split or ("train" if section.is_training else "test")
-
-
-def refuse_split(source: str, section: DataConfig, use: ImageUse, setting: str) -> None:
-    """Raises `DataError` for a split of a section that `setting` names instead."""
-    if section.split and not use.is_split:
-        raise DataError(
-            f"{source}: got split {section.split!r}, expected none: {setting} chooses a part that "
-            "is stored, and task.split divides it",
-            field="split",
-            code="unknown-part",
-        )
 
 
 class ImageDataset(Dataset):
@@ -128,6 +80,14 @@ class ImageDataset(Dataset):
     @abc.abstractmethod
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image, integers [n]; reads all images unless `has_labels`."""
+
+    @abc.abstractmethod
+    def label(self, number: int) -> int | None:
+        """Returns the class of an image, None if it has none."""
+
+    def describe(self, number: int) -> dict[str, object]:
+        """Returns where an image is stored, and its class."""
+        return self.place(number) | describe_label(self.label(number), names=self.labels)
 
     @abc.abstractmethod
     def known_classes(self) -> int | None:
@@ -226,19 +186,10 @@ class ImageArrays(ArraySource, ImageDataset):
             return describe_files(self.files, content_digest)
         return [] if self.name == "synthetic" else describe_arrays(self.arrays)
 
-    def place(self, number: int) -> Place:
-        """Returns where an image is stored."""
-        label = self.arrays.get("label")
-        rows = None if label is None else stored_rows(label)
-        return Place(
-            super().place(number).names,
-            None if rows is None else rows[number % len(rows)].tolist(),
-        )
-
     def select(self, rows: np.ndarray) -> ImageArrays:
         """Returns some of the images."""
         # A part may lack the last classes.
-        classes = self.num_classes or int(self.arrays["label"].max()) + 1
+        classes = self.num_classes or int(self.class_numbers().max()) + 1
         return dataclasses.replace(super().select(rows), num_classes=classes)
 
     def split_hashes(self) -> np.ndarray:
@@ -255,14 +206,18 @@ class ImageArrays(ArraySource, ImageDataset):
 
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image."""
-        labels: np.ndarray = self.arrays["label"]
-        return labels
+        return np.asarray(self.arrays["label"])
+
+    def label(self, number: int) -> int | None:
+        """Returns the class of an image, None if it has none."""
+        labels = self.arrays.get("label")
+        return None if labels is None else labels[number]
 
     def known_classes(self) -> int | None:
         """Returns the number of classes."""
         if self.labels is not None:
             return len(self.labels)
-        return self.num_classes or int(self.arrays["label"].max()) + 1
+        return self.num_classes or int(self.class_numbers().max()) + 1
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
         """Returns the shape and the dtype of the images."""
@@ -288,8 +243,7 @@ class ImageArrays(ArraySource, ImageDataset):
     def check(self) -> None:
         """Raises `DataError` if labels are negative or no integers, or pixels are not finite."""
         arrays = self.arrays
-        label, image = (arrays.get(name, np.zeros(())) for name in ("label", "image"))
-        label, image = (a.rows if isinstance(a, RepeatedArray) else a for a in (label, image))
+        label, image = (stored_rows(arrays.get(name, np.zeros(()))) for name in ("label", "image"))
         problem = ""
         if "label" not in arrays or label.ndim != 1 or label.dtype.kind not in "iu":
             got = f"{label.dtype} {list(label.shape)}" if "label" in arrays else "none"
@@ -304,8 +258,3 @@ class ImageArrays(ArraySource, ImageDataset):
                 problem = f"got pixels that are not finite in example {finite.argmin()}"
         if problem:
             raise DataError(f"{self.name}: {problem}", field="source", code="bad-data")
-
-
-def as_images(source: ArraySource | ImageDataset) -> ImageDataset:
-    """Returns a source of images as a dataset of images."""
-    return ImageArrays.from_source(source) if isinstance(source, ArraySource) else source

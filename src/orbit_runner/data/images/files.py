@@ -14,19 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.arrays import bytes_keys
-from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import check_split, data_folder, refuse_paths
+from orbit_runner.data.files import data_folder
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
     describe_directories,
     describe_files,
 )
-from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.images.headers import ImageHeader
 from orbit_runner.data.images.stored import ImageStore, StoredImages, valid_header
 from orbit_runner.data.places import Places, is_same_file
-from orbit_runner.data.tables.columns import KEY, Column, TableSource
+from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message
 from orbit_runner.utils.log import Progress, note_once
@@ -62,7 +60,7 @@ class FileStore(ImageStore):
     places: Places
     directories: tuple[tuple[str, int], ...]
     root: str = ""
-    listed: TableSource | None = None
+    listed: TablePart | None = None
     files: tuple[Path, ...] = ()
 
     stored = "in separate files"
@@ -174,19 +172,15 @@ def _hash_names(names: Iterable[str]) -> np.ndarray:
     return np.concatenate(hashes)
 
 
-def load(
-    *, split: str, data_dir: str = "", input_path: Sequence[str] = ()
-) -> StoredImages[FileStore]:
+def load(*, split: str, data_dir: str = "") -> StoredImages[FileStore]:
     """Returns the JPEG and PNG files of a directory that contains one directory per class.
 
     The split `train` reads `train/`, `test` reads the first of `val/`, `validation/`, `valid/` and
     `test/`, and `all` reads both. The split is ignored if `data_dir` itself contains the class
     directories. The classes are the sorted names of the class directories of all splits.
 
-    Raises `DataError` if `input_path` is not empty, or if a directory or its images are missing.
+    Raises `DataError` if a directory or its images are missing.
     """
-    check_split("image_folder", split)
-    refuse_paths("image_folder", _HINT, input_path=input_path)
     root = data_folder("image_folder", data_dir, _HINT)
     every, chosen = _split_folders(root, split)
     classes = {above: [path.name for path in _subfolders(above)] for above in every}
@@ -306,6 +300,3 @@ def format_others(count: int) -> str:
     """Returns how many rows there are besides the one that a message names."""
     more = count - 1
     return f" (and {format_count(more, 'other row')})" if more else ""
-
-
-IMAGES = Reader(load, place_arguments)

@@ -177,10 +177,7 @@ def train_images(
     batches = apply_on_services(options.services, columns, decode_columns).map(
         _make_bad_image_check(bad, reader)
     )
-    # With a finite dataset, a distributed iterator would check in each step whether the data of any
-    # replica has ended.
-    endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    return options.add_prefetch(batches.apply(endless)).with_options(options.tf_options())
+    return options.apply_to(options.add_prefetch(batches))
 
 
 def eval_images(
@@ -216,8 +213,7 @@ def eval_images(
     )
     if cache:
         batches = batches.cache()
-    count = tf.data.experimental.assert_cardinality(slices.elements(steps))
-    return options.add_prefetch(batches).apply(count).with_options(options.tf_options())
+    return options.apply_to(options.add_prefetch(batches), slices.elements(steps))
 
 
 def _check_services(reader: ImageReader[ImageDataset], options: PipelineOptions) -> None:

@@ -20,7 +20,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from orbit_runner.data.arrays import bytes_keys
-from orbit_runner.data.dataset import Place, check_classes, joined_fields
+from orbit_runner.data.dataset import check_classes, joined_fields
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import ImageDataset, Shape, Size, shape_tuple
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
@@ -224,10 +224,13 @@ class StoredImages(ImageDataset, Generic[Store]):
         """Returns the name of an image."""
         return self.store.name(self.row(number))
 
-    def place(self, number: int) -> Place:
-        """Returns where an image is stored, and its class."""
-        row = self.row(number)
-        return Place(self.store.place(row), self.store.label(row))
+    def place(self, number: int) -> dict[str, object]:
+        """Returns where an image is stored."""
+        return self.store.place(self.row(number))
+
+    def label(self, number: int) -> int | None:
+        """Returns the class of an image, None if it has none."""
+        return self.store.label(self.row(number))
 
     def find(self, text: str) -> Iterator[int]:
         """Yields the images that a path names, or a file and a number."""

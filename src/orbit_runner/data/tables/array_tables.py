@@ -10,13 +10,13 @@ import numpy as np
 
 from orbit_runner.config.signatures import reference_problem
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.files import refuse_paths
-from orbit_runner.data.tables.arrow_types import kind_of
+from orbit_runner.data.tables.arrow import kind_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
     TableDataset,
     TableOptions,
+    TableReader,
     check_columns,
     table_files,
 )
@@ -29,75 +29,61 @@ if TYPE_CHECKING:
 _KINDS = {"f": NUMBER, "i": NUMBER, "u": NUMBER, "b": CATEGORY, "U": CATEGORY, "S": CATEGORY}
 
 
-class ArrayTable(TableDataset):
-    """A table of arrays [n] by name, of each file or other origin.
+def array_table(
+    name: str,
+    tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
+    files: Sequence[Path] = (),
+    options: TableOptions = TableOptions(),
+) -> TableDataset:
+    """Returns a table of arrays [n].
 
     Args:
-        tables: The name and the columns of each origin.
+        name: The value of `source`.
+        tables: The name of each file or other origin, and its columns by name.
         files: The files that were read.
         options: The options that the values depend on.
     """
+    where, columns = tables[0]
+    kinds = {name: _kind_of_array(where, name, array) for name, array in columns.items()}
 
-    def __init__(
-        self,
-        tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
-        files: Sequence[Path] = (),
-        options: TableOptions = TableOptions(),
-    ) -> None:
-        self.tables = tables
-        self.files = tuple(files)
-        self.options = options
-        where, columns = tables[0]
-        self.kinds = {name: _kind_of_array(where, name, array) for name, array in columns.items()}
-
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of each origin."""
-        for where, columns in self.tables:
+    def blocks(names: Sequence[str]) -> Iterator[Block]:
+        for where, columns in tables:
             yield Block({name: _to_arrow(where, name, columns[name]) for name in names}, where, 1)
 
-
-class NpzTable(ArrayTable):
-    """`.npz` files, whose arrays are the columns.
-
-    Raises `DataError` if a file is missing or damaged, or has other arrays than the first.
-    """
-
-    name = "npz"
-    file_start = b"PK\x03\x04"
-
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        files = table_files(self.name, data_dir, input_path, "*.npz")
-        tables = [(str(path), flatten_columns(str(path), read_npz(path))) for path in files]
-        check_columns(files, [columns for _, columns in tables])
-        super().__init__(tables, files, options)
+    return TableDataset(name, kinds, blocks, tuple(files), options)
 
 
-class FunctionTable(ArrayTable):
-    """The arrays by name that `options.function` returns.
+def _load_npz(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableDataset:
+    """Returns a table of `.npz` files, whose arrays are the columns."""
+    files = table_files("npz", data_dir, input_path, "*.npz")
+    columns = {path: flatten_columns(str(path), read_npz(path)) for path in files}
+    check_columns(columns)
+    return array_table("npz", [(str(path), columns[path]) for path in files], files, options)
+
+
+def _load_function(*, options: TableOptions) -> TableDataset:
+    """Returns a table of the arrays by name that `options.function` returns.
 
     Raises `DataError` if there is no such function, or it does not return arrays of equal length.
     """
+    if problem := reference_problem(options.function, "my_package.data:load"):
+        raise DataError(problem, field="function", code="import-failed")
+    try:
+        arrays = import_function(options.function, "function")()
+    except SettingError as error:
+        raise DataError(error.reason, field="function", code=error.code) from error
+    if not hasattr(arrays, "items"):
+        raise DataError(
+            f"arrays: {options.function} returned {type(arrays).__name__}, expected arrays by name",
+            field="function",
+            code="bad-data",
+        )
+    columns = flatten_columns("arrays", dict(arrays.items()))
+    return array_table("arrays", [(options.function, columns)], options=options)
 
-    name = "arrays"
 
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        why = "the function finds its own files"
-        refuse_paths(self.name, why, data_dir=data_dir, input_path=input_path)
-        if problem := reference_problem(options.function, "my_package.data:load"):
-            raise DataError(problem, field="function", code="import-failed")
-        try:
-            arrays = import_function(options.function, "function")()
-        except SettingError as error:
-            raise DataError(error.reason, field="function", code=error.code) from error
-        if not hasattr(arrays, "items"):
-            raise DataError(
-                f"arrays: {options.function} returned {type(arrays).__name__}, expected arrays by "
-                "name",
-                field="function",
-                code="bad-data",
-            )
-        columns = flatten_columns("arrays", dict(arrays.items()))
-        super().__init__([(options.function, columns)], options=options)
+NPZ = TableReader(_load_npz, file_start=b"PK\x03\x04")
+FUNCTION = TableReader(_load_function)
 
 
 def _kind_of_array(where: str, name: str, array: np.ndarray) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbit_runner.data.tables.arrow_types import is_text, leading_zeros
+from orbit_runner.data.tables.arrow import is_text, leading_zeros
 from orbit_runner.data.tables.cell_texts import (
     are_dates,
     is_missing,

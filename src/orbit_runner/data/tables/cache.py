@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from orbit_runner.data.disk_cache import KEPT_SECONDS, CacheEntry, Values, file_status
+from orbit_runner.data.places import Places
 from orbit_runner.data.tables.build import Parts, build_columns
-from orbit_runner.data.tables.columns import Column, TableSource, check_names
+from orbit_runner.data.tables.columns import Column, TablePart, check_names
 from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.errors import DataError
 
@@ -23,7 +24,7 @@ _CachedColumn = tuple[Column, Parts]
 
 def read_table(
     dataset: TableDataset, kinds: Mapping[str, str], *, kept_seconds: float = KEPT_SECONDS
-) -> TableSource:
+) -> TablePart:
     """Returns the columns of a table, from the cache if the files have not changed.
 
     Args:
@@ -60,10 +61,10 @@ def read_table(
         raise DataError(
             f"{dataset.name}: the files changed while they were read", code="data-changed"
         )
-    return TableSource(
+    return TablePart(
         name=dataset.name,
         columns={name: entries[name][0] for name in kinds},
-        parts=parts,
+        places=Places(tuple(parts)),
         files=dataset.files,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -104,48 +103,25 @@ def date_text(seconds: int) -> str:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TableSource:
-    """The columns of a table that are used.
+class TablePart(Dataset):
+    """Rows of a table: all of them, or those that a section of the config reads.
 
     Attributes:
         name: Name of the data source, for messages.
-        columns: The columns by name.
-        parts: The name and the number of rows of each file, in order; for arrays, of the arrays.
+        columns: The columns that are used, by name, with all rows of the table.
+        places: The rows of the files; for arrays, of the arrays.
         files: The files that the columns were read from, if any.
+        origins: The source of a mixture that each row comes from, integers [k]; None if there is
+            only one.
         deciding: The columns that decide on the part of a row, and have another kind in `columns`.
     """
 
     name: str
     columns: Mapping[str, Column]
-    parts: Sequence[tuple[str, int]]
-    files: tuple[Path, ...] = ()
-    deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
-
-    @functools.cached_property
-    def places(self) -> Places:
-        """The rows of the files."""
-        return Places(tuple(self.parts))
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return self.places.size
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TablePart(Dataset):
-    """The rows of a table that a section of the config reads."""
-
-    source: TableSource
-    name: str
     places: Places
-    # The source of a mixture that each row comes from, integers [k]; None if there is only one.
+    files: tuple[Path, ...] = ()
     origins: np.ndarray | None = None
-
-    @classmethod
-    def of_source(cls, source: TableSource, rows: np.ndarray | None = None) -> TablePart:
-        """Returns some rows of a table, ascending, int64 [k]; None for all."""
-        return cls(source, source.name, dataclasses.replace(source.places, rows=rows))
+    deciding: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -158,23 +134,19 @@ class TablePart(Dataset):
 
     def column(self, name: str) -> Column:
         """Returns the values of a column in these rows."""
-        column = self.source.columns[name]
+        column = self.columns[name]
         return column if self.places.rows is None else column.take(self.places.rows)
 
     def join(self, datasets: Sequence[TablePart]) -> TablePart:
         """Returns the rows of several parts, whose tables must have the same columns."""
-        sources = [dataset.source for dataset in datasets]
-        joined = joined_fields(datasets)
-        source = TableSource(
-            name=joined["name"],
+        return TablePart(
+            **joined_fields(datasets),
             columns={
-                name: _join_columns([table.columns[name] for table in sources])
-                for name in self.source.columns
+                name: _join_columns([dataset.columns[name] for dataset in datasets])
+                for name in self.columns
             },
-            parts=joined["places"].parts,
-            files=tuple(path for table in sources for path in table.files),
+            files=tuple(path for dataset in datasets for path in dataset.files),
         )
-        return TablePart(source, **joined)
 
 
 def _join_columns(columns: Sequence[Column]) -> Column:

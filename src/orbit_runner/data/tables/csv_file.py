@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.data.tables.arrow_types import kind_of, leading_zeros, read_error_scope
+from orbit_runner.data.tables.arrow import kind_of, leading_zeros, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, INTEGER, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
-    TableFiles,
     TableOptions,
+    TableReader,
     check_different_names,
+    common_kinds,
+    load_files,
 )
 from orbit_runner.data.text.lines import open_binary, read_lines_or_problems
 from orbit_runner.errors import DataError
@@ -25,64 +27,61 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 2**22
 
 
-class CsvTable(TableFiles):
-    """CSV files, whose first line names the columns.
+def _read_kinds(files: Sequence[Path], options: TableOptions) -> dict[str, str]:
+    """Returns the kind of each column, that of the first 4 MiB of each file.
 
-    Files that end in `.gz` are decompressed. The kind of a column is that of the first 4 MiB of
-    each file: numbers if all are numbers. A later cell that is not a number is an error when it is
-    read, and `cell_texts.odd_among_numbers` judges all cells of a column of texts.
+    It is a number if all cells are numbers. A later cell that is not a number is an error when it
+    is read, and `cell_texts.odd_among_numbers` judges all cells of a column of texts.
     """
+    return common_kinds({path: _read_file_kinds(path, options) for path in files}, _common_kind)
 
-    name = "csv"
-    is_typed = False
-    pattern = "*.csv"
 
-    def read_kinds(self) -> Mapping[str, str]:
-        """Returns the kind of each column in all files."""
-        kinds = super().read_kinds()
-        self.integers = frozenset(name for name, kind in kinds.items() if kind == INTEGER)
-        return {name: NUMBER if kind == INTEGER else kind for name, kind in kinds.items()}
+def _read_file_kinds(path: Path, options: TableOptions) -> dict[str, str]:
+    """Returns the kind of each column in the first block of a file."""
+    with _csv_error_scope(path), _open_csv(path, options) as reader:
+        schema = reader.schema
+        check_different_names(path, schema.names)  # Decodes them.
+    kinds = {field.name: _kind_of_type(field.type) for field in schema}
+    unclear = [name for name, kind in kinds.items() if not kind]
+    if unclear:
+        with _csv_error_scope(path), _open_csv(path, options, unclear) as reader:
+            kinds |= _kinds_of_texts(reader, unclear, options)
+    return kinds
 
-    def read_file_kinds(self, path: Path) -> Mapping[str, str]:
-        """Returns the kind of each column in the first block of a file."""
-        with _csv_error_scope(path), _open_csv(path, self.options) as reader:
-            schema = reader.schema
-            check_different_names(path, schema.names)  # Decodes them.
-        kinds = {field.name: _kind_of_type(field.type) for field in schema}
-        unclear = [name for name, kind in kinds.items() if not kind]
-        if unclear:
-            with _csv_error_scope(path), _open_csv(path, self.options, unclear) as reader:
-                kinds |= _kinds_of_texts(reader, unclear, self.options)
-        return kinds
 
-    def common_kind(self, name: str, kinds: Sequence[str]) -> str:
-        """Returns the kind of a column in all files: a category if it is one in any of them."""
-        if DATE in kinds:
-            return DATE if {*kinds} == {DATE} else CATEGORY
-        if CATEGORY in kinds:
-            return CATEGORY
-        if NUMBER in kinds:
-            return NUMBER
-        return INTEGER if INTEGER in kinds else CATEGORY
+def _common_kind(name: str, kinds_by_file: Mapping[Path, str]) -> str:
+    """Returns the kind of a column in all files: a category if it is one in any of them."""
+    kinds = {*kinds_by_file.values()}
+    if DATE in kinds:
+        return DATE if kinds == {DATE} else CATEGORY
+    if CATEGORY in kinds:
+        return CATEGORY
+    if NUMBER in kinds:
+        return NUMBER
+    return INTEGER if INTEGER in kinds else CATEGORY
 
-    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of a file as texts."""
-        first = 1
-        last = ""
-        last_column = [*self.file_kinds[path]][-1]
-        with _csv_error_scope(path), _open_csv(path, self.options, names, reads_all=True) as reader:
-            for batch in reader:
-                yield Block({name: batch.column(name) for name in names}, str(path), first)
-                first += batch.num_rows
-                if batch.num_rows and last_column in names:
-                    last = batch.column(last_column)[-1].as_py() or ""
-        if "\n" in last and b"\n" in _after_last_quote(path).strip():
-            raise DataError(
-                f"{path}, row {first - 1}: has a quotation mark without an end, so that the lines "
-                "after it are part of the cell",
-                field="input_path",
-                code="bad-record",
-            )
+
+def _read_blocks(path: Path, names: Sequence[str], options: TableOptions) -> Iterator[Block]:
+    """Yields the rows of a file as texts."""
+    first = 1
+    last: list[str | None] = []
+    with _csv_error_scope(path), _open_csv(path, options, names, reads_all=True) as reader:
+        for batch in reader:
+            yield Block({name: batch.column(name) for name in names}, str(path), first)
+            first += batch.num_rows
+            if batch.num_rows:
+                last = [batch.column(name)[-1].as_py() for name in names]
+    if any("\n" in (text or "") for text in last) and b"\n" in _after_last_quote(path).strip():
+        raise DataError(
+            f"{path}, row {first - 1}: has a quotation mark without an end, so that the lines "
+            "after it are part of the cell",
+            field="input_path",
+            code="bad-record",
+        )
+
+
+# The first line of each file names the columns. Files that end in `.gz` are decompressed.
+CSV = TableReader(load_files("csv", "*.csv", _read_kinds, _read_blocks), is_typed=False)
 
 
 def _kind_of_type(kind: pyarrow.DataType) -> str:

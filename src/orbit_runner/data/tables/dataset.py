@@ -1,21 +1,20 @@
 """What a table is, however it is stored; does not import TensorFlow.
 
-Each way of storing tables is a subclass beside its reader: it declares what it reads of a config,
-and reads its rows in blocks. Tasks and commands ask a dataset, and never which of them it is.
+Each way of storing tables has a `TableReader`: a function that opens a table, whose rows are read
+in blocks. Tasks and commands ask a `TableDataset`, and never how it is stored.
 """
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.dataset import arguments_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.columns import INTEGER, NUMBER
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.log import note_once
 
@@ -38,11 +37,9 @@ class TableOptions:
         function: `module:function` that returns arrays by name.
         files: The classes, each with the names of its text files.
         tfds_name: The dataset of TensorFlow Datasets.
-        tfds_split: Its split; "" for the first of `default_splits` that it has.
+        tfds_split: Its split; "" for the usual one.
         tfds_data_dir: The directory of all its datasets.
-        hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the first of
-            `default_splits` that it has.
-        default_splits: The parts that a section usually reads.
+        hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the usual one.
     """
 
     delimiter: str = ","
@@ -54,7 +51,6 @@ class TableOptions:
     tfds_split: str = ""
     tfds_data_dir: str = ""
     hugging_face_split: str = ""
-    default_splits: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,99 +83,108 @@ class Block:
     first: int
 
 
-class TableDataset(abc.ABC):
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableDataset:
     """A table that is read in blocks of rows.
 
     Attributes:
+        name: The value of `source`, for messages.
         kinds: The kind of each column, inferred from the types in the files or from texts:
             `number`, `date` or `category`. Any other text describes a type that cannot be used.
+        blocks: Yields the rows of some columns, in order.
         files: The files, if any.
         options: The options that the values depend on.
         integers: The columns of numbers that were inferred from texts of integers.
         classes: The categories whose texts the files declare, with these texts in their order.
     """
 
-    name: ClassVar[str]  # The value of `source`.
-    # The first bytes of a file of rows to predict for, if this class reads such files.
-    file_start: ClassVar[bytes | tuple[bytes, ...]] = b""
-    # Whether values have types. If not, the default of `missing_values` applies.
-    is_typed: ClassVar[bool] = True
-    # Whether a section reads one of several stored parts.
-    has_parts: ClassVar[bool] = False
-
+    name: str
     kinds: Mapping[str, str]
+    blocks: Callable[[Sequence[str]], Iterator[Block]]
     files: tuple[Path, ...] = ()
     options: TableOptions = TableOptions()
     integers: frozenset[str] = frozenset()
-    classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    classes: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
-    @abc.abstractmethod
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of some columns, in order."""
 
-    @classmethod
-    def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
-        """Returns the table of a section, which is opened once per process.
+class TableReader(NamedTuple):
+    """How a source of tables is read.
 
-        `data` is the section. Raises `DataError` if the table is missing or damaged.
-        """
-        if cls.has_parts:
-            splits = usual_splits(data, is_split=use.is_split)
-            options = dataclasses.replace(options, default_splits=splits)
-        return _open(cls, data.data_dir, input_paths(data), options)
+    Attributes:
+        load: Opens a table; raises `DataError` if it is missing or damaged. An argument is a
+            setting of a section, the `TableOptions` of its settings, or one of those in `open`. If
+            rows to predict for are read, the arguments are `data_dir`, `input_path` and `options`.
+        file_start: The first bytes of a file of rows to predict for, if this source reads such
+            files.
+        is_typed: Whether values have types. If not, the default of `missing_values` applies.
+    """
+
+    load: Callable[..., TableDataset]
+    file_start: bytes | tuple[bytes, ...] = b""
+    is_typed: bool = True
+
+    def open(self, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
+        """Returns the table of a section, which is opened once per process."""
+        arguments = arguments_of(
+            self.load,
+            data,
+            options=options,
+            use=use,
+            default_splits=usual_splits(data, is_split=use.is_split),
+            num_examples=data.synthetic.num_examples,
+            kind=data.synthetic.kind,
+        )
+        return _open(self.load, **arguments)
 
 
 @cache_source(maxsize=8)
-def _open(
-    table: Callable[..., TableDataset],
-    data_dir: str,
-    input_path: tuple[str, ...],
-    options: TableOptions,
-) -> TableDataset:
-    dataset: TableDataset = table(data_dir=data_dir, input_path=input_path, options=options)
-    return dataset
+def _open(load: Callable[..., TableDataset], **arguments: Any) -> TableDataset:
+    return load(**arguments)
 
 
-class TableFiles(TableDataset):
-    """A table in files that have the columns of the first one.
+def load_files(
+    name: str,
+    pattern: str,
+    read_kinds: Callable[[Sequence[Path], TableOptions], Mapping[str, str]],
+    read_blocks: Callable[[Path, Sequence[str], TableOptions], Iterator[Block]],
+) -> Callable[..., TableDataset]:
+    """Returns the function of a `TableReader` for tables in files.
 
-    Raises `DataError` if a file is missing or damaged, or lacks a column of the first.
-
-    Attributes:
-        file_kinds: The kind of each column in each file.
+    Args:
+        name: The value of `source`.
+        pattern: The files of a directory that are read.
+        read_kinds: Returns the kind of each column in all files, `integer` for numbers that were
+            inferred from texts of integers.
+        read_blocks: Yields the rows of some columns of a file.
     """
 
-    pattern: ClassVar[str]  # The files of a directory that are read.
-    file_kinds: Mapping[Path, Mapping[str, str]]
+    def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableDataset:
+        files = table_files(name, data_dir, input_path, pattern)
+        kinds = read_kinds(files, options)
+        return TableDataset(
+            name,
+            {column: NUMBER if kind == INTEGER else kind for column, kind in kinds.items()},
+            lambda names: (b for path in files for b in read_blocks(path, names, options)),
+            tuple(files),
+            options,
+            integers=frozenset(column for column, kind in kinds.items() if kind == INTEGER),
+        )
 
-    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        self.options = options
-        self.files = tuple(table_files(self.name, data_dir, input_path, self.pattern))
-        self.kinds = self.read_kinds()
+    return load
 
-    def read_kinds(self) -> Mapping[str, str]:
-        """Returns the kind of each column in all files."""
-        self.file_kinds = {path: self.read_file_kinds(path) for path in self.files}
-        files = [*self.file_kinds.values()]
-        check_columns(self.files, files)
-        return {name: self.common_kind(name, [kinds[name] for kinds in files]) for name in files[0]}
 
-    def read_file_kinds(self, path: Path) -> Mapping[str, str]:
-        """Returns the kind of each column in a file."""
-        raise NotImplementedError
+def common_kinds(
+    kinds_by_file: Mapping[Path, Mapping[str, str]], choose: Callable[[str, dict[Path, str]], str]
+) -> dict[str, str]:
+    """Returns the kind of each column in all files, which have the columns of the first.
 
-    def common_kind(self, name: str, kinds: Sequence[str]) -> str:
-        """Returns the kind of a column in all files, given that in each file."""
-        return kinds[0]
-
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of some columns, in order."""
-        for path in self.files:
-            yield from self.read_blocks(path, names)
-
-    @abc.abstractmethod
-    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of a file."""
+    `choose` returns it for a name and the kind in each file. Raises `DataError` if a file lacks a
+    column.
+    """
+    return {
+        name: choose(name, {path: kinds[name] for path, kinds in kinds_by_file.items()})
+        for name in check_columns(kinds_by_file)
+    }
 
 
 def table_files(
@@ -202,24 +207,26 @@ def usual_splits(data: DataConfig, *, is_split: bool) -> tuple[str, ...]:
     return ("train",) if data.is_training or is_split else ("validation", "test")
 
 
-def check_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> None:
-    """Raises `DataError` if a file lacks a column of the first; `columns` has the names of each.
+def check_columns(columns_by_file: Mapping[Path, Iterable[str]]) -> list[str]:
+    """Returns the columns of the first file. Raises `DataError` if another file lacks one of them.
 
     Columns that the first file lacks are not used, which is a warning.
     """
-    first, *others = (list(names) for names in columns)
-    for path, names in zip(files[1:], others, strict=True):
-        if more := [name for name in names if name not in first]:
-            used = f"only the columns of {files[0].name} are used, not {shorten(', '.join(more))}"
+    columns = {path: list(names) for path, names in columns_by_file.items()}
+    (first, expected), *others = columns.items()
+    for path, names in others:
+        if more := [name for name in names if name not in expected]:
+            used = f"only the columns of {first.name} are used, not {shorten(', '.join(more))}"
             note_once(f"warning: {path}: {used}")
-        lacking = [name for name in first if name not in names]
+        lacking = [name for name in expected if name not in names]
         if lacking:
             raise DataError(
-                f"{path}: has no column {lacking[0]!r}, which {files[0].name} has\n"
+                f"{path}: has no column {lacking[0]!r}, which {first.name} has\n"
                 f"columns: {', '.join(names)}",
                 field="input_path",
                 code="unknown-column",
             )
+    return expected
 
 
 def check_different_names(path: Path, names: Sequence[str]) -> None:

@@ -6,15 +6,20 @@ import contextlib
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.data.disk_cache import cached, file_status
-from orbit_runner.data.tables.arrow_types import read_error_scope
+from orbit_runner.data.tables.arrow import read_error_scope
 from orbit_runner.data.tables.cell_texts import are_dates, text_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
-from orbit_runner.data.tables.dataset import Block, TableFiles
+from orbit_runner.data.tables.dataset import (
+    Block,
+    TableOptions,
+    TableReader,
+    load_files,
+)
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.log import Progress
@@ -28,37 +33,22 @@ _FIRST_ROWS = 1000
 _LIST, _OBJECT = "list", "object"
 
 
-class JsonlTable(TableFiles):
-    """Files of JSON objects, one per line; also `.jsonl.gz` files.
+def _read_kinds(files: Sequence[Path], options: TableOptions) -> dict[str, str]:
+    """Returns the kinds of all columns, from the cache if the files have not changed.
 
     The columns are the keys of all rows. A key that a row lacks, or whose value is null, is a
     missing value.
     """
-
-    name = "jsonl"
-    pattern = "*.jsonl"
-
-    def read_kinds(self) -> Mapping[str, str]:
-        """Returns the kind of each column in all files."""
-        kinds = _load_or_infer_kinds(self.files, self.options.missing_values)
-        if not kinds:
-            raise DataError(f"{self.files[0]}: has no rows", field="input_path", code="empty-data")
-        return kinds
-
-    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the rows of a file as texts."""
-        with read_error_scope(path, "JSON lines"):
-            yield from _read_blocks(path, names)
-
-
-def _load_or_infer_kinds(files: Sequence[Path], missing: Sequence[str]) -> dict[str, str]:
-    """Returns the kinds of all columns, from the cache if the files have not changed."""
-    return cached(
+    missing = options.missing_values
+    kinds = cached(
         "tables",
         ["kinds", *missing],
         lambda: _infer_kinds(files, frozenset(text.strip() for text in missing)),
         [file_status(path) for path in files],
     )
+    if not kinds:
+        raise DataError(f"{files[0]}: has no rows", field="input_path", code="empty-data")
+    return kinds
 
 
 def _infer_kinds(files: Sequence[Path], missing: frozenset[str]) -> dict[str, str]:
@@ -140,18 +130,20 @@ def parse_line(line: str, where: str) -> JsonObject:
     return value
 
 
-def _read_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
+def _read_blocks(path: Path, names: Sequence[str], options: TableOptions) -> Iterator[Block]:
+    """Yields the rows of a file as texts."""
     import pyarrow
 
     rows = _read_rows(path)
     first = 1
-    while chunk := list(itertools.islice(rows, _BLOCK_ROWS)):
-        columns = {
-            name: pyarrow.array(_column_texts(path, name, chunk, first), pyarrow.string())
-            for name in names
-        }
-        yield Block(columns, str(path), first)
-        first += len(chunk)
+    with read_error_scope(path, "JSON lines"):
+        while chunk := list(itertools.islice(rows, _BLOCK_ROWS)):
+            columns = {
+                name: pyarrow.array(_column_texts(path, name, chunk, first), pyarrow.string())
+                for name in names
+            }
+            yield Block(columns, str(path), first)
+            first += len(chunk)
 
 
 def _column_texts(
@@ -174,3 +166,6 @@ def _column_texts(
             ) from None
         texts.append(text)
     return texts
+
+
+JSONL = TableReader(load_files("jsonl", "*.jsonl", _read_kinds, _read_blocks))

@@ -10,7 +10,7 @@ import numpy as np
 from orbit_runner.data.order.keyed_random import mix
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.cell_texts import normal_text
-from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.errors import DataError, unknown_name_message
 
@@ -44,27 +44,26 @@ class RowSplit:
 
 
 @cache_source(maxsize=8)
-def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> TablePart:
+def part_of_table(table: TablePart, split: RowSplit | None, part: str) -> TablePart:
     """Returns the rows of a part, in order; those of all parts without `split`.
 
-    `source` must have the columns that the split uses. Raises `DataError` if there are no rows.
+    `table` must have the columns that the split uses. Raises `DataError` if there are no rows.
     """
-    rows = None
-    if split is not None and split.column:
-        rows = rows_with_value(_deciding(source, split.column), part)
-    elif split is not None:
-        places = _positions(source, split.hash_of, split.seed)
-        rows = rows_of_fraction(places, dict(split.fractions), part)
-    return TablePart.of_source(source, rows)
+    if split is None:
+        return table
+    if split.column:
+        return table.select(rows_with_value(_deciding(table, split.column), part))
+    places = _positions(table, split.hash_of, split.seed)
+    return table.select(rows_of_fraction(places, dict(split.fractions), part))
 
 
 @cache_source(maxsize=2)
-def _positions(source: TableSource, hash_of: tuple[str, ...], seed: int) -> np.ndarray:
-    return positions(hash_rows(_deciding(source, name) for name in hash_of), seed)
+def _positions(table: TablePart, hash_of: tuple[str, ...], seed: int) -> np.ndarray:
+    return positions(hash_rows(_deciding(table, name) for name in hash_of), seed)
 
 
-def _deciding(source: TableSource, name: str) -> Column:
-    return source.deciding.get(name) or source.columns[name]
+def _deciding(table: TablePart, name: str) -> Column:
+    return table.deciding.get(name) or table.columns[name]
 
 
 def rows_with_value(column: Column, value: str) -> np.ndarray:

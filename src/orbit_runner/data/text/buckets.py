@@ -116,41 +116,6 @@ def count_batch_rows(*, batch_tokens: int, max_length: int, rows_multiple: int =
     return rows
 
 
-def fixed_rows(
-    batch_tokens: int | None, sentences: int | None, width: int | None, multiple: int
-) -> int | None:
-    """Returns the number of sentences of each global batch, or None if they differ."""
-    if batch_tokens is None:
-        return sentences or 0
-    if width is None:
-        return None
-    return count_batch_rows(batch_tokens=batch_tokens, max_length=width, rows_multiple=multiple)
-
-
-def steps_per_epoch(
-    source: PairSource,
-    *,
-    batch_tokens: int | None = None,
-    global_batch_size: int | None = None,
-    max_length: int,
-    static_shapes: bool = False,
-    rows_multiple: int = 8,
-    excluded: int = 0,
-) -> float:
-    """Returns the number of batches that contain each pair once.
-
-    With buckets, it is a whole number; otherwise it is the number of pairs divided by the number of
-    sentences per batch. `excluded` is the number of pairs to leave out, whose rows stay empty in
-    batches with buckets. The other arguments and errors are those of `TrainingPairs`.
-    """
-    width = max_length if static_shapes else None
-    rows = fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
-    if rows is not None:
-        return (source.size - excluded) / (rows or 1)
-    plan = plan_batches(source, batch_tokens=batch_tokens or 0, rows_multiple=rows_multiple)
-    return float(plan.steps_per_epoch)
-
-
 def _cut_batches(
     offsets: np.ndarray, rows: np.ndarray, multiple: int
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
-from orbit_runner.data.order.epochs import Order, Rows
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Order, Rows
 from orbit_runner.data.order.keyed_random import BATCHES, PAIRS, random_bits
+from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
-from orbit_runner.data.order.steps import Occurrences
-from orbit_runner.data.text.buckets import BatchPlan
+from orbit_runner.data.order.steps import Occurrences, RowOrder
+from orbit_runner.data.text.buckets import BatchPlan, count_batch_rows, plan_batches
+from orbit_runner.data.text.source import PairSource
 
 
 class StepPairs(NamedTuple):
@@ -134,7 +138,7 @@ class BucketOrder:
         return offsets[bucket] + inner
 
 
-class FixedRowOrder:
+class FixedRowOrder(RowOrder):
     """Batches with the same number of sentences, in another order of the pairs.
 
     `order` has the kind of arrays that `xp` is for.
@@ -142,9 +146,9 @@ class FixedRowOrder:
 
     may_be_empty = False
 
-    def __init__(self, order: Order, rows: int, xp: Arrays) -> None:
+    def __init__(self, order: Order, rows: int, xp: Arrays = NUMPY) -> None:
+        super().__init__(order, rows)
         self.row_count = rows
-        self._order = order
         self._xp = xp
 
     def __call__(self, step: Array) -> StepPairs:
@@ -176,3 +180,67 @@ class SinglePassOrder:
         return StepPairs(
             self._xp.take(self._ids, self._xp.where(real, places, self._size - 1)), real
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PairBatching:
+    """How the pairs of training are divided into batches.
+
+    Attributes:
+        source: The pairs.
+        batch_tokens: The maximum number of tokens per side of a global batch, including padding. A
+            batch has as many sentences of about the same length as fit, and their number is a
+            multiple of `rows_multiple`. 0: a global batch has `global_batch_size` sentences.
+        global_batch_size: The number of sentences, if `batch_tokens` is 0.
+        max_length: The maximum number of tokens of a sentence, including `EOS`. Longer pairs must
+            have been left out.
+        static_shapes: Whether both sides are padded to `max_length`, as required on TPUs, and all
+            batches have as many sentences as fit at that length. Otherwise sides are padded to
+            their longest sentence in the global batch.
+        rows_multiple: A multiple of the number of replicas.
+        seed: The random seed.
+        shuffle: Whether to shuffle. Otherwise pairs are ordered by length, or are in stored order
+            if all batches have the same number of sentences.
+        excluded: The pairs to leave out, ascending, int64 [k]. If all batches have the same number
+            of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
+            like those that pad the last batch.
+    """
+
+    source: PairSource
+    batch_tokens: int = 0
+    global_batch_size: int = 0
+    max_length: int
+    static_shapes: bool = False
+    rows_multiple: int = 8
+    seed: int
+    shuffle: bool = True
+    excluded: np.ndarray = dataclasses.field(default_factory=lambda: NO_EXAMPLES)
+
+    @functools.cached_property
+    def rows(self) -> int | None:
+        """The number of sentences of each global batch, or None if they differ.
+
+        Raises `DataError` if the longest sentences do not fit.
+        """
+        if not self.batch_tokens:
+            return self.global_batch_size
+        if not self.static_shapes:
+            return None
+        return count_batch_rows(
+            batch_tokens=self.batch_tokens,
+            max_length=self.max_length,
+            rows_multiple=self.rows_multiple,
+        )
+
+    def order(self, xp: Arrays = NUMPY) -> BucketOrder | FixedRowOrder:
+        """Returns which pairs are in the batch of a step.
+
+        `xp` are the functions for steps. Raises `DataError` if the longest pair does not fit.
+        """
+        if self.rows is not None:
+            pairs = make_order(self.source.size, self.seed, self.shuffle, self.excluded, xp=xp)
+            return FixedRowOrder(pairs, self.rows, xp)
+        plan = plan_batches(
+            self.source, batch_tokens=self.batch_tokens, rows_multiple=self.rows_multiple
+        )
+        return BucketOrder(plan.exclude(self.excluded), self.seed, shuffle=self.shuffle, xp=xp)

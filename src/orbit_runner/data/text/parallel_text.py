@@ -6,7 +6,6 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.disk_cache import Values, cached
@@ -36,13 +35,21 @@ class ParallelText(PairDataset):
 
     def text_files(self) -> tuple[list[Path], list[Path]]:
         """Returns the files of the sources and of the targets."""
-        return find_files(**self._places())
+        by_default = "train" if self.section.is_training else "validation"
+        return find_files(
+            split=self.section.split or by_default,
+            data_dir=self.section.data_dir,
+            input_path=input_paths(self.section),
+            languages=(self.section.src_lang, self.section.tgt_lang),
+        )
 
     def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
         """Returns the pairs, read into memory once per process. Raises `DataError` as `load`."""
         assert vocabulary is not None
+        sources, targets = self.text_files()
         return _load(
-            **self._places(),
+            tuple(sources),
+            tuple(targets),
             vocabulary=vocabulary,
             max_length=self.section.max_seq_length,
             is_training=bool(self.section.is_training),
@@ -61,16 +68,6 @@ class ParallelText(PairDataset):
         """Returns the lines of the files of both sides."""
         sides = [[(str(p), count_lines([p])[0]) for p in side] for side in self.text_files()]
         return [Places(tuple(parts), unit="line") for parts in sides]
-
-    def _places(self) -> dict[str, Any]:
-        """Returns the arguments of `find_files`."""
-        by_default = "train" if self.section.is_training else "validation"
-        return {
-            "split": self.section.split or by_default,
-            "data_dir": self.section.data_dir,
-            "input_path": input_paths(self.section),
-            "languages": (self.section.src_lang, self.section.tgt_lang),
-        }
 
 
 def find_files(
@@ -110,32 +107,28 @@ def find_files(
 
 
 def load(
+    sources: Sequence[Path],
+    targets: Sequence[Path],
     *,
-    split: str,
-    data_dir: str = "",
-    input_path: Sequence[str] = (),
-    languages: tuple[str, str] = ("", ""),
     vocabulary: Vocabulary,
     max_length: int,
     is_training: bool,
 ) -> PairSource:
     """Returns the pairs of parallel text as subword ids, in the order of the files.
 
-    The first four arguments are those of `find_files`. `max_length` is the maximum number of tokens
-    of a sentence, including `EOS`. In training, blank and longer pairs are left out, and no
-    references are kept; in evaluation, longer sentences are truncated, and the references are kept
-    whole. Raises DataError if a file is missing, empty or not UTF-8, or if the numbers of lines
-    differ.
+    `max_length` is the maximum number of tokens of a sentence, including `EOS`. In training, blank
+    and longer pairs are left out, and no references are kept; in evaluation, longer sentences are
+    truncated, and the references are kept whole. Raises DataError if a file is empty or not UTF-8,
+    or if the numbers of lines differ.
     """
-    sides = find_files(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
-    _, *digests = count_pairs(*sides)
-    sources, targets = (
-        _encode_files(vocabulary, files, digest)
-        for files, digest in zip(sides, digests, strict=True)
+    _, source_digest, target_digest = count_pairs(sources, targets)
+    pairs = PairSource(
+        f"{_NAME} {sources[0].name}",
+        _encode_files(vocabulary, sources, source_digest),
+        _encode_files(vocabulary, targets, target_digest),
+        vocabulary.size,
+        references=None if is_training else tuple(read_files(targets)),
     )
-    references = None if is_training else tuple(read_files(sides[1]))
-    name = f"{_NAME} {sides[0][0].name}"
-    pairs = PairSource(name, sources, targets, vocabulary.size, references)
     return limit_lengths(pairs, max_length, is_training=is_training)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,18 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions, apply_on_services
-from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.stored_tensor import stored_tensor
-from orbit_runner.data.text.buckets import fixed_rows, plan_batches
-from orbit_runner.data.text.order import (
-    BucketOrder,
-    FixedRowOrder,
-    PairOrder,
-    SinglePassOrder,
-)
+from orbit_runner.data.text.order import PairBatching, PairOrder, SinglePassOrder
 from orbit_runner.data.text.source import PairSource, Ragged
 from orbit_runner.errors import DataError
 
@@ -124,7 +115,7 @@ _TRAINING = ("inputs", "targets", "share")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class TrainingPairs:
+class TrainingPairs(PairBatching):
     """The batches of training.
 
     The pairs of a step depend only on `seed` and the step, not on the step at which training
@@ -132,35 +123,9 @@ class TrainingPairs:
     which have no target tokens but count as rows.
 
     Attributes:
-        source: The pairs.
-        batch_tokens: The maximum number of tokens per side of a global batch, including padding. A
-            batch has as many sentences of about the same length as fit, and their number is a
-            multiple of `rows_multiple`. None: a global batch has `global_batch_size` sentences.
-        global_batch_size: The number of sentences, if `batch_tokens` is None.
-        max_length: The maximum number of tokens of a sentence, including `EOS`. Longer pairs must
-            have been left out.
-        static_shapes: Whether both sides are padded to `max_length`, as required on TPUs, and all
-            batches have as many sentences as fit at that length. Otherwise sides are padded to
-            their longest sentence in the global batch.
-        rows_multiple: A multiple of the number of replicas.
-        seed: The random seed.
-        shuffle: Whether to shuffle. Otherwise pairs are ordered by length, or are in stored order
-            if all batches have the same number of sentences.
-        excluded: The pairs to leave out, ascending, int64 [k]. If all batches have the same number
-            of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
-            like those that pad the last batch.
         element: A function that converts a batch into another structure of the same tensors.
     """
 
-    source: PairSource
-    batch_tokens: int | None = None
-    global_batch_size: int | None = None
-    max_length: int
-    static_shapes: bool = False
-    rows_multiple: int = 8
-    seed: int
-    shuffle: bool = True
-    excluded: np.ndarray = dataclasses.field(default_factory=lambda: NO_EXAMPLES)
     element: Callable[[Batch], Tensors] | None = None
 
     def dataset(
@@ -190,10 +155,7 @@ class TrainingPairs:
             return self._element({name: batch[name] for name in _TRAINING})
 
         batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), make_batches, options)
-        # With a finite dataset, a distributed iterator would check in each step whether the data of
-        # any replica has ended.
-        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        return batches.unbatch().apply(endless).with_options(options.tf_options())
+        return options.apply_to(batches.unbatch())
 
     def batch_at(self) -> Callable[[tf.Tensor], Tensors]:
         """Returns a function from a step, an int64 scalar, to its global batch.
@@ -214,20 +176,9 @@ class TrainingPairs:
     def _element(self, batch: Batch) -> Tensors:
         return batch if self.element is None else self.element(batch)
 
-    @property
-    def _width(self) -> int | None:
-        return self.max_length if self.static_shapes else None
-
-    @functools.cached_property
-    def _rows(self) -> int | None:
-        """The number of sentences of each global batch, or None if they differ."""
-        return fixed_rows(
-            self.batch_tokens, self.global_batch_size, self._width, self.rows_multiple
-        )
-
     def _slices(self, context: tf.distribute.InputContext | None) -> ReplicaSlices:
         replicas = context.num_replicas_in_sync if context else 1
-        rows, multiple = self._rows, self.rows_multiple
+        rows, multiple = self.rows, self.rows_multiple
         if rows is None and multiple % replicas:
             raise DataError(
                 f"got {multiple}, expected a multiple of {replicas}, the number of replicas",
@@ -237,16 +188,8 @@ class TrainingPairs:
         return replica_slices(multiple if rows is None else rows, context)
 
     def _reader(self) -> PairReader:
-        source, seed, shuffle, excluded = self.source, self.seed, self.shuffle, self.excluded
-        order: PairOrder
-        if self._rows is not None:
-            examples = make_order(source.size, seed, shuffle, excluded, xp=TENSORFLOW)
-            order = FixedRowOrder(examples, self._rows, TENSORFLOW)
-        else:
-            tokens = self.batch_tokens or 0
-            plan = plan_batches(source, batch_tokens=tokens, rows_multiple=self.rows_multiple)
-            order = BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle, xp=TENSORFLOW)
-        return PairReader(source, order, self._width)
+        width = self.max_length if self.static_shapes else None
+        return PairReader(self.source, self.order(TENSORFLOW), width)
 
 
 def eval_pairs(
@@ -287,9 +230,8 @@ def eval_pairs(
 
     count = slices.elements(steps)
     turns = tf.data.Dataset.range(count // slices.replicas)
-    batches = _make_dataset(turns, make_batches, options, cache=cache).unbatch()
-    batches = batches.apply(tf.data.experimental.assert_cardinality(count))
-    return batches.with_options(options.tf_options())
+    batches = _make_dataset(turns, make_batches, options, cache=cache)
+    return options.apply_to(batches.unbatch(), count)
 
 
 def _make_dataset(
@@ -306,5 +248,4 @@ def _make_dataset(
     )
     if cache:
         batches = batches.cache()
-    ahead = tf.data.AUTOTUNE if options.prefetch is None else options.prefetch
-    return batches.prefetch(ahead) if ahead else batches
+    return options.add_prefetch(batches)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.dataset import Reader, check_equal
+from orbit_runner.data.dataset import check_equal
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.images.stored import ImageStore, StoredImages
 from orbit_runner.data.order.epochs import EpochOrder
@@ -25,6 +25,9 @@ from orbit_runner.data.tfrecord.example import bytes_of, example_problem, featur
 from orbit_runner.data.tfrecord.framing import FileIndex, index_files, record_files
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 BLOCK_RECORDS = 64
@@ -50,6 +53,13 @@ class ExampleStore(ImageStore):
     label_offset: int = 0
 
     has_labels = False
+
+    @classmethod
+    @abc.abstractmethod
+    def open(
+        cls, files: Sequence[Path], image_key: str, label_key: str, label_offset: int = 0
+    ) -> Self:
+        """Returns the records of some files. Raises `DataError` if one is missing or damaged."""
 
     def image(self, stored: bytes) -> bytes:
         """Returns the image file in a record, or the record if it has none."""
@@ -167,6 +177,15 @@ class RecordStore(ExampleStore):
     graph_reader = "orbit_runner.data.tfrecord.pipeline:RecordReader"
     reads_blocks = True
 
+    @classmethod
+    def open(
+        cls, files: Sequence[Path], image_key: str, label_key: str, label_offset: int = 0
+    ) -> RecordStore:
+        """Returns the records of TFRecord files. Raises `DataError` if one is damaged."""
+        indexes = tuple(index_files(files))
+        places = places_of_records(files, [index.records for index in indexes])
+        return cls(tuple(files), places, image_key, label_key, label_offset, indexes)
+
     def read(self, rows: Sequence[int]) -> Iterator[bytes]:
         """Yields records."""
         files, records = self.places.locate(np.asarray(rows, np.int64))
@@ -211,57 +230,36 @@ class RecordStore(ExampleStore):
         return RecordStore(**self.joined_fields(stores), indexes=indexes)
 
 
-def record_source(
-    name: str,
-    files: Sequence[Path],
-    keys: tuple[str, str],
-    part: tuple[int, int] | None = None,
-    *,
-    any_size: bool = False,
-    label_offset: int = 0,
-    labels: tuple[str, ...] | None = None,
-) -> StoredImages[RecordStore]:
-    """Returns the records of TFRecord files.
-
-    Args:
-        name: The name for messages.
-        files: The files, in order.
-        keys: The features of the image and of the label.
-        part: The first record that is used, and the one after the last; None for all records.
-        any_size: Whether the first image need not be valid.
-        label_offset: The number of the first class.
-        labels: The names of the classes.
-
-    Raises:
-        DataError: A file is damaged, or the first record has no image or no label.
-    """
-    indexes = tuple(index_files(files))
-    places = places_of_records(files, [index.records for index in indexes])
-    store = RecordStore(tuple(files), places, *keys, label_offset, indexes)
-    return images_of_records(name, store, part, any_size=any_size, labels=labels)
-
-
 def places_of_records(files: Sequence[Path], counts: Sequence[int]) -> Places:
     """Returns the places of all records of some files."""
     parts = tuple((str(path), count) for path, count in zip(files, counts, strict=True))
     return Places(parts, unit="record", first=0)
 
 
-def images_of_records(
+def record_images(
     name: str,
     store: Examples,
-    part: tuple[int, int] | None,
+    part: tuple[int, int] | None = None,
     *,
-    any_size: bool,
-    labels: tuple[str, ...] | None,
+    any_size: bool = False,
+    labels: tuple[str, ...] | None = None,
 ) -> StoredImages[Examples]:
-    """Returns the images of a part of the records of a store.
+    """Returns the images of the records of a store.
 
-    For the arguments and the errors, see `record_source`.
+    Args:
+        name: The name for messages.
+        store: The records.
+        part: The first record that is used, and the one after the last; None for all records.
+        any_size: Whether the first image need not be valid. If it is not, the shape is 0, 0, 0.
+        labels: The names of the classes.
+
+    Raises:
+        DataError: There is no record, or the first has no image or no label.
     """
     if not store.places.size:
+        files = ", ".join(map(str, store.files[:3])) + (" …" if store.files[3:] else "")
         raise DataError(
-            f"{name}: no records found (files: {len(store.files)}, such as {store.files[0]})",
+            f"{name}: no records found in {files or 'no files'}",
             field="input_path",
             code="empty-data",
         )
@@ -285,60 +283,35 @@ def images_of_records(
     )
 
 
-def load(
+def load_records(
+    name: str,
+    store_class: type[Examples],
     *,
-    split: str = "",
     data_dir: str = "",
     input_path: Sequence[str] = (),
-    image_key: str = IMAGE,
-    label_key: str = LABEL,
+    image_field_key: str = IMAGE,
+    label_field_key: str = LABEL,
     label_offset: int = 0,
     any_size: bool = False,
-) -> StoredImages[RecordStore]:
-    """Returns the records of TFRecord files of tf.Example with the features that Model Garden uses.
+) -> StoredImages[Examples]:
+    """Returns the images in records of tf.Example with the features that Model Garden uses.
 
-    `input_path` is a list of uncompressed files or patterns, relative to `data_dir`. `split` must
-    be empty, because the files determine what is read. `image_key` is the feature with a PNG or
-    JPEG file, `label_key` is the feature with the number of the class, and `label_offset` is the
-    number of the first class.
+    Args:
+        name: The name for messages.
+        store_class: The class of the records.
+        data_dir: The directory that relative names start in.
+        input_path: Files or patterns; of TFRecord files, uncompressed ones.
+        image_field_key: The feature with a PNG or JPEG file.
+        label_field_key: The feature with the number of the class.
+        label_offset: The number of the first class.
+        any_size: See `record_images`.
 
-    The image shape is that of the first image; if `any_size` is true, it is 0, 0, 0 if that image
-    is not valid. Raises DataError if a file is missing or damaged, or if a setting does not apply.
+    Raises:
+        DataError: A file is missing or damaged, or as `record_images`.
     """
-    files = record_paths("tfrecord", split, data_dir, input_path)
-    keys = (image_key, label_key)
-    return record_source("tfrecord", files, keys, any_size=any_size, label_offset=label_offset)
-
-
-def record_paths(name: str, split: str, data_dir: str, input_path: Sequence[str]) -> list[Path]:
-    """Returns the files of `input_path`; raises `DataError` if there are none, or for a split."""
-    if split:
-        raise DataError(
-            f"{name}: got split {split!r}, expected none: input_path specifies the files",
-            field="split",
-            code="unknown-part",
-        )
     files = named_files(name, data_dir, input_path)
-    if not files:
-        raise DataError(
-            f"{name}: no files are specified; set input_path, for example to train-*",
-            field="input_path",
-            code="not-set",
-        )
-    return files
+    store = store_class.open(files, image_field_key, label_field_key, label_offset)
+    return record_images(name, store, any_size=any_size)
 
 
-def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    """Returns the arguments of `load` for a section."""
-    return {
-        "split": "" if use.is_split else section.split,
-        "data_dir": section.data_dir,
-        "input_path": input_paths(section),
-        "image_key": section.image_field_key,
-        "label_key": section.label_field_key,
-        "label_offset": section.label_offset,
-        "any_size": use.input_size is not None,
-    }
-
-
-IMAGES = Reader(load, record_arguments)
+load = functools.partial(load_records, "tfrecord", RecordStore)

@@ -111,7 +111,10 @@ class _Barrier:
         self._greeted_by: set[Member] = set()
         self._reached: set[Member] = set()
         self._mismatch = ""
-        self._socket = _listen(me)
+        try:
+            self._socket = listening_socket(split_address(me.address)[1])
+        except OSError as error:
+            raise ClusterError(f"{me}: {describe_listen_error(me.address, error)}") from error
         self._socket.settimeout(_PAUSE_SECONDS)
         self._open = True
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -170,13 +173,6 @@ class _Barrier:
                     "start all members with the same flags and files"
                 )
         return who
-
-
-def _listen(me: Member) -> socket.socket:
-    try:
-        return listening_socket(split_address(me.address)[1])
-    except OSError as error:
-        raise ClusterError(f"{me}: {describe_listen_error(me.address, error)}") from error
 
 
 def _exchange(connection: socket.socket, greeting: JsonObject) -> JsonObject:

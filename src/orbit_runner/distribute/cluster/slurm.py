@@ -8,11 +8,15 @@ page of `srun`, under "Output environment variables".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
-from orbit_runner.distribute.cluster.roles import assign_roles
+from orbit_runner.distribute.cluster.description import (
+    Cluster,
+    ClusterError,
+    Member,
+    check_cluster,
+)
 
 SOURCE = "Slurm"
 _FIRST_PORT = 20000
@@ -30,7 +34,7 @@ def is_slurm(environ: Mapping[str, str]) -> bool:
 
 
 def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
-    """Returns the cluster of a step; `assign_roles` assigns roles by rank.
+    """Returns the cluster of a step; `_assign_roles` assigns roles by rank.
 
     Raises `ClusterError` if a variable is missing or not as expected.
     """
@@ -57,12 +61,37 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     # Jobs that share a node should not use the same port; tasks of one job know all its ports.
     job, step = (_read_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     port = _FIRST_PORT + (job * 100 + step) % _PORTS
-    members = assign_roles(runtime, [f"{host}:{port + n}" for n, host in slots], SOURCE)
+    members = _assign_roles(runtime, [f"{host}:{port + n}" for n, host in slots])
     me = members[rank]
     jobs: dict[str, tuple[str, ...]] = {}
     for member in members:
         jobs[member.role] = (*jobs.get(member.role, ()), member.address)
     return check_cluster(jobs, me.role, me.index, SOURCE)
+
+
+def _assign_roles(runtime: RuntimeConfig, addresses: Sequence[str]) -> list[Member]:
+    """Returns the members of a cluster by rank; `addresses` are `host:port` by rank.
+
+    The first rank is the chief, followed by the parameter servers, the workers and the evaluator.
+    Raises `ClusterError` if there are too few processes.
+    """
+    servers = runtime.parameter_servers
+    coordinators = 1 if servers else 0
+    workers = len(addresses) - coordinators - servers - runtime.num_evaluators
+    counts = {
+        "chief": coordinators,
+        "ps": servers,
+        "worker": workers,
+        "evaluator": runtime.num_evaluators,
+    }
+    if workers < 1:
+        needed = ", ".join(f"{n} {role}" for role, n in counts.items() if n and role != "worker")
+        raise ClusterError(
+            f"got {len(addresses)} processes, too few for a worker in addition to {needed}",
+            path=SOURCE,
+        )
+    places = [(role, index) for role, count in counts.items() for index in range(count)]
+    return [Member(*place, address) for place, address in zip(places, addresses, strict=True)]
 
 
 def _require_variable(environ: Mapping[str, str], name: str) -> str:

@@ -8,28 +8,67 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import cut_at_word
-from orbit_runner.reporting.document import Chart, Series
+from orbit_runner.reporting.document import (
+    SHADES,
+    Chart,
+    Parallel,
+    ParallelAxis,
+    Series,
+)
+from orbit_runner.reporting.svg import cut_middle
 from orbit_runner.run_directory.metric_records import SPLITS, MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.run_state import file_version
-from orbit_runner.sweep.view.ranking import (
-    objective_of,
+from orbit_runner.sweep.view.trials import (
+    SweptSetting,
     objective_text,
-    rank_trials,
     settings_text,
-)
-from orbit_runner.sweep.view.setting_axis import (
-    cut_middle,
-    place,
-    setting_names,
     swept_settings,
     value_text,
 )
 
+# Values of one category are drawn beside each other, at multiples of the golden ratio, so that
+# trials with the same value do not hide each other.
+_GOLDEN = 0.618034
+_FAILED = ("diverged", "failed")
 _BEST = 1  # the color of the best trial in all charts
 _MOST_LABEL, _MOST_TITLE, _MOST_KEY = 12, 36, 60  # characters
+
+
+def parallel_coordinates(results: SweepResults) -> Parallel:
+    """Returns a line for each trial through its settings and its objective."""
+    drawn = [
+        trial
+        for trial in reversed(results.ranked)  # The best one last, above the others.
+        if trial.status in _FAILED or (trial.status != "pending" and trial.objective is not None)
+    ]
+    values = [value for trial in drawn if (value := trial.objective) is not None]
+    order = sorted(values, reverse=results.mode == "max")
+    settings = swept_settings(results)
+    series = []
+    for trial in drawn:
+        value = trial.objective
+        points = dict(enumerate(_place(setting, trial) for setting in settings))
+        if value is not None:
+            points[len(settings)] = value
+        name = f"trial {trial.number}, {trial.status}: {objective_text(trial)} "
+        shade = 0 if value is None else order.index(value) * SHADES // len(order)
+        best = len(settings) if trial is results.best else None
+        series.append(Series(name + settings_text(trial, results), points, shade, best=best))
+    axes = [
+        ParallelAxis(s.name, s.path, s.is_log, [*map(value_text, s.categories)]) for s in settings
+    ]
+    objective = ParallelAxis(results.objective_name, results.metric)
+    return Parallel(
+        "Settings and objective of each trial",
+        [*axes, objective],
+        series,
+        best="best trial",
+        lost="diverged or failed",
+    )
 
 
 def trials_chart(results: SweepResults) -> Chart:
@@ -37,7 +76,7 @@ def trials_chart(results: SweepResults) -> Chart:
     best: dict[int, float] = {}
     better = min if results.mode == "min" else max
     for trial in results.trials:
-        value = objective_of(trial) if trial.status == "finished" else None
+        value = trial.objective if trial.status == "finished" else None
         known = [v for v in (value, *[*best.values()][-1:]) if v is not None]
         if known:
             best[trial.number] = better(known)
@@ -50,11 +89,20 @@ def setting_charts(results: SweepResults) -> Iterator[Chart]:
     for setting in swept_settings(results):
         yield Chart(
             f"{_metric(results)} by {setting.name}",
-            [*_points(results, functools.partial(place, setting))],
+            [*_points(results, functools.partial(_place, setting))],
             x_label=cut_middle(setting.path, _MOST_TITLE),
             is_x_log=setting.is_log,
             places=[cut_middle(value_text(value), _MOST_LABEL) for value in setting.categories],
         )
+
+
+def _place(setting: SweptSetting, trial: TrialResult) -> float:
+    """Returns the number of a trial's value, or its place among the categories, from 0."""
+    value = trial.settings[setting.path]
+    if not setting.categories:
+        return float(value)
+    aside = (trial.number * _GOLDEN) % 1.0 - 0.5
+    return [*map(inline_yaml, setting.categories)].index(inline_yaml(value)) + aside / 2
 
 
 def _metric(results: SweepResults) -> str:
@@ -63,10 +111,9 @@ def _metric(results: SweepResults) -> str:
 
 def _points(results: SweepResults, x_of: Callable[[TrialResult], float]) -> Iterator[Series]:
     """Yields a point for each trial and the range of its seeds; the best trial is the last."""
-    names = setting_names(results)
     drawn = [trial for trial in results.trials if trial.status != "pending"]
     for trial in sorted(drawn, key=lambda trial: trial is results.best):
-        value = objective_of(trial)
+        value = trial.objective
         x = x_of(trial)
         points = {x: math.nan if value is None else value}
         seeds = trial.objectives if value is not None else []
@@ -75,9 +122,7 @@ def _points(results: SweepResults, x_of: Callable[[TrialResult], float]) -> Iter
             yield Series("best trial", points, _BEST, band=band, best=x)
             continue
         text = f"{results.metric} {objective_text(trial)} at step {trial.step:,}"
-        hint = (
-            f"trial {trial.number}, {trial.status}: {text} {settings_text(trial.settings, names)}"
-        )
+        hint = f"trial {trial.number}, {trial.status}: {text} {settings_text(trial, results)}"
         yield Series(hint, points, band=band, quiet=True)
 
 
@@ -89,16 +134,15 @@ Points = Mapping[int, float]
 
 def objective_curves(directory: Path, results: SweepResults) -> Chart:
     """Returns a chart of the objective by step with a line for each trial."""
-    order = rank_trials(results)
-    names = setting_names(results)
+    order = results.ranked
     colors = {
         trial.number: color
         for trial, color in zip(order, _COLORS, strict=False)
-        if objective_of(trial) is not None
+        if trial.objective is not None
     }
     lines = [
         Series(
-            cut_at_word(f"trial {trial.number} {settings_text(trial.settings, names)}", _MOST_KEY),
+            cut_at_word(f"trial {trial.number} {settings_text(trial, results)}", _MOST_KEY),
             _mean(_seed_curves(directory, trial, results.metric)),
             colors.get(trial.number, 0),
             quiet=trial.number not in colors,

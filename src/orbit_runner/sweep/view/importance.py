@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.sweep.results import SweepResults, TrialResult
-from orbit_runner.sweep.view.ranking import objective_of, rank_key
-from orbit_runner.sweep.view.setting_axis import SweptSetting, is_number, swept_settings
+from orbit_runner.sweep.view.trials import SweptSetting, swept_settings
 
 # With fewer trials, the shares mean nothing.
 LEAST_TRIALS = 8
@@ -56,20 +55,19 @@ def importances(results: SweepResults) -> list[Importance]:
     trials = [
         trial
         for trial in results.trials
-        if trial.status == "diverged"
-        or (trial.status in _ENDED and objective_of(trial) is not None)
+        if trial.status == "diverged" or (trial.status in _ENDED and trial.objective is not None)
     ]
-    candidates = (_importance(setting, trials, results.mode) for setting in swept_settings(results))
+    keys = [results.rank_key(trial) for trial in trials]
+    candidates = (_importance(setting, trials, keys) for setting in swept_settings(results))
     return sorted(filter(None, candidates), key=lambda importance: -importance.share)
 
 
 def _importance(
-    setting: SweptSetting, trials: Sequence[TrialResult], mode: str
+    setting: SweptSetting, trials: Sequence[TrialResult], keys: Sequence[tuple[float, ...]]
 ) -> Importance | None:
     from scipy import stats
 
     values = [trial.settings[setting.path] for trial in trials]
-    keys = [rank_key(trial, mode) for trial in trials]
     places = {key: place for place, key in enumerate(sorted({*keys}))}
     ranks = stats.rankdata([places[key] for key in keys])  # 1 for the best.
     if len(trials) < LEAST_TRIALS or len(places) < 2:
@@ -80,7 +78,7 @@ def _importance(
         groups.setdefault(name, []).append(rank)
     if not 1 < len(groups) < len(trials):
         return None
-    is_numeric = all(map(is_number, values))
+    is_numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
     return Importance(
         setting=setting,
         trials=len(trials),

@@ -20,16 +20,14 @@ from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.sweep.view.page import BEST_CONFIG, PAGE_FILE
-from orbit_runner.sweep.view.ranking import (
+from orbit_runner.sweep.view.trials import (
+    counts_text,
     lead_text,
-    objective_of,
     objective_text,
-    rank_trials,
     settings_text,
     status_counts,
     trial_table,
 )
-from orbit_runner.sweep.view.setting_axis import setting_names
 from orbit_runner.utils.streams import print_result
 from orbit_runner.utils.text_table import table_lines
 
@@ -45,15 +43,12 @@ def print_summary(directory: Path, results: SweepResults, *, as_json: bool = Fal
 
 def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterator[str]:
     """Yields the lines: counts, the ten best trials, how far the best is ahead, and what to do."""
-    counts = status_counts(results)
-    trials = format_count(len(results.trials), "trial")
-    yield f"{results.experiment}: {trials}{f': {counts}' if counts else ''}"
-    shown = [trial for trial in rank_trials(results) if objective_of(trial) is not None][
-        :_MOST_SUMMARY_TRIALS
-    ]
+    yield f"{results.experiment}: {counts_text(results)}"
+    shown = [trial for trial in results.ranked if trial.objective is not None]
     if shown:
         yield ""
-        yield from section_lines([Section("", [trial_table(results, shown)])], width)
+        table = trial_table(results, shown[:_MOST_SUMMARY_TRIALS])
+        yield from section_lines([Section("", [table])], width)
     best = results.best
     if best is None:
         yield f"no trial has finished with a value of {results.metric}"
@@ -139,7 +134,7 @@ class TrialProgress:
     def _report_trial(self, results: SweepResults, trial: TrialResult, ended: int) -> None:
         best = results.best
         is_best = best is not None and best.number == trial.number
-        values = settings_text(trial.settings, setting_names(results))
+        values = settings_text(trial, results)
         self._progress.note(
             f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.objective_name} "
             f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}  "

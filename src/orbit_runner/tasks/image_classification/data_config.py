@@ -19,7 +19,6 @@ _RESIZE_METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
 )  # fmt: skip
 _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagenet")
-_SPLITS = ("train", "test", "all")
 
 
 @config_class
@@ -149,6 +148,10 @@ class ImageSplitConfig(TableSplitConfig):
 class ImageDataConfig(StoredDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
+    _rules = (
+        Rule("augment", lambda data: data.is_training is False and data.augment != "none",
+             "got {value!r} with is_training: false\nallowed: 'none'", "conflict"),
+    )  # fmt: skip
     source: str = source_field(SOURCES)
     split: str = field(
         "",
@@ -160,6 +163,9 @@ class ImageDataConfig(StoredDataConfig):
         allowed=("none", "crop", "crop_flip", "inception"),
         help="augmentation of training images; inception: random crop of varying size "
         "and aspect ratio",
+    )
+    augment_padding: int = field(
+        4, ge=0, le=1024, help="pixels of zero padding on each side of an image before cropping"
     )
     labels_file: str = field(
         "",
@@ -242,11 +248,6 @@ class ImageDataConfig(StoredDataConfig):
             for name in enabled_augmentations(self):
                 message = "augments training images; remove it, because is_training is false"
                 yield no_effect(name, message)
-
-    @property
-    def own_splits(self) -> Sequence[str]:
-        """The splits that the source has itself; lists of images have none."""
-        return () if "labels_file" in self.traits.settings else _SPLITS
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

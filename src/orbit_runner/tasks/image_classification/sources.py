@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -10,19 +11,18 @@ import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import source_registry
-from orbit_runner.data.dataset import Reader, class_difference
+from orbit_runner.data.dataset import arguments_of, class_difference
 from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
-    ImageUse,
     Size,
-    as_images,
     join_images,
     part_of_images,
 )
 from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.dataset import usual_splits
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, SettingError, first_line, shorten
 from orbit_runner.tasks.assets import Assets, other_data_error
@@ -40,7 +40,8 @@ IMAGES_FILE = "images.json"
 
 @cache_source(maxsize=8)
 def _load_cached(load: Callable[..., Any], **arguments: Any) -> ImageDataset:
-    return as_images(load(**arguments))
+    dataset: ImageDataset = load(**arguments)
+    return dataset
 
 
 def load_source(
@@ -86,12 +87,24 @@ def section_source(config: ImageClassificationConfig, data: ImageDataConfig) -> 
 def _load(
     config: ImageDataConfig, input_size: Size, num_classes: int | None, split: RowSplit | None
 ) -> ImageDataset:
-    reader: Reader = source_registry(config).get(config.source).load()
     if config.traits.is_generated:
         split = None
-    columns = () if split is None else split.columns
-    use = ImageUse(input_size, num_classes, columns, is_split=split is not None)
-    dataset = _load_cached(reader.load, **reader.arguments(config, use))
+    is_split = split is not None
+    by_default = "train" if config.is_training else "test"
+    load = source_registry(config).get(config.source).load()
+    arguments = arguments_of(
+        load,
+        config,
+        # Parts of a dataset that `split` divides are those of its training split.
+        split="train" if is_split else config.split or by_default,
+        default_splits=usual_splits(config, is_split=is_split),
+        split_columns=() if split is None else split.columns,
+        any_size=input_size is not None,
+        input_size=input_size and tuple(input_size),
+        num_classes=num_classes,
+        synthetic=json.dumps(config.synthetic.as_dict()),
+    )
+    dataset = _load_cached(load, **arguments)
     return dataset if split is None else part_of_images(dataset, split, config.part)
 
 

@@ -200,7 +200,7 @@ class ImageClassificationTask(Task):
             batches,
             names=self.class_names,
             total=self.num_examples(data),
-            place=lambda number: source.place(number).names,
+            place=source.place,
         )
 
     def _source(self, params: ImageDataConfig) -> ImageDataset:

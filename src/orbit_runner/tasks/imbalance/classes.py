@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orbit_runner.config.errors import Problem
-from orbit_runner.data.arrays import stored_rows
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_mixture
 from orbit_runner.data.tables.columns import Column
@@ -22,7 +21,7 @@ from orbit_runner.tasks.imbalance.config import (
 )
 
 if TYPE_CHECKING:
-    from orbit_runner.data.arrays import RepeatedArray
+    from orbit_runner.data.arrays import Gathered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +42,14 @@ class Classes:
 
 
 def classes_of_labels(
-    labels: np.ndarray | RepeatedArray, names: Sequence[str] | None = None, count: int | None = None
+    labels: np.ndarray | Gathered, names: Sequence[str] | None = None, count: int | None = None
 ) -> Classes:
     """Returns the classes of labels [n] or [n, 1], integers from 0, or one-hot [n, classes].
 
     Without `names`, the names are the numbers, of at least `count` classes. Raises `DataError` if
     the labels are not classes.
     """
-    rows = stored_rows(labels)
-    repeats = len(rows) < len(labels)
+    rows = np.asarray(labels)
     if rows.ndim == 2 and rows.shape[1] > 1 and _are_one_hot(rows):
         rows = rows.argmax(axis=1)
     if rows.ndim == 2 and rows.shape[1] == 1:
@@ -63,8 +61,6 @@ def classes_of_labels(
             code="bad-data",
         )
     numbers = rows.astype(np.int64)
-    if repeats:
-        numbers = np.resize(numbers, len(labels))
     size = max(int(numbers.max()) + 1, count or 0, len(names or ()))
     class_names = [*(names or ())]
     return Classes(

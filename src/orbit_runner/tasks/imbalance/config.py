@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbit_runner.config.errors import Problem, no_effect, not_allowed, out_of_range
 from orbit_runner.config.schema.base import FLOAT_MAX, Config, Rule, config_class, field
@@ -46,7 +46,7 @@ class MixtureSource(Config):
 class MixedDataConfig(DataConfig):
     """A dataset whose examples can be drawn by class or from several sources."""
 
-    _rules = (
+    _rules: ClassVar[tuple[Rule, ...]] = (
         Rule("mixture", lambda data: data.is_training is False and data.mixture,
              "draws training examples; set it in train_data", "not-allowed"),
         Rule("class_sampling", lambda data: data.is_training is False and data.class_sampling,
@@ -82,11 +82,6 @@ class MixedDataConfig(DataConfig):
     def part(self) -> str:
         """The part of the rows that the section reads, if a table is split."""
         return self.split or ("train" if self.is_training else "validation")
-
-    @property
-    def own_splits(self) -> Sequence[str]:
-        """The splits that the source has itself, by the names that the setting `split` accepts."""
-        return ()
 
     @property
     def sources(self) -> tuple[Self, ...]:

@@ -60,13 +60,10 @@ PLACES = (
     *sorted({name for entry in ARRAY_SOURCES.registered() for name in entry.traits.settings}),
 )
 # Settings that only images have, besides those that only some of their sources read.
-_OF_IMAGES = (
-    *("augment", "augment_padding"),
-    *sorted(
-        {*ImageDataConfig.__dataclass_fields__}
-        - {*TableDataConfig.__dataclass_fields__}
-        - {name for entry in SOURCES.registered() for name in entry.traits.settings}
-    ),
+_OF_IMAGES = sorted(
+    {*ImageDataConfig.__dataclass_fields__}
+    - {*TableDataConfig.__dataclass_fields__}
+    - {name for entry in SOURCES.registered() for name in entry.traits.settings}
 )
 
 

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from orbit_runner.data.arrays import is_text, leaves
-from orbit_runner.data.dataset import Dataset
+from orbit_runner.data.dataset import Dataset, describe_label
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import ImageDataset, Size
 from orbit_runner.data.indexed import describe_examples, indexed_arrays
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.examples import describe_label
 from orbit_runner.tasks.image_classification.sources import training_classes
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels
 from orbit_runner.utils.metrics import summarize_array
@@ -175,7 +174,7 @@ class Examples(abc.ABC):
             code="not-supported",
         )
 
-    def describe_row(self, row: int, text: bool = False) -> dict[str, str | int | float]:
+    def describe_row(self, row: int, text: bool = False) -> dict[str, object]:
         """Returns what `runner batch` says about an example besides its place and its class."""
         return {}
 
@@ -203,7 +202,7 @@ class ArrayExamples(ArraySource, Examples):
     @property
     def batch_size(self) -> int:
         """The number of examples in an item of an object that has batches, else 0."""
-        return next((array.reader.batch_size for array in indexed_arrays(self)), 0)
+        return next((array.values.reader.batch_size for array in indexed_arrays(self)), 0)
 
     def data_files(self) -> list[DataFile]:
         """Returns an entry with a digest for each array."""
@@ -257,7 +256,7 @@ class ArrayExamples(ArraySource, Examples):
             )
         return classes_of_labels(labels, self.labels)
 
-    def describe_row(self, row: int, text: bool = False) -> dict[str, str | int | float]:
+    def describe_row(self, row: int, text: bool = False) -> dict[str, object]:
         """Returns the labels of an example that are a number or a text.
 
         The keys are `label`, and `class` if it has a name, or `label.NAME` of several labels.

@@ -17,7 +17,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.dataset import Reader
+from orbit_runner.data.dataset import arguments_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.order.keyed_random import GOLDEN, mix
 from orbit_runner.data.source import places_of_arrays
@@ -84,8 +84,9 @@ def load_source(data: KerasDataConfig) -> Any:
     """Returns the arrays or the dataset that a section names, loaded once per process."""
     if data.mixture:
         return _join_sources(tuple(load_source(section) for section in data.sources))
-    reader: Reader = ARRAY_SOURCES.get(data.source).load()
-    return reader.load(**reader.arguments(data))
+    load = ARRAY_SOURCES.get(data.source).load()
+    arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
+    return load(**arguments_of(load, data, arguments=arguments))
 
 
 def source_files(config: KerasConfig, section: str) -> list[DataFile]:
@@ -143,7 +144,8 @@ def _select_part(source: ArrayExamples, split: RowSplit, part: str) -> ArrayExam
 
 
 @cache_source(maxsize=4)
-def _call_function(function: str, arguments: str) -> Examples:
+def call_function(function: str, arguments: str) -> Examples:
+    """Returns what a function returns. `arguments` are its keyword arguments as JSON."""
     if "tensorflow" not in sys.modules:  # The function may import it.
         prepare_environment(RuntimeConfig())
     importlib.invalidate_caches()
@@ -161,8 +163,9 @@ def _call_function(function: str, arguments: str) -> Examples:
 
 
 @cache_source(maxsize=4)
-def _read_files(paths: tuple[str, ...]) -> ArrayExamples:
-    parts = [read_npz(Path(path)) for path in paths]
+def read_files(input_path: tuple[str, ...]) -> ArrayExamples:
+    """Returns the arrays in `.npz` files, one after the other."""
+    parts = [read_npz(Path(path)) for path in input_path]
     if any(part.keys() != parts[0].keys() for part in parts):
         keys = "; ".join(", ".join(sorted(part)) for part in parts)
         raise DataError(
@@ -170,9 +173,9 @@ def _read_files(paths: tuple[str, ...]) -> ArrayExamples:
         )
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
-        source = arrays_of(named_below(arrays, (Y,)), ", ".join(paths))
+        source = arrays_of(named_below(arrays, (Y,)), ", ".join(input_path))
         counts = [len(next(iter(part.values()))) for part in parts]
-        named = places_of_arrays("FILE", [*zip(paths, counts, strict=True)])
+        named = places_of_arrays("FILE", [*zip(input_path, counts, strict=True)])
         return dataclasses.replace(source, places=named)
     except DataError as error:
         raise DataError(str(error), field="input_path", code=error.code) from error
@@ -182,7 +185,7 @@ def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
     return "none" if spec is None else f"{spec[1]} {list(spec[0])}"
 
 
-def _find_passed_arrays(digest: str) -> Examples:
+def find_passed_arrays(digest: str) -> Examples:
     """Returns the data that a Python program passed to `orbit_runner.run`."""
     if digest not in PASSED_ARRAYS:
         raise DataError(
@@ -193,16 +196,6 @@ def _find_passed_arrays(digest: str) -> Examples:
         )
     source: Examples = PASSED_ARRAYS[digest]
     return source
-
-
-def _call_arguments(data: KerasDataConfig) -> dict[str, object]:
-    arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
-    return {"function": data.function, "arguments": arguments}
-
-
-FUNCTION = Reader(_call_function, _call_arguments)
-NPZ = Reader(_read_files, lambda data: {"paths": input_paths(data)})
-MEMORY = Reader(_find_passed_arrays, lambda data: {"digest": data.digest})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.arrays import TextArray
+from orbit_runner.data.arrays import Gathered
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.columns import (
@@ -137,7 +137,7 @@ def _make_arrays(
     return ArrayExamples(
         part.name,
         named_below(arrays, (X, Y)),
-        files=part.source.files,
+        files=part.files,
         origins=part.origins,
         labels=names.get(Y),
         places=part.places,
@@ -152,7 +152,7 @@ def _array(part: TablePart, columns: str | tuple[str, ...], setting: str) -> Any
     missing = column.is_missing()
     if column.kind == CATEGORY:  # The last text is that of missing values.
         codes = np.where(missing, len(column.vocabulary), column.values)
-        return TextArray((*column.vocabulary, ""), codes.astype(np.int32))
+        return Gathered(np.array((*column.vocabulary, ""), object), codes.astype(np.int32))
     if missing.any():
         where = rows_text(part, np.flatnonzero(missing))
         message = f"column {columns!r} has no value in {where}, expected a number"

@@ -444,7 +444,7 @@ class KerasTask(Task):
                 batches,
                 names=classes.get("", ()),
                 total=images.size,
-                place=lambda number: images.place(number).names,
+                place=images.place,
             )
         answers = collect_answers(batches, answer)
         if answers is None:

@@ -8,7 +8,7 @@ from typing import Any
 from orbit_runner.config.errors import Problem, out_of_range
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import (
-    NoImagesConfig,
+    DataConfig,
     SyntheticConfig,
     source_field,
     training_field,
@@ -70,7 +70,7 @@ class SyntheticRatingsConfig(SyntheticConfig):
 
 
 @config_class
-class RecommendationDataConfig(NoImagesConfig):
+class RecommendationDataConfig(DataConfig):
     """The choices of users and their input pipeline."""
 
     source: str = source_field(RATING_SOURCES)

@@ -11,7 +11,7 @@ import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.dataset import Reader
+from orbit_runner.data.dataset import arguments_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.order.epochs import Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
@@ -38,8 +38,9 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
 
     They are loaded once per process. Raises `DataError` if they are missing or invalid.
     """
-    reader: Reader = RATING_SOURCES.get(config.source).load()
-    return _load(reader.load, config.min_interactions, **reader.arguments(config))
+    load = RATING_SOURCES.get(config.source).load()
+    arguments = arguments_of(load, config, **config.synthetic.as_dict())
+    return _load(load, config.min_interactions, **arguments)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

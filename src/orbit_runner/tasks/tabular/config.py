@@ -141,19 +141,7 @@ class TabularModelConfig(Config):
 
 
 @config_class
-class TableTaskConfig(ClassificationTaskConfig):
-    """A task whose examples are rows of tables."""
-
-    train_data: TableDataConfig = training_field(TableDataConfig)
-    validation_data: TableDataConfig = validation_field(TableDataConfig)
-
-    def to_tabular_config(self) -> TabularConfig:
-        """Returns this task as one on a table, with features and targets."""
-        raise NotImplementedError
-
-
-@config_class
-class TabularConfig(TableTaskConfig):
+class TabularConfig(ClassificationTaskConfig):
     """Classification and regression of the rows of a table."""
 
     model: TabularModelConfig = field(
@@ -172,6 +160,8 @@ class TabularConfig(TableTaskConfig):
         help="more metrics of evaluations, by the names of Keras: [r2_score, {class_name: AUC, "
         "target: sold}], or classes; those without target are for all targets",
     )
+    train_data: TableDataConfig = training_field(TableDataConfig)
+    validation_data: TableDataConfig = validation_field(TableDataConfig)
 
     @classmethod
     def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -255,10 +245,6 @@ class TabularConfig(TableTaskConfig):
             elif item.get(TARGET) in (None, target.column):
                 items[index] = {name: value for name, value in item.items() if name != TARGET}
         return items
-
-    def to_tabular_config(self) -> TabularConfig:
-        """Returns this task."""
-        return self
 
 
 def _required_defaults(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,16 +35,10 @@ class TabularData(TaskData):
 
     excludes_examples = True
 
-    @functools.cached_property
-    def table(self) -> TabularConfig:
-        """The config as that of a table."""
-        table: TabularConfig = self.config.to_tabular_config()
-        return table
-
     @property
     def query(self) -> TableQuery:
         """What the task reads of its tables."""
-        return table_query(self.table)
+        return table_query(self.config)
 
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the files, the columns and the values that a run needs."""
@@ -53,7 +46,7 @@ class TabularData(TaskData):
         yield from problems
         if not problems:
             origins = self.query.part(TRAIN).origins
-            yield from imbalance_problems(self.table, origins, self.training_classes)
+            yield from imbalance_problems(self.config, origins, self.training_classes)
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
@@ -69,30 +62,38 @@ class TabularData(TaskData):
 
     def training_examples(self, section: TableDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which rows are in the batch of each training step."""
+        config = self.config
         part = self.query.part(TRAIN)
-        return DatasetExamples(part, section, self.training_classes, self.describe_rows(part))
+        columns = {
+            "targets": [part.column(target.column) for target in config.targets],
+            "texts": [part.column(text.column) for text in config.features.text],
+        }
+
+        def describe(row: int, text: bool) -> JsonObject:
+            return {
+                kind: {column.name: column.text(row) for column in described}
+                for kind, described in columns.items()
+                if kind == "targets" or (text and described)
+            }
+
+        return DatasetExamples(part, section, self.training_classes, describe)
 
     def training_classes(self) -> Classes:
         """Returns the class of each training row, of the only classification target."""
-        return target_classes(self.table)
-
-    def describe_rows(self, part: TablePart) -> Callable[[int, bool], JsonObject]:
-        """Returns what `runner batch` says about a row: its targets."""
-        columns = {target.column: part.column(target.column) for target in self.table.targets}
-        return lambda row, text: {"targets": {n: column.text(row) for n, column in columns.items()}}
+        return target_classes(self.config)
 
     def baselines(self) -> Mapping[str, tuple[str, float]]:
         """Returns the results of the majority class, or of the mean, of the training rows."""
-        table = self.table
+        config = self.config
         train, validation = map(self.query.part, SECTIONS)
         excluded = self.excluded_rows()
         kept = np.ones(train.size, bool)
         if excluded is not None:
             kept[excluded] = False
-        train_weights, weights = (_weights(table, part) for part in (train, validation))
+        train_weights, weights = (_weights(config, part) for part in (train, validation))
         results: Baselines = {}
-        for target in table.targets:
-            prefix = f"{target.column}_" if len(table.targets) > 1 else ""
+        for target in config.targets:
+            prefix = f"{target.column}_" if len(config.targets) > 1 else ""
             column = train.column(target.column).take(kept)
             other = validation.column(target.column)
             both = (train_weights[kept], weights)
@@ -111,7 +112,7 @@ class TabularData(TaskData):
         """Returns the values fitted on the training rows of the run."""
         from orbit_runner.tasks.tabular.preprocessing import fitted_of_run  # It needs TensorFlow.
 
-        return fitted_of_run(self.table, assets)
+        return fitted_of_run(self.config, assets)
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem, wrong_type
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.data import NoImagesConfig, source_field
+from orbit_runner.config.schema.data import source_field
 from orbit_runner.data.tables.cell_texts import normal_text
-from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.dataset import TableOptions, TableReader
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.shared_config import StoredDataConfig
 
@@ -17,7 +17,7 @@ _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
 
 @config_class
-class TableDataConfig(NoImagesConfig, StoredDataConfig):
+class TableDataConfig(StoredDataConfig):
     """A table and its pipeline."""
 
     source: str = source_field(TABLE_SOURCES)
@@ -59,13 +59,10 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
                 yield wrong_type("files", f"{got}, expected the name of a file, or a list")
 
     @property
-    def format(self) -> type[TableDataset]:
-        """The class of the source; the base class, which reads nothing, if there is none."""
-        known = self.source in TABLE_SOURCES
-        dataset_class: type[TableDataset] = (
-            TABLE_SOURCES.get(self.source).load() if known else TableDataset
-        )
-        return dataset_class
+    def reader(self) -> TableReader:
+        """How the source is read."""
+        reader: TableReader = TABLE_SOURCES.get(self.source).load()
+        return reader
 
     @property
     def options(self) -> TableOptions:
@@ -85,7 +82,8 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
         The default is only for untyped values.
         """
         is_default = tuple(self.missing_values) == _MISSING
-        texts = () if is_default and self.format.is_typed else self.missing_values
+        is_typed = self.source not in TABLE_SOURCES or self.reader.is_typed
+        texts = () if is_default and is_typed else self.missing_values
         return tuple(dict.fromkeys([*texts, *(normal_text(text.strip()) for text in texts)]))
 
     @property

@@ -42,7 +42,7 @@ def mlp(
     crossed columns and text columns.
     """
     inputs, parts = _encoded_inputs(fitted, embedding_width)
-    x = hidden_layers(_concatenate(parts), hidden_units, dropout_rate)
+    x = _hidden_layers(_concatenate(parts), hidden_units, dropout_rate)
     outputs = {}
     for name, width in _output_widths(fitted).items():
         outputs[name] = _head(name, width)(x)
@@ -213,7 +213,7 @@ def _concatenate(parts: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return layers.Concatenate(name="features")(values) if len(values) > 1 else values[0]
 
 
-def hidden_layers(x: tf.Tensor, hidden_units: Sequence[int], dropout_rate: float) -> tf.Tensor:
+def _hidden_layers(x: tf.Tensor, hidden_units: Sequence[int], dropout_rate: float) -> tf.Tensor:
     """Returns the output of dense ReLU layers, each followed by dropout."""
     for index, width in enumerate(hidden_units, start=1):
         x = layers.Dense(width, activation="relu", name=f"dense{index}")(x)

@@ -19,15 +19,17 @@ from orbit_runner.tasks.serving import (
     argument_names,
     is_file,
     named_function,
+    sentence_line,
     texts_of,
 )
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import days_and_seconds
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
-from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
+from orbit_runner.tasks.tabular.rows import Row, file_rows, text_row, text_rows
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
+_MAX_TEXT_WIDTH = 60
 # What `normal_text` does with booleans and with whole numbers, for programs that call a signature.
 _FORMS = (("^(True|TRUE)$", "true"), ("^(False|FALSE)$", "false"), (r"^(-?[1-9]\d*|0)\.0$", r"\1"))
 
@@ -134,11 +136,73 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     )
 
 
-class TablePredictor:
-    """Predicts for rows with a value in each of some columns."""
+class RowPredictor:
+    """Predicts the targets of rows with the signature `predict`.
 
-    # The columns, each with what reads a text of it; raises ValueError with what is wrong.
-    readers: Sequence[tuple[str, Callable[[str, str], float | str]]]
+    `data` is how training reads its table: delimiter, names of columns and missing values. `top_k`
+    is the number of classes of each target that are returned, the most probable first; None for
+    all, in their order.
+    """
+
+    def __init__(
+        self,
+        signatures: Mapping[str, tf.types.experimental.Callable],
+        data: TableDataConfig,
+        top_k: int | None = None,
+    ) -> None:
+        self._data = data
+        self._top_k = top_k
+        self._signature = signatures[PREDICT]
+        description = signatures[COLUMNS]()
+        pairs = zip(texts_of(description["name"]), texts_of(description["argument"]), strict=True)
+        kinds = [tf.float32 if number else tf.string for number in description["is_number"]]
+        for place in np.flatnonzero(description["is_date"]):
+            kinds[place] = tf.float64
+        self._columns = [(*pair, kind) for pair, kind in zip(pairs, kinds, strict=True)]
+        self._texts = {
+            name: frozenset(texts_of(description[f"texts_{argument}"]))
+            for name, argument, _ in self._columns
+            if f"texts_{argument}" in description
+        }
+        # The columns, each with what reads a text of it; raises ValueError with what is wrong.
+        self.readers = [
+            (name, _READERS[kind if name not in self._texts else CATEGORICAL])
+            for name, _, kind in self._columns
+        ]
+        ((name, _, kind), *others) = self._columns
+        is_text = kind == tf.string and name not in self._texts
+        self._only_text = name if is_text and not others else ""
+        description = signatures[TARGETS]()
+        self._classes = {}
+        for name, output in zip(
+            texts_of(description["name"]), texts_of(description["output"]), strict=True
+        ):
+            classes = description.get(f"classes_{output}")
+            self._classes[name] = (output, None if classes is None else texts_of(classes))
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
+        """Yields rows, in order.
+
+        Arguments are files, or `-` for standard input; for their formats, see `file_rows` and
+        `text_rows`. If the model sees only a text, other arguments are texts. Raises `RunnerError`
+        if an argument is neither, or looks like the name of a file that does not exist.
+        """
+        numbers = {name for name, _, kind in self._columns if kind == tf.float32}
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                yield from text_rows(
+                    "standard input", lines, self._data, text_column=self._only_text
+                )
+            elif is_file(os.path.expanduser(argument)):
+                yield from file_rows(argument, self._data, numbers, text_column=self._only_text)
+            elif not self._only_text:
+                raise RunnerError(
+                    f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
+                    "Parquet or .npz, or - for standard input",
+                    code="bad-item",
+                )
+            else:
+                yield text_row("", self._only_text, sentence_line(argument))
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns the predictions for each row, or what is wrong with it."""
@@ -166,68 +230,6 @@ class TablePredictor:
                 return str(error)
         return values
 
-    def _predict_rows(self, rows: Sequence[Sequence[Any]]) -> Sequence[Any]:
-        raise NotImplementedError
-
-    def _prediction(self, row: Row, values: Sequence[Any], answer: Any) -> Prediction:
-        raise NotImplementedError
-
-
-class RowPredictor(TablePredictor):
-    """Predicts the targets of rows with the signature `predict`.
-
-    `data` is how training reads its table: delimiter, names of columns and missing values.
-    """
-
-    def __init__(
-        self, signatures: Mapping[str, tf.types.experimental.Callable], data: TableDataConfig
-    ) -> None:
-        self._data = data
-        self._signature = signatures[PREDICT]
-        description = signatures[COLUMNS]()
-        pairs = zip(texts_of(description["name"]), texts_of(description["argument"]), strict=True)
-        kinds = [tf.float32 if number else tf.string for number in description["is_number"]]
-        for place in np.flatnonzero(description["is_date"]):
-            kinds[place] = tf.float64
-        self._columns = [(*pair, kind) for pair, kind in zip(pairs, kinds, strict=True)]
-        self._texts = {
-            name: frozenset(texts_of(description[f"texts_{argument}"]))
-            for name, argument, _ in self._columns
-            if f"texts_{argument}" in description
-        }
-        self.readers = [
-            (name, _READERS[kind if name not in self._texts else CATEGORICAL])
-            for name, _, kind in self._columns
-        ]
-        description = signatures[TARGETS]()
-        self._classes = {}
-        for name, output in zip(
-            texts_of(description["name"]), texts_of(description["output"]), strict=True
-        ):
-            classes = description.get(f"classes_{output}")
-            self._classes[name] = (output, None if classes is None else texts_of(classes))
-
-    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
-        """Yields rows, in order.
-
-        Arguments are CSV files, files of JSON lines (`.jsonl`), Parquet and `.npz` files, or `-`
-        for standard input: JSON objects, one per line, or CSV if the first line is not an object.
-        CSV has a header if that for training has one. Raises `RunnerError` if an argument is not a
-        file.
-        """
-        numbers = {name for name, _, kind in self._columns if kind == tf.float32}
-        for argument in arguments or ["-"]:
-            if argument == "-":
-                yield from text_rows("standard input", lines, self._data)
-                continue
-            if not is_file(os.path.expanduser(argument)):
-                raise RunnerError(
-                    f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
-                    "Parquet or .npz, or - for standard input",
-                    code="bad-item",
-                )
-            yield from file_rows(argument, self._data, numbers)
-
     def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, Any]]:
         columns = zip(*rows, strict=True)
         inputs = {
@@ -246,7 +248,9 @@ class RowPredictor(TablePredictor):
         for name, output in answer.items():
             if not np.isfinite(output).all():
                 return row.error_prediction(f"the prediction of {name!r} is not finite")
-        data: dict[str, object] = {"row": row.where}
+        data: dict[str, object] = {"row": row.where} if row.where else {}
+        if self._only_text:
+            data[self._only_text] = values[0]
         columns: dict[str, object] = {}
         texts = []
         for name, (_, classes) in self._classes.items():
@@ -255,12 +259,14 @@ class RowPredictor(TablePredictor):
                 columns[f"predicted_{name}"] = data[name]
                 texts.append(f"{name} {answer[name]:.6g}")
                 continue
-            best = int(answer[name].argmax())
-            shares = {c: float(f"{p:.6g}") for c, p in zip(classes, answer[name], strict=True)}
-            data[name] = {"class": classes[best], "probabilities": shares}
-            columns[f"predicted_{name}"] = classes[best]
+            best = np.argsort(-answer[name], kind="stable")[: self._top_k].tolist()
+            shown = range(len(classes)) if self._top_k is None else best
+            shares = {classes[n]: float(f"{answer[name][n]:.6g}") for n in shown}
+            data[name] = {"class": classes[best[0]], "probabilities": shares}
+            columns[f"predicted_{name}"] = classes[best[0]]
             columns |= {f"probability_{name}_{text}": share for text, share in shares.items()}
-            texts.append(f"{name} {classes[best]} ({answer[name][best]:.4f})")
+            likely = [f"{classes[n]} ({answer[name][n]:.4f})" for n in best[: self._top_k or 1]]
+            texts.append(f"{name} {', '.join(likely)}")
         new = {
             name: value
             for (name, _, _), value in zip(self._columns, values, strict=True)
@@ -270,7 +276,10 @@ class RowPredictor(TablePredictor):
         if new:
             data["new_categories"] = new
             warning = "new: " + ", ".join(f"{name} {text!r}" for name, text in new.items())
-        return Prediction(f"{row.where}: {'  '.join(texts)}", data, row.cells, columns, warning)
+        if self._only_text:
+            texts.append(shorten(str(values[0]), _MAX_TEXT_WIDTH))
+        start = f"{row.where}: " if row.where else ""
+        return Prediction(f"{start}{'  '.join(texts)}", data, row.cells, columns, warning)
 
 
 def _number_of(name: str, text: str) -> float:

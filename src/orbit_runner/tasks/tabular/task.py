@@ -64,12 +64,7 @@ class TabularTask(Task):
     """Classification and regression of the rows of a table."""
 
     counts_examples = True
-
-    @functools.cached_property
-    def table_config(self) -> TabularConfig:
-        """The config as that of a table."""
-        config: TabularConfig = self.task_config.to_tabular_config()
-        return config
+    task_config: TabularConfig
 
     def build_model(self) -> tf_keras.Model:
         """Builds the network `model.name`, and writes the fitted values to the run directory.
@@ -81,7 +76,7 @@ class TabularTask(Task):
 
     def class_labels(self, labels: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the classes of the only classification target."""
-        targets = self.table_config.targets
+        targets = self.task_config.targets
         return labels[next(t.column for t in targets if t.type == CLASSIFICATION)]
 
     def example_losses(
@@ -93,7 +88,7 @@ class TabularTask(Task):
         error in units of the variance of the training rows.
         """
         total = []
-        for target in self.table_config.targets:
+        for target in self.task_config.targets:
             name = target.column
             label = labels[name]
             output = model_outputs[name]
@@ -110,7 +105,7 @@ class TabularTask(Task):
         In evaluation, those of the config follow. With several targets, the names of all begin with
         that of the target.
         """
-        targets = self.table_config.targets
+        targets = self.task_config.targets
         metrics: list[TaskMetric] = [
             _METRICS[name](f"{self._metric_prefix(target)}{name}")
             for target in targets
@@ -127,11 +122,11 @@ class TabularTask(Task):
         prefix = self._metric_prefix(target)
         return [
             make_metric(item, num_classes, f"task.metrics[{index}]", prefix)
-            for index, item in self.table_config.metrics_of(target).items()
+            for index, item in self.task_config.metrics_of(target).items()
         ]
 
     def _metric_prefix(self, target: TargetConfig) -> str:
-        return f"{target.column}_" if len(self.table_config.targets) > 1 else ""
+        return f"{target.column}_" if len(self.task_config.targets) > 1 else ""
 
     def process_metrics(
         self,
@@ -149,9 +144,9 @@ class TabularTask(Task):
     @functools.cached_property
     def _metric_targets(self) -> list[TargetConfig]:
         """The target of each metric of an evaluation. Training has the first of them."""
-        targets = self.table_config.targets
+        targets = self.task_config.targets
         always = [target for target in targets for _ in METRICS_OF_TYPE[target.type]]
-        return always + [t for t in targets for _ in self.table_config.metrics_of(t)]
+        return always + [t for t in targets for _ in self.task_config.metrics_of(t)]
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which takes columns by name, and descriptions."""
@@ -162,14 +157,15 @@ class TabularTask(Task):
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> Predictor:
-        """Returns the predictor for rows of tables.
+        """Returns the predictor for rows of tables, and for sentences if it sees only a text.
 
-        Raises `RunnerError` if `top_k` is given, because a row has one prediction.
+        Raises `RunnerError` if `top_k` is given, and all targets are numbers.
         """
-        require_no_top_k(top_k)
+        if all(target.type != CLASSIFICATION for target in self.task_config.targets):
+            require_no_top_k(top_k)
         from orbit_runner.tasks.tabular.serving import RowPredictor
 
-        return RowPredictor(signatures, self.table_config.train_data)
+        return RowPredictor(signatures, self.task_config.train_data, top_k)
 
     def report_examples(
         self, model: tf_keras.Model, batches: Iterable[Tensors]
@@ -184,7 +180,7 @@ class TabularTask(Task):
         answers = collect_answers(batches, answer)
         if answers is None:
             return None
-        part = self.part(self.table_config.validation_data)
+        part = self.part(self.task_config.validation_data)
         fitted = self.fitted
         names = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
         columns = {name: part.column(name) for name in names[:_MOST_COLUMNS]}
@@ -195,7 +191,7 @@ class TabularTask(Task):
 
         targets = [
             self._report_target(target, answers.labels, answers.outputs)
-            for target in self.table_config.targets
+            for target in self.task_config.targets
         ]
         shown = ShownExamples(answers.numbers, part.size, part.location, values)
         return table_examples(targets, shown)
@@ -221,7 +217,7 @@ class TabularTask(Task):
     @functools.cached_property
     def _fitted_config(self) -> TabularConfig:
         """The config with the features that were fitted, whichever columns the table has now."""
-        config = self.table_config
+        config = self.task_config
         if config.features.names:
             return config
         lists = {
@@ -252,7 +248,7 @@ class TabularTask(Task):
             with self.data_scope(name):
                 self._arrays[name] = make_arrays(self._fitted_config, part, self.fitted)
             if params.is_training:
-                lines = unused_columns(table_query(self.table_config))
+                lines = unused_columns(table_query(self.task_config))
             else:
                 new = shorten(", ".join(self.fitted.new_categories(part)), 400)
                 lines = [f"no training row has these categories: {new}"] if new else []
@@ -317,7 +313,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
         weight = np.asarray(part.column(config.weight_column).values)
         # The mean is 1, so that the loss and the learning rate do not depend on the unit.
         arrays[INPUTS.weights] = weight / weight.mean(dtype=np.float64).astype(np.float32)
-    return ArraySource(part.source.name, arrays, files=part.source.files, origins=part.origins)
+    return ArraySource(part.name, arrays, files=part.files, origins=part.origins)
 
 
 def _days_and_seconds(column: Column) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Rule, config_class, field
 from orbit_runner.config.schema.data import (
-    NoImagesConfig,
+    DataConfig,
     source_field,
     training_field,
     validation_field,
@@ -18,7 +18,7 @@ from orbit_runner.tasks.translation.models import TextModelConfig
 
 
 @config_class
-class TranslationDataConfig(NoImagesConfig):
+class TranslationDataConfig(DataConfig):
     """Pairs of sentences and their input pipeline."""
 
     _rules = (

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.arrays import bytes_keys
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
-from orbit_runner.data.order.steps import RowOrder, StepOrder
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.places import Places, UnknownExample, index_of, unknown_id_error
 from orbit_runner.data.shared_examples import (
     SharedExamples,
@@ -23,10 +22,9 @@ from orbit_runner.data.shared_examples import (
     shared_files,
 )
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import read_files
-from orbit_runner.data.text.order import BucketOrder
+from orbit_runner.data.text.order import PairBatching
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, vocabulary_of_text
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE
@@ -119,7 +117,7 @@ class PairExamples:
         )
         self.excluded = find_excluded(data, self._pairs.size, self.find)
         self.source = self._pairs.name
-        self.order = make_order(self._pairs, data, self.excluded)
+        self.order = PairBatching(**batching_of(data, self._pairs, self.excluded)).order()
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
@@ -169,22 +167,21 @@ class PairExamples:
         return self._vocabulary.decode([ids])[0] if self._vocabulary else " ".join(map(str, ids))
 
 
-def make_order(
-    pairs: PairSource, data: TranslationDataConfig, excluded: np.ndarray = NO_EXAMPLES
-) -> StepOrder:
-    """Returns the order of `TrainingPairs` with these settings, without the excluded pairs."""
-    shuffle = data.shuffle_buffer_size > 1
-    seed = data.seed or 0
-    multiple = data.batch_rows_multiple
-    tokens = data.batch_tokens
-    if tokens and not data.static_batch:
-        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
-        return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
-    rows = data.global_batch_size
-    if tokens:
-        length = data.max_seq_length
-        rows = count_batch_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
-    return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
+def batching_of(
+    data: TranslationDataConfig, pairs: PairSource, excluded: np.ndarray = NO_EXAMPLES
+) -> dict[str, Any]:
+    """Returns how the pairs of the training data are batched: the arguments of `PairBatching`."""
+    return {
+        "source": pairs,
+        "batch_tokens": data.batch_tokens,
+        "global_batch_size": data.global_batch_size,
+        "max_length": data.max_seq_length,
+        "static_shapes": data.static_batch,
+        "rows_multiple": data.batch_rows_multiple,
+        "seed": data.seed or 0,
+        "shuffle": data.shuffle_buffer_size > 1,
+        "excluded": excluded,
+    }
 
 
 def _find_row(places: Places, text: str) -> int | None:

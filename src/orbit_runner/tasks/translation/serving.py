@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -10,14 +9,14 @@ import tf_keras
 
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import (
     Line,
     Prediction,
     Serving,
     answer_rows,
-    argument_line,
     item_lines,
+    sentence_line,
 )
 from orbit_runner.tf_internals import unpadded_decoding_scope
 
@@ -28,7 +27,6 @@ _ONLY_SAVED_MODEL = (
 )
 
 _ROWS = 32
-FILE_PATTERN = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
 
 
 def translation_serving(
@@ -98,7 +96,7 @@ class LinePredictor:
         Arguments are files, `-` for standard input, or sentences. Raises `RunnerError` if an
         argument looks like a file that does not exist.
         """
-        return item_lines(arguments, lines, _sentence)
+        return item_lines(arguments, lines, sentence_line)
 
     def predict(self, items: Sequence[Line]) -> list[Prediction]:
         """Returns the translations of lines, in the same order. Blank lines give empty text."""
@@ -126,12 +124,6 @@ class LinePredictor:
             raw.decode("utf-8", "replace") for raw in translated["translations"].numpy()
         ]
         return list(zip(translations, translated["scores"].numpy().tolist(), strict=True))
-
-
-def _sentence(argument: str) -> Line:
-    if FILE_PATTERN.fullmatch(argument):
-        raise RunnerError(f"file not found: {shorten(argument)}", code="missing-file")
-    return argument_line(argument)
 
 
 def _answer(source: str, answer: tuple[str, float] | str) -> Prediction:

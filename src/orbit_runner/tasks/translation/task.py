@@ -12,7 +12,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.text.buckets import steps_per_epoch
 from orbit_runner.data.text.pipeline import TrainingPairs, eval_pairs
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
@@ -21,13 +20,8 @@ from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
-from orbit_runner.tasks.translation.config import (
-    TranslationConfig,
-    TranslationDataConfig,
-)
-from orbit_runner.tasks.translation.data import (
-    open_pairs,
-)
+from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
+from orbit_runner.tasks.translation.data import batching_of, open_pairs
 from orbit_runner.tasks.translation.metrics import (
     CorpusBleu,
     Perplexity,
@@ -101,14 +95,8 @@ class TranslationTask(Task):
         return self._training_pairs(params).batch_at()
 
     def _training_pairs(self, params: TranslationDataConfig) -> TrainingPairs:
-        return TrainingPairs(
-            source=self.pairs(params),
-            shuffle=params.shuffle_buffer_size > 1,
-            seed=params.seed or 0,
-            excluded=self.excluded_examples(params),
-            element=_training_element,
-            **_batch_settings(params),
-        )
+        batching = batching_of(params, self.pairs(params), self.excluded_examples(params))
+        return TrainingPairs(element=_training_element, **batching)
 
     def num_examples(self, params: TranslationDataConfig) -> int:
         """Returns the number of pairs of a section that are used."""
@@ -116,8 +104,7 @@ class TranslationTask(Task):
 
     def steps_per_epoch(self, params: TranslationDataConfig) -> float:
         """Returns the number of training batches in which each pair occurs once."""
-        excluded = len(self.excluded_examples(params))
-        return steps_per_epoch(self.pairs(params), excluded=excluded, **_batch_settings(params))
+        return self._training_pairs(params).order().steps_per_epoch
 
     def example_losses(
         self, labels: Mapping[str, tf.Tensor], model_outputs: tf.Tensor
@@ -274,17 +261,6 @@ def _training_element(batch: _Batch) -> tuple[_Batch, _Batch]:
 def _evaluation_element(batch: _Batch, weights: tf.Tensor) -> tuple[_Batch, _Batch, tf.Tensor]:
     features = {"inputs": batch["inputs"], "targets": batch["targets"]}
     return features, {"targets": batch["targets"], "id": batch["id"]}, weights
-
-
-def _batch_settings(params: TranslationDataConfig) -> dict[str, Any]:
-    by_tokens = bool(params.batch_tokens)
-    return {
-        "batch_tokens": params.batch_tokens if by_tokens else None,
-        "global_batch_size": None if by_tokens else params.global_batch_size,
-        "max_length": params.max_seq_length,
-        "static_shapes": params.static_batch,
-        "rows_multiple": params.batch_rows_multiple,
-    }
 
 
 def decode(

@@ -36,28 +36,29 @@ class ObjectState:
         self._target = target
         self._skipped = frozenset(skipped)
         self._arguments = frozenset(_argument_names(type(target)))
-        self._first = {name: encode(value, {}) for name, value in self._attributes()}
+        self._first = {name: encoded for name, encoded, _ in self._attributes()}
 
-    def _attributes(self) -> Iterator[tuple[str, Any]]:
+    def _attributes(self) -> Iterator[tuple[str, Any, Arrays]]:
+        """Yields the name, the JSON and the arrays of each attribute that is a plain value."""
         for name, value in vars(self._target).items():
-            if name not in self._skipped and is_plain(value):
-                yield name, value
+            arrays: Arrays = {}
+            with contextlib.suppress(TypeError):
+                if name not in self._skipped:
+                    yield name, encode(value, arrays), arrays
 
     def unstored(self) -> list[str]:
         """Returns the attributes that may change, but cannot be stored."""
+        known = {*self._skipped, *self._arguments, *(name for name, *_ in self._attributes())}
         return [
             name
             for name, value in vars(self._target).items()
-            if name not in self._skipped | self._arguments
-            and not (is_plain(value) or callable(value) or hasattr(value, "write"))
+            if name not in known and not (callable(value) or hasattr(value, "write"))
         ]
 
     def read(self, arrays: Arrays) -> JsonObject:
         """Returns the attributes as JSON, and adds their arrays to `arrays`."""
         stored = {}
-        for name, value in self._attributes():
-            own: Arrays = {}
-            encoded = encode(value, own)
+        for name, encoded, own in self._attributes():
             is_same = name in self._first and self._first[name] == encoded
             if not (is_same and (own or name in self._arguments)):
                 stored[name] = encoded
@@ -77,22 +78,12 @@ def _argument_names(cls: type) -> Iterator[str]:
             yield from inspect.signature(own).parameters
 
 
-def is_plain(value: object) -> bool:
-    """Returns whether a value consists of numbers, texts, None, arrays, lists, dicts and sets."""
-    if isinstance(value, np.ndarray):
-        return not value.dtype.hasobject
-    if type(value) is dict:
-        return all(map(is_plain, [*value, *value.values()]))
-    if type(value) in (list, tuple, set):
-        return all(map(is_plain, value))  # type: ignore[call-overload]
-    if isinstance(value, np.generic):
-        return value.dtype.kind in "biuf"
-    return value is None or type(value) in (bool, int, float, str)
-
-
 def encode(value: Any, arrays: Arrays) -> Any:
-    """Returns a plain value as JSON that `decode` reads, and adds its arrays to `arrays`."""
-    if isinstance(value, np.ndarray):
+    """Returns a plain value as JSON that `decode` reads, and adds its arrays to `arrays`.
+
+    Raises `TypeError` unless it consists of numbers, texts, None, arrays, lists, dicts and sets.
+    """
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         data = np.ascontiguousarray(value)
         digest = hashlib.sha256(f"{data.dtype} {data.shape}".encode())
         if data.nbytes:
@@ -106,11 +97,13 @@ def encode(value: Any, arrays: Arrays) -> Any:
     if type(value) in (tuple, set):
         items = sorted(value, key=repr) if type(value) is set else value
         return {type(value).__name__: [encode(item, arrays) for item in items]}
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return {"number": encode(value.item(), arrays), "dtype": str(value.dtype)}
     if type(value) is float and not math.isfinite(value):
         return {"float": str(value)}  # JSON has neither NaN nor infinities.
-    return value
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise TypeError(f"{type(value).__name__} is not a plain value")
 
 
 def decode(value: Any, arrays: Arrays) -> Any:

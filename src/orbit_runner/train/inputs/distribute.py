@@ -106,7 +106,8 @@ def pipeline_builder(
     def make(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
         return task.build_inputs(data, context, start_step)
 
-    is_tuned = not task.starts_at_step or _asks_for_tuning(data)
+    asks = getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None)
+    is_tuned = bool(asks or not task.starts_at_step)
     options = _options(runtime, autotune=autotune and is_tuned)
     if tf.is_tensor(start_step):
         # For a few batches, optimizing a pipeline takes longer than it saves.
@@ -124,10 +125,6 @@ def pipeline_builder(
         return dataset.with_options(options)
 
     return build
-
-
-def _asks_for_tuning(data: DataSection) -> bool:
-    return bool(getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None))
 
 
 @contextlib.contextmanager
