@@ -15,16 +15,9 @@ import tf_keras
 from orbit_runner.cli.main import main
 from orbit_runner.tasks import report_examples
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.keras.sources import section_source
-from orbit_runner.tasks.keras.task import KerasTask
-from orbit_runner.tasks.report_examples import (
-    ReportExamples,
-    classification_examples,
-    softmax_of,
-)
+from orbit_runner.tasks.report_examples import classification_examples
 from orbit_runner.tasks.translation.task import Translations, TranslationTask
 from tests.support.images import write_folder
-from tests.support.keras_models import classes, keras_config
 from tests.support.translations import sentences, translation_config, write_set
 
 _CLASSES = 3
@@ -51,9 +44,7 @@ def test_confusion_matrix_and_worst_mistakes_are_those_of_the_logits(one_hot: bo
     logits, labels = _logits(), np.arange(200) % _CLASSES
     given = np.eye(_CLASSES, dtype=np.float32)[labels] if one_hot else labels
 
-    found = classification_examples(
-        softmax_of(_model()), _batches(logits, given), names=["a", "b", "c"]
-    )
+    found = classification_examples(_model(), _batches(logits, given), names=["a", "b", "c"])
 
     shares = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     predicted = logits.argmax(axis=-1)
@@ -78,9 +69,7 @@ def test_rows_without_weight_are_left_out() -> None:
     weights[[3, 150]] = 0
     labels = np.zeros(200, np.int32)
 
-    found = classification_examples(
-        softmax_of(_model()), _batches(_logits(), labels, weights), total=198
-    )
+    found = classification_examples(_model(), _batches(_logits(), labels, weights), total=198)
 
     assert sum(found.confusion.values()) == 198
     assert "all 198 examples" in found.note
@@ -91,7 +80,7 @@ def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_examples, "_MAX_EXAMPLES", 70)
     batches = iter(_batches(_logits(), np.zeros(200, np.int32)))
 
-    found = classification_examples(softmax_of(_model()), batches, total=200)
+    found = classification_examples(_model(), batches, total=200)
 
     assert sum(found.confusion.values()) == 70
     assert "the first 70 examples of 200" in found.note
@@ -120,71 +109,6 @@ def test_translation_shows_sentences_of_the_last_evaluation(
     expected = [(*pair, text) for pair, text in zip(pairs[:10], translated, strict=True)]
     assert found.rows == expected
     assert found.head == ("source", "reference", "translation")
-
-
-def _keras_examples(**changes: Any) -> tuple[ReportExamples, np.ndarray]:
-    """Returns the examples of a Keras model that is not trained, and what it predicts."""
-    task = KerasTask(keras_config(**changes).task)
-    model = task.build_model()
-    data = task.task_config.validation_data
-    examples = task.report_examples(model, iter(task.build_inputs(data)))
-    assert examples is not None
-    source = section_source(task.task_config, "validation_data")
-    return examples, model(source.arrays["x"], training=False)
-
-
-def test_classes_of_a_keras_model() -> None:
-    found, logits = _keras_examples()
-
-    predicted = logits.numpy().argmax(axis=-1)
-    labels = classes(37, 2)[1]
-    assert found.confusion == Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
-    assert "for all 37 examples" in found.note
-    shares = tf.nn.softmax(tf.cast(logits, tf.float64)).numpy()
-    worst = int(shares[np.arange(37), labels].argmin())
-    place, label, prediction, *_ = found.rows[0]
-    assert str(worst) in place
-    assert (label, prediction) == (str(labels[worst]), str(predicted[worst]))
-
-
-def test_binary_classes_of_a_keras_model() -> None:
-    found, logits = _keras_examples(
-        task__model__arguments__width=1,
-        task__loss="{class_name: BinaryCrossentropy, config: {from_logits: true}}",
-        task__train_data__function=f"{__name__}:two_classes",
-        task__validation_data__function=f"{__name__}:two_classes",
-        task__validation_data__arguments="{}",
-    )
-
-    predicted = (logits.numpy()[:, 0] > 0).astype(int)
-    pairs = zip(two_classes()[1].tolist(), predicted.tolist(), strict=True)
-    assert found.confusion == Counter(pairs)
-
-
-def test_numbers_of_a_keras_model() -> None:
-    found, outputs = _keras_examples(
-        task__model__arguments__width=1,
-        task__loss="mse",
-        task__train_data__function=f"{__name__}:sizes",
-        task__validation_data__function=f"{__name__}:sizes",
-        task__validation_data__arguments="{}",
-    )
-
-    errors = outputs.numpy()[:, 0] - sizes()[1]
-    assert float(dict(found.facts)["largest error"]) == pytest.approx(np.abs(errors).max(), 1e-4)
-    assert float(found.rows[0][3]) == pytest.approx(errors[np.abs(errors).argmax()], 1e-4)
-
-
-def two_classes() -> tuple[np.ndarray, np.ndarray]:
-    """Returns points and whether the first number is positive."""
-    x = classes(40)[0]
-    return x, (x[:, 0] > 0).astype(np.int64)
-
-
-def sizes() -> tuple[np.ndarray, np.ndarray]:
-    """Returns points and their sums."""
-    x = classes(40)[0]
-    return x, x.sum(axis=1)
 
 
 @pytest.mark.slow

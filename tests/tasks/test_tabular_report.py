@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.tasks import report_examples
 from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.tabular import report_examples
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.tables import table_config
 
@@ -93,7 +93,7 @@ def test_each_target_has_its_own_part(shared_path: Path) -> None:
 
 
 def test_weighted_rows_and_the_limit(shared_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_examples, "_MAX_EXAMPLES", 20)
+    monkeypatch.setattr(report_examples, "_MOST_ROWS", 20)
 
     examples = _examples(*_task(shared_path, ["y"], task__weight_column="w"))
 

@@ -23,11 +23,7 @@ from orbit_runner.tasks.multitask import (
     is_multitask,
     is_multitask_class,
 )
-from orbit_runner.tasks.report_examples import (
-    ReportExamples,
-    classification_examples,
-    softmax_of,
-)
+from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
 from orbit_runner.tf_internals import own_weights, set_other_weights
 
 if TYPE_CHECKING:
@@ -109,9 +105,9 @@ class TaskAdapter:
         own = getattr(self.task, "report_examples", None)
         if callable(own):
             return own(model, batches)
-        if not _is_official_classifier(self.task):
-            return None
-        return classification_examples(softmax_of(model), batches)
+        return (
+            classification_examples(model, batches) if _is_official_classifier(self.task) else None
+        )
 
     def num_examples(self, data: DataSection) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""

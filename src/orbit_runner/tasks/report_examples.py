@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 _MAX_EXAMPLES = 10_000
-_MISTAKES = 24  # with pictures
-_WORST = 20  # rows of a table
+_MISTAKES = 24
 _BINS = 10
 
 
@@ -70,167 +69,17 @@ class _Mistake(NamedTuple):
         names: Sequence[str],
         place: Callable[[int], Mapping[str, object]] | None,
     ) -> str:
-        label, predicted = (_class_name(number, names) for number in (self.label, self.predicted))
+        label, predicted = (
+            names[number] if number < len(names) else str(number)
+            for number in (self.label, self.predicted)
+        )
         known = {} if place is None else place(self.number)
         where = ", ".join(starmap(_place_text, known.items())) or f"example {self.number:,}"
         return f"{label} → {predicted} {self.probability:.2f}\n{where}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Answers:
-    """The labels and the outputs of some examples by name, and the numbers of the examples."""
-
-    labels: Mapping[str, np.ndarray]
-    outputs: Mapping[str, np.ndarray]
-    numbers: np.ndarray
-
-
-def collect_answers(
-    batches: Iterable[Tensors],
-    answer: Callable[[Tensors], tuple[Mapping[str, Any], Mapping[str, Any], tf.Tensor]],
-) -> Answers | None:
-    """Returns the answers of a model for the first 10,000 examples; None without batches.
-
-    `answer` returns the labels and the outputs of a batch, and float [batch], 0 for rows that are
-    no examples.
-    """
-    parts = []
-    first = 0
-    for batch in batches:
-        labels, outputs, counts = answer(batch)
-        rows = np.flatnonzero(counts)
-        values = tf.nest.map_structure(np.asarray, (dict(labels), dict(outputs)))
-        parts.append(
-            (*tf.nest.map_structure(lambda value, at=rows: value[at], values), first + rows)
-        )
-        first += len(counts)
-        if first >= _MAX_EXAMPLES:
-            break
-    if not parts:
-        return None
-    joined = tf.nest.map_structure(lambda *values: np.concatenate(values)[:_MAX_EXAMPLES], *parts)
-    return Answers(*joined)
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What a model predicts: classes or numbers.
-
-    Attributes:
-        name: Its name; "" if there is only one.
-        labels: The class numbers or the numbers of some examples, [n].
-        outputs: The probabilities of the classes, float64 [n, classes], or the numbers, [n].
-        classes: The names of the classes; None for numbers.
-    """
-
-    name: str
-    labels: np.ndarray
-    outputs: np.ndarray
-    classes: Sequence[str] | None
-
-
-@dataclasses.dataclass(frozen=True)
-class ShownExamples:
-    """The examples of which a table shows the worst.
-
-    Attributes:
-        numbers: Their numbers, int64 [n].
-        total: The number of all examples of the dataset; None if unknown.
-        place: Returns where an example is stored, by its number.
-        values: Returns its features as text; None to leave them out.
-    """
-
-    numbers: np.ndarray
-    total: int | None
-    place: Callable[[int], str]
-    values: Callable[[int], str] | None = None
-
-    def table(self, order: np.ndarray, cells: Mapping[str, Callable[[int], str]]) -> dict[str, Any]:
-        """Returns head and rows of a table of the first examples in an order.
-
-        `cells` has for each column what returns the text of an example.
-        """
-        columns = {"place": lambda row: self.place(int(self.numbers[row])), **cells}
-        if (values := self.values) is not None:
-            columns["values"] = lambda row: values(int(self.numbers[row]))
-        rows = order[:_WORST].tolist()
-        return {
-            "head": [*columns],
-            "rows": [tuple(cell(row) for cell in columns.values()) for row in rows],
-        }
-
-
-def table_examples(targets: Sequence[Target], shown: ShownExamples) -> ReportExamples | None:
-    """Returns the predictions of each target by class or error, and the worst examples.
-
-    None without targets.
-    """
-    counted = _counted(len(shown.numbers), shown.total, "rows")
-    note = f"predictions for {counted} of the evaluation"
-    parts = [
-        _number_examples(target, shown, note)
-        if target.classes is None
-        else _class_examples(target, shown, target.classes)
-        for target in targets
-    ]
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    return ReportExamples(note=note, others=parts)
-
-
-def _class_examples(target: Target, shown: ShownExamples, classes: Sequence[str]) -> ReportExamples:
-    labels, shares = target.labels, target.outputs
-    predicted = shares.argmax(axis=-1)
-    largest = shares.max(axis=-1)
-    of_label = shares[np.arange(len(labels)), labels]
-    with np.errstate(divide="ignore"):
-        losses = -np.log(of_label)
-    cells = {
-        "label": lambda row: _class_name(int(labels[row]), classes),
-        "prediction": lambda row: _class_name(int(predicted[row]), classes),
-        "probability": lambda row: f"{largest[row]:.4f}",
-        "loss": lambda row: f"{losses[row]:.4f}",
-    }
-    table = shown.table(np.argsort(of_label, kind="stable"), cells)
-    return _class_report(
-        labels, predicted, largest, classes, shown.total, title=target.name, **table
-    )
-
-
-def _number_examples(target: Target, shown: ShownExamples, note: str) -> ReportExamples:
-    labels, outputs = target.labels, target.outputs
-    errors = outputs.astype(np.float64) - labels
-    sizes = np.nan_to_num(np.abs(errors), nan=np.inf)
-    facts = [("standard deviation of the labels", f"{labels.std(dtype=np.float64):.6g}")]
-    finite = errors[np.isfinite(errors)]
-    if finite.size:
-        half, most, largest = np.quantile(np.abs(finite), (0.5, 0.9, 1.0))
-        facts = [
-            ("mean error, prediction less label", f"{finite.mean():.6g}"),
-            ("standard deviation of the errors", f"{finite.std():.6g}"),
-            ("half of the errors are at most", f"{half:.6g}"),
-            ("nine tenths of them are at most", f"{most:.6g}"),
-            ("largest error", f"{largest:.6g}"),
-            *facts,
-        ]
-    if finite.size < errors.size:
-        facts.append(("predictions that are not finite", f"{errors.size - finite.size:,}"))
-    cells = {
-        "label": lambda row: f"{labels[row]:.6g}",
-        "prediction": lambda row: f"{outputs[row]:.6g}",
-        "error": lambda row: f"{errors[row]:.6g}",
-    }
-    table = shown.table(np.argsort(-sizes, kind="stable"), cells)
-    return ReportExamples(title=target.name, note=note, facts=facts, **table)
-
-
-def softmax_of(model: tf_keras.Model) -> Callable[[Tensors], tf.Tensor]:
-    """Returns a function from inputs to the probabilities of a model that returns logits."""
-    return lambda inputs: tf.nn.softmax(tf.cast(model(inputs, training=False), tf.float64))
-
-
 def classification_examples(
-    predict: Callable[[Tensors], tf.Tensor],
+    model: tf_keras.Model,
     batches: Iterable[Tensors],
     *,
     names: Sequence[str] = (),
@@ -242,7 +91,7 @@ def classification_examples(
     They are those of the first 10,000 examples.
 
     Args:
-        predict: Maps images to the probabilities of the classes, float64 [batch, classes].
+        model: Maps images to logits [batch, classes].
         batches: `(images, labels)` or `(images, labels, weights)`. Images are one tensor. Labels
             are class numbers [batch], or one-hot or shares of the classes [batch, classes]. Rows of
             weight 0 are left out.
@@ -250,14 +99,18 @@ def classification_examples(
         total: The number of examples of the dataset; None if unknown.
         place: Returns where an example is stored, by its number.
     """
+    confusion: Counter[tuple[int, int]] = Counter()
     worst: list[_Mistake] = []
     num_examples = 0
-    parts: list[tuple[np.ndarray, ...]] = []  # labels, predictions and their probabilities
-    for images, labels, shares, numbers in _predictions(predict, batches):
+    probabilities: list[np.ndarray] = []
+    correct: list[np.ndarray] = []
+    for images, labels, shares, numbers in _predictions(model, batches):
         remaining = _MAX_EXAMPLES - num_examples
         predicted = shares.argmax(axis=-1)[:remaining]
         labels = labels[:remaining]
-        parts.append((labels, predicted, shares.max(axis=-1)[:remaining]))
+        confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
+        probabilities.append(shares.max(axis=-1)[:remaining])
+        correct.append(predicted == labels)
         rows = np.flatnonzero(predicted != labels)
         rows = rows[np.argsort(shares[rows, labels[rows]], kind="stable")][:_MISTAKES]
         mistakes = [
@@ -276,55 +129,42 @@ def classification_examples(
         num_examples += len(labels)
         if num_examples == _MAX_EXAMPLES:
             break
-    columns = [*zip(*parts, strict=True)] or [(np.zeros(0, np.int64),)] * 3
-    labels, predicted, probabilities = map(np.concatenate, columns)
-    return _class_report(
-        labels,
-        predicted,
-        probabilities,
-        names,
-        total,
+    return ReportExamples(
+        note=correct_note(confusion, total),
+        confusion=confusion,
+        classes=names,
+        calibration=calibration_of(probabilities, correct),
         images=np.stack([mistake.image for mistake in worst]) if worst else None,
         captions=[mistake.caption(names, place) for mistake in worst],
     )
 
 
-def _class_report(
-    labels: np.ndarray,
-    predicted: np.ndarray,
-    probabilities: np.ndarray,
-    classes: Sequence[str],
-    total: int | None,
-    **parts: Any,
-) -> ReportExamples:
-    """Returns the report of classes by number: labels, predictions and their probabilities, [n].
+def correct_note(confusion: Mapping[tuple[int, int], int], total: int | None) -> str:
+    """Returns how many predictions are correct, out of `total` examples; None if unknown."""
+    count = sum(confusion.values())
+    correct = sum(n for (label, predicted), n in confusion.items() if label == predicted)
+    counted = f"the first {count:,} examples"
+    if total is not None:
+        counted = f"all {total:,} examples" if count >= total else f"{counted} of {total:,}"
+    predictions = f"correct prediction{'s' * (correct != 1)}"
+    return f"{correct:,} {predictions} for {counted} of the evaluation"
 
-    `total` is the number of all examples, None if unknown; `parts` are other parts of the report.
+
+def calibration_of(
+    probabilities: Sequence[np.ndarray], correct: Sequence[np.ndarray]
+) -> Sequence[tuple[int, float, float]]:
+    """Returns the bins of `ReportExamples.calibration`.
+
+    Args:
+        probabilities: The probability of each prediction, in parts.
+        correct: Whether each prediction is the label, in parts.
     """
-    is_correct = predicted == labels
-    correct = int(is_correct.sum())
-    predictions = f"{correct:,} correct prediction{'s' * (correct != 1)}"
-    return ReportExamples(
-        note=f"{predictions} for {_counted(len(labels), total, 'examples')} of the evaluation",
-        confusion=Counter(zip(labels.tolist(), predicted.tolist(), strict=True)),
-        classes=classes,
-        calibration=_calibration(probabilities, is_correct),
-        **parts,
-    )
-
-
-def _counted(count: int, total: int | None, unit: str) -> str:
-    """Returns which examples are shown, out of `total`; None if unknown."""
-    if total is None:
-        return f"the first {count:,} {unit}"
-    return f"all {total:,} {unit}" if count >= total else f"the first {count:,} {unit} of {total:,}"
-
-
-def _calibration(shares: np.ndarray, is_correct: np.ndarray) -> Sequence[tuple[int, float, float]]:
-    """Returns the bins of `ReportExamples.calibration`, of the probabilities of predictions."""
+    if not probabilities:
+        return ()
+    shares = np.concatenate(probabilities)
     finite = np.isfinite(shares)
     shares = shares[finite]
-    hits = is_correct[finite]
+    hits = np.concatenate(correct)[finite]
     places = np.minimum((shares * _BINS).astype(np.int64), _BINS - 1)
     bins = []
     for place in np.unique(places).tolist():
@@ -333,23 +173,20 @@ def _calibration(shares: np.ndarray, is_correct: np.ndarray) -> Sequence[tuple[i
     return bins
 
 
-def _class_name(number: int, names: Sequence[str]) -> str:
-    return names[number] if number < len(names) else str(number)
-
-
 def _predictions(
-    predict: Callable[[Tensors], tf.Tensor], batches: Iterable[Tensors]
+    model: tf_keras.Model, batches: Iterable[Tensors]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yields images, labels, probabilities [n, classes] and example numbers of each batch."""
     first = 0
     for batch in batches:
         images, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(batch)
-        shares = predict(images).numpy()
+        logits = tf.cast(model(images, training=False), tf.float64)
         targets = labels.numpy()
         if targets.ndim == 2:
             targets = targets.argmax(axis=-1)
         rows = np.arange(len(targets)) if weights is None else np.flatnonzero(weights.numpy())
-        yield images.numpy()[rows], targets[rows], shares[rows], first + rows
+        shares = tf.nn.softmax(logits).numpy()[rows]
+        yield images.numpy()[rows], targets[rows], shares, first + rows
         first += len(targets)
 
 

@@ -31,11 +31,7 @@ from orbit_runner.tasks.image_classification.sources import (
 )
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_application_weights
 from orbit_runner.tasks.metrics import SparseAccuracy
-from orbit_runner.tasks.report_examples import (
-    ReportExamples,
-    classification_examples,
-    softmax_of,
-)
+from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
 from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:
@@ -196,7 +192,7 @@ class ImageClassificationTask(Task):
         data = self.task_config.validation_data
         source = section_source(self.task_config, data)
         return classification_examples(
-            softmax_of(model),
+            model,
             batches,
             names=self.class_names,
             total=self.num_examples(data),

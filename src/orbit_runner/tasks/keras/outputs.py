@@ -117,14 +117,6 @@ def outputs_by_name(outputs: Tensors, names: Sequence[str]) -> dict[str, tf.Tens
     return dict(zip(names, tf.nest.flatten(outputs), strict=True))
 
 
-def labels_by_output(labels: Any, names: Sequence[str]) -> dict[str, tf.Tensor]:
-    """Returns labels by the names of the outputs; one tensor is that of all outputs."""
-    if isinstance(labels, Mapping):
-        return dict(labels)
-    parts = labels if isinstance(labels, list) else [labels] * len(names)
-    return dict(zip(names, parts, strict=True))
-
-
 def call_error(inputs: Tensors, error: Exception) -> SettingError:
     """Returns the error for a model that fails when it is called with `symbolic_inputs`."""
     shapes = tf.nest.map_structure(

@@ -33,27 +33,12 @@ from orbit_runner.tasks.keras.config import (
 from orbit_runner.tasks.keras.examples import Examples, ExampleUse, W, X, Y
 from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
 from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
-from orbit_runner.tasks.keras.outputs import (
-    Output,
-    as_passed,
-    labels_by_output,
-    outputs_by_name,
-    outputs_of,
-    symbolic_inputs,
-)
+from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.passed_objects import inexact_objects
-from orbit_runner.tasks.keras.report import are_classes, class_shares, target_of
 from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
 from orbit_runner.tasks.keras.sources import TrainedArrays, section_source
 from orbit_runner.tasks.keras.user_arrays import keep_arrays
 from orbit_runner.tasks.keras_items import build_item, build_items
-from orbit_runner.tasks.report_examples import (
-    ReportExamples,
-    ShownExamples,
-    classification_examples,
-    collect_answers,
-    table_examples,
-)
 from orbit_runner.tasks.serving import Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
 from orbit_runner.utils.log import note
@@ -418,47 +403,6 @@ class KerasTask(Task):
         classes = self._class_names()
         decode = self._decoder() if self.task_config.kind == IMAGES else None
         return make_serving(model, self._specs(), self._kinds(), classes, decode)
-
-    def report_examples(
-        self, model: tf_keras.Model, batches: Iterable[Tensors]
-    ) -> ReportExamples | None:
-        """Returns the predictions of each output by class or error, and the worst examples."""
-        if not self._outputs or self._batch_spec()[1] is None:
-            return None
-
-        def predict(features: Tensors) -> dict[str, tf.Tensor]:
-            outputs = self._outputs_for(model, as_passed(features), training=False)
-            return outputs_by_name(outputs, self._names)
-
-        def answer(batch: Tensors) -> tuple[Any, Any, tf.Tensor]:
-            (features, labels, _), counts = self.split_counts(batch)
-            labels = labels_by_output(self._as_passed(labels), self._names)
-            return labels, predict(features), counts
-
-        kinds, classes = self._kinds(), self._class_names()
-        source = self._source(self.task_config.validation_data)
-        images = source.images
-        if images is not None and are_classes(kinds.get(""), self._outputs[0]):
-            return classification_examples(
-                lambda pixels: class_shares(predict(pixels)[""].numpy(), kinds[""]),
-                batches,
-                names=classes.get("", ()),
-                total=images.size,
-                place=images.place,
-            )
-        answers = collect_answers(batches, answer)
-        if answers is None:
-            return None
-        targets = [
-            target_of(output, kinds, answers, classes.get(output.name, ()))
-            for output in self._outputs
-        ]
-        known = [target for target in targets if target is not None]
-        if (stored := source.stored) is None:
-            shown = ShownExamples(answers.numbers, None, lambda row: f"example {row:,}")
-        else:
-            shown = ShownExamples(answers.numbers, stored.size, stored.location)
-        return table_examples(known, shown)
 
     def _decoder(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the function that decodes an image as evaluation does."""

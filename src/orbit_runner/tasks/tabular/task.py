@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -27,13 +27,7 @@ from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
-from orbit_runner.tasks.report_examples import (
-    ReportExamples,
-    ShownExamples,
-    Target,
-    collect_answers,
-    table_examples,
-)
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.table_checks import unused_columns
 from orbit_runner.tasks.tabular.config import (
@@ -46,6 +40,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+from orbit_runner.tasks.tabular.report_examples import table_examples
 from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.utils.log import note
 
@@ -54,9 +49,6 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 _METRICS = {"accuracy": SparseAccuracy, "mae": AbsoluteError, "rmse": RootSquaredError}
-# Of a row in the report.
-_MOST_COLUMNS = 50
-_MOST_CHARACTERS = 400
 INPUTS = ArrayInputs("features", "targets", "weight")
 
 
@@ -171,42 +163,7 @@ class TabularTask(Task):
         self, model: tf_keras.Model, batches: Iterable[Tensors]
     ) -> ReportExamples | None:
         """Returns the predictions of each target by class or error, and the worst rows."""
-
-        def answer(batch: Tensors) -> tuple[Any, Any, tf.Tensor]:
-            (features, labels, *_), counts = self.split_counts(batch)
-            assert counts is not None
-            return labels, model(features, training=False), counts
-
-        answers = collect_answers(batches, answer)
-        if answers is None:
-            return None
-        part = self.part(self.task_config.validation_data)
-        fitted = self.fitted
-        names = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
-        columns = {name: part.column(name) for name in names[:_MOST_COLUMNS]}
-
-        def values(row: int) -> str:
-            texts = [f"{name} {column.text(row) or '-'}" for name, column in columns.items()]
-            return shorten(", ".join(texts), _MOST_CHARACTERS)
-
-        targets = [
-            self._report_target(target, answers.labels, answers.outputs)
-            for target in self.task_config.targets
-        ]
-        shown = ShownExamples(answers.numbers, part.size, part.location, values)
-        return table_examples(targets, shown)
-
-    def _report_target(
-        self,
-        target: TargetConfig,
-        labels: Mapping[str, np.ndarray],
-        outputs: Mapping[str, np.ndarray],
-    ) -> Target:
-        name = target.column
-        output = outputs[name]
-        if target.type == CLASSIFICATION:
-            output = tf.nn.softmax(output.astype(np.float64)).numpy()
-        return Target(name, labels[name], output, self.fitted.classes.get(name))
+        return table_examples(self, model, batches)
 
     @property
     def fitted(self) -> Preprocessing:
