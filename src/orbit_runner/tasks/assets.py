@@ -68,9 +68,6 @@ class Assets:
                 have the asset yet.
             decode: Returns the value of a content; by default the content itself.
 
-        Returns:
-            The value.
-
         Raises:
             RunnerError: The file of the run is damaged.
         """
@@ -101,9 +98,6 @@ class Assets:
             compute: Returns what is stored, which JSON can represent.
             decode: Returns the value of what is read; by default, it is what is read from JSON,
                 with lists in place of tuples.
-
-        Returns:
-            The value.
 
         Raises:
             RunnerError: The file of the run is damaged.

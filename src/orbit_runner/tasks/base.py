@@ -438,18 +438,10 @@ class Task(base_task.Task):
         return classes
 
     def mixture(self, params: Any, origins: np.ndarray | None) -> Mixture | None:
-        """Returns the mixture that the examples of a section are drawn from.
+        """Returns the mixture of a section's examples; None if all are equally likely.
 
-        Args:
-            params: The section.
-            origins: The source of the mixture that each example comes from; None if there is only
-                one.
-
-        Returns:
-            The mixture; None if all examples are equally likely, as in an evaluation.
-
-        Raises:
-            SettingError: A source or a class with a weight has no examples.
+        `origins` are the sources of the mixture that the examples come from, if there are several.
+        Raises `SettingError` if a source or a class with a weight has no examples.
         """
         excluded = self.excluded_examples(params)
         with self.data_scope(section_of(params)):

@@ -102,11 +102,7 @@ class TaskData(abc.ABC):
     def training_classes(self) -> Any:
         """Returns the class of each training example, for class weights and class sampling.
 
-        Returns:
-            `Classes` (see `orbit_runner.tasks.imbalance.classes`).
-
-        Raises:
-            DataError: The labels are not classes.
+        They are `Classes` of `orbit_runner.tasks.imbalance`. Raises `DataError` if there are none.
         """
         raise NotImplementedError(f"{type(self).__name__} must define `training_classes`")
 
