@@ -6,7 +6,6 @@ import re
 
 from orbit_runner.reporting.document import (
     SHADES,
-    Best,
     Cell,
     Chart,
     Facts,
@@ -111,7 +110,7 @@ def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown() -
 
 
 def test_best_value_of_a_row_is_marked() -> None:
-    table = Table([("accuracy", "0.8", Best("0.9 (+0.1)"))], head=["", "a", "b"], keys=True)
+    table = Table([("accuracy", "0.8", Cell("0.9 (+0.1)", "best"))], head=["", "a", "b"], keys=True)
 
     assert "<td>0.8</td><td><b class=good>0.9 (+0.1)</b></td>" in parts_html([table])
     assert _lines(table, width=80)[1].split("  ")[-1].strip() == "0.9 (+0.1) *"

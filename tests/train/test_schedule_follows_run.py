@@ -104,7 +104,7 @@ def test_a_resume_with_more_epochs_is_another_schedule(
     assert "decay_steps: 23\n" in (tmp_path / "a" / "config.yaml").read_text()
     assert longer.returncode == 2
     assert "cosine.decay_steps: 23 → auto" in longer.stderr
-    assert "set its length to 23" in longer.stderr
+    assert "to keep that of this run, set 23" in longer.stderr
     assert as_written.returncode == 0, as_written.stderr
     assert "warning: the learning rate is 0 after step 23 of 45" in as_written.stderr
 

@@ -15,7 +15,7 @@ from orbit_runner.compare.statistics import (
     p_text,
     verdict,
 )
-from orbit_runner.reporting.document import Best, Chart, Section, Series, Table, Text
+from orbit_runner.reporting.document import Cell, Chart, Section, Series, Table, Text
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.run_directory.metric_records import better_values, metric_title
 from orbit_runner.run_directory.run_reader import NON_METRICS, RunReader
@@ -85,7 +85,7 @@ def _metric_cells(
         if number and value is not None and reference is not None and value != reference:
             difference = value - reference
             text += f" ({difference:+.3g})" if math.isfinite(difference) else ""
-        yield Best(text) if number in winners else text
+        yield Cell(text, "best") if number in winners else text
 
 
 def _verdict(comparison: RunComparison) -> str:
@@ -181,7 +181,8 @@ def _difference_row(metric: PairedMetric) -> tuple[str, str, str, str]:
     better = better_values(metric.name)
     if not better:
         return metric.name, "B is higher" if difference.mean > 0 else "B is lower", text, p
-    return metric.name, Best("B" if (difference.mean > 0) == (better == "higher") else "A"), text, p
+    winner = "B" if (difference.mean > 0) == (better == "higher") else "A"
+    return metric.name, Cell(winner, "best"), text, p
 
 
 def _metric_rows(metric: PairedMetric) -> list[tuple[str, str]]:

@@ -14,29 +14,33 @@ _NUMBERS = ("row", "example", "step", "epoch", "position", "record", "offset",
             "line", "user", "item", "label")  # fmt: skip
 
 
-class Best(str):
-    """A cell of a table with the best value of its row."""
-
-
 class Cell(str):
     """A cell of a table that a page colors, links or completes by a bar.
 
     Attributes:
-        kind: The color: "good", "bad" or "soft"; "" for none.
+        kind: "best" for the best value of a row, or a color: "good", "bad" or "soft"; "" for none.
         address: Where a link leads; "" for none.
         bar: The length of a bar in front of the text, and the place of a mark in it, from 0 to 1.
+        shade: How strong the background is, from 0 to 1; None if the text has the color.
     """
 
     kind: str
     address: str
     bar: tuple[float, float] | None
+    shade: float | None
 
     def __new__(
-        cls, text: str, kind: str = "", *, address: str = "", bar: tuple[float, float] | None = None
+        cls,
+        text: str,
+        kind: str = "",
+        *,
+        address: str = "",
+        bar: tuple[float, float] | None = None,
+        shade: float | None = None,
     ) -> Cell:
         """Returns the text of the cell with what a page adds to it."""
         cell = super().__new__(cls, text)
-        cell.kind, cell.address, cell.bar = kind, address, bar
+        cell.kind, cell.address, cell.bar, cell.shade = kind, address, bar, shade
         return cell
 
 
@@ -50,19 +54,6 @@ class Joined(str):
         joined = super().__new__(cls, " ".join(cells))
         joined.cells = cells
         return joined
-
-
-class Shaded(str):
-    """A cell of a matrix, whose background shows how large it is, and whether it is right."""
-
-    opacity: float
-    is_right: bool
-
-    def __new__(cls, text: str, opacity: float, *, is_right: bool) -> Shaded:
-        """Returns the text of the cell with its background."""
-        cell = super().__new__(cls, text)
-        cell.opacity, cell.is_right = opacity, is_right
-        return cell
 
 
 @dataclasses.dataclass(frozen=True)

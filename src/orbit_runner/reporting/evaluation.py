@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.reporting.document import (
+    Cell,
     Chart,
     HeatMap,
     Part,
     Pictures,
     Section,
     Series,
-    Shaded,
     Table,
 )
 from orbit_runner.reporting.html import explanation
@@ -168,7 +168,7 @@ def _cell(count: int, totals: Mapping[int, int], label: int, other: int) -> str:
         return ""
     # The square root keeps rare confusions visible.
     opacity = 0.08 + 0.5 * math.sqrt(count / totals[label])
-    return Shaded(f"{count:,}", opacity, is_right=label == other)
+    return Cell(f"{count:,}", "good" if label == other else "bad", shade=opacity)
 
 
 def _percent(count: int, total: int) -> str:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from orbit_runner.reporting.document import (
-    Best,
     Cell,
     Chart,
     Facts,
@@ -19,7 +18,6 @@ from orbit_runner.reporting.document import (
     Picture,
     Pictures,
     Section,
-    Shaded,
     Table,
     Text,
 )
@@ -260,7 +258,7 @@ def _row(row: Sequence[str], kinds: Sequence[str]) -> str:
     if len(row) == 1 < len(kinds):
         return f"<tr><th scope=rowgroup class=group colspan={len(kinds)}>{_cell(row[0])}</th></tr>"
     cells = "".join(
-        f"<td{_shade(text) if isinstance(text, Shaded) else kind}>{_cell(text)}</td>"
+        f"<td{_shade(text) or kind}>{_cell(text)}</td>"
         for kind, text in zip(kinds[1:], row[1:], strict=False)
     )
     is_marked = isinstance(row[0], (Cell, Joined))
@@ -269,9 +267,11 @@ def _row(row: Sequence[str], kinds: Sequence[str]) -> str:
     return f"<tr><th scope=row{long}>{name}</th>{cells}</tr>"
 
 
-def _shade(cell: Shaded) -> str:
-    kind = "" if cell.is_right else " class=wrong"
-    return f'{kind} style="--share:{cell.opacity:.2f}"'
+def _shade(cell: str) -> str:
+    if not isinstance(cell, Cell) or cell.shade is None:
+        return ""
+    kind = "" if cell.kind == "good" else " class=wrong"
+    return f'{kind} style="--share:{cell.shade:.2f}"'
 
 
 def _cell(text: str) -> str:
@@ -279,8 +279,6 @@ def _cell(text: str) -> str:
         return " ".join(map(_cell, text.cells))
     if isinstance(text, Cell):
         return _marked_cell(text)
-    if isinstance(text, Best):
-        return f"<b class=good>{escape(text)}</b>"
     return "".join(
         add_line_breaks(word) if len(word) > _LONG_WORD else escape(word)
         for word in re.split(r"(\s)", text)
@@ -288,10 +286,12 @@ def _cell(text: str) -> str:
 
 
 def _marked_cell(cell: Cell) -> str:
-    text = escape(cell)
+    text = f"{_bar(cell)}{escape(cell)}"
     if cell.address:
         text = f'<a href="{escape(cell.address)}">{text}</a>'
-    return f"{_bar(cell)}<span class={cell.kind}>{text}</span>" if cell.kind else _bar(cell) + text
+    if cell.kind == "best":
+        return f"<b class=good>{text}</b>"
+    return f"<span class={cell.kind}>{text}</span>" if cell.kind and cell.shade is None else text
 
 
 def _bar(cell: Cell) -> str:

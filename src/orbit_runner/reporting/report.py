@@ -68,6 +68,8 @@ def make_report(path: Path, name: str = "") -> str:
     run = RunReader(path, MOST_POINTS)
     data = read_data(path)
     baselines = {} if data.inputs is None else data.inputs.baselines
+    exports = read_exports(path, str(run.settings.get("trainer.export_subdir") or ""))
+    changes = [(name, inline_yaml(value)) for name, value in run.changes.items()]
     sections = [
         Section("", [*_header(run, name or str(path), baselines)]),
         Section("Evaluation", evaluation_parts(data.evaluation)),
@@ -75,8 +77,8 @@ def make_report(path: Path, name: str = "") -> str:
         Section("Evaluations of checkpoints", [_evaluations(run), *_newest_evaluation(run)]),
         Section("Inputs", input_parts(data.inputs)),
         Section("Model", model_parts(data.model)),
-        Section("Exports", export_parts(_exports(run))),
-        Section("Settings that override the experiment file", [_changes(run)]),
+        Section("Exports", export_parts(exports)),
+        Section("Settings that override the experiment file", [Table(changes)]),
         Section("Config", [_folded("all settings", read_config_text(path))]),
         Section("Starts", [_starts(run)]),
         Section("Time", _times(run)),
@@ -210,10 +212,6 @@ def _update_ratios(curves: Curves) -> Chart:
     return Chart("update / weights by layer", series, may_be_log=True)
 
 
-def _changes(run: RunReader) -> Table:
-    return Table([(path, inline_yaml(value)) for path, value in run.changes.items()])
-
-
 def _evaluations(run: RunReader) -> Table:
     """Returns the table of what `runner evaluate` found, on any data."""
     rows = [
@@ -242,10 +240,6 @@ def _newest_evaluation(run: RunReader) -> Iterator[Section]:
         title = f"{record.get('checkpoint', '')}, evaluated at {_time_text(record.get('time'))}"
         yield Section(title, evaluation_parts(details))
         return
-
-
-def _exports(run: RunReader) -> list[JsonObject]:
-    return read_exports(run.path, str(run.settings.get("trainer.export_subdir") or ""))
 
 
 def _folded(title: str, text: str) -> Section:

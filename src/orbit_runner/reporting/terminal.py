@@ -6,7 +6,7 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from orbit_runner.reporting.document import Best, Facts, Part, Section, Table, Text
+from orbit_runner.reporting.document import Cell, Facts, Part, Section, Table, Text
 from orbit_runner.utils.text_table import table_lines
 
 _GAP = 2
@@ -108,7 +108,7 @@ def _key_table(table: Table, width: int | None) -> Iterator[str]:
     """Yields a table in parts with as many columns as fit, one below the other."""
     most = _MOST_KEY if width is None else max(_LEAST_KEY, width // 3)
     rows = [
-        [f"{text} *" if isinstance(text, Best) else text for text in row]
+        [f"{text} *" if isinstance(text, Cell) and text.kind == "best" else text for text in row]
         for row in (table.head, *table.rows)
     ]
     whole = [

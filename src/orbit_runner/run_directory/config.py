@@ -24,6 +24,7 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run, follow_same_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.config.schema.schedules import AUTO
 from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.branch import read_branch
@@ -112,6 +113,11 @@ def _other_config_error(run: Path, changes: Sequence[Difference]) -> RunnerError
     lines = [
         f"{run} contains a run with a different config{':' if changes else ''}",
         *(f"  {change.path}: {change.left} → {change.right}" for change in changes[:_MOST_CHANGES]),
+        *(
+            f"auto depends on the length of the run; to keep that of this run, set {change.left}"
+            for change in changes
+            if change.right == AUTO
+        ),
         "use another --model_dir, or --resume=override to resume with the new config",
     ]
     return RunnerError("\n".join(lines), code="other-config")
