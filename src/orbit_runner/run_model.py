@@ -19,7 +19,6 @@ from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import (
@@ -45,15 +44,14 @@ from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock, refused_start_scope
 from orbit_runner.saved_run import History, RunBase, directory_of
+from orbit_runner.tasks.keras.examples import ArrayExamples
 from orbit_runner.tasks.keras.passed_objects import (
     inexact_objects,
     passed_functions_scope,
-    register_data,
     register_function,
 )
-from orbit_runner.tasks.keras.sources import batch_size_of, specs_of
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset, passed_stream
-from orbit_runner.tasks.keras.user_arrays import arrays_of
+from orbit_runner.tasks.keras.user_arrays import arrays_of, register_data
 from orbit_runner.tasks.keras_items import CLASS_NAME, CONFIG, items_of
 from orbit_runner.tf_internals import compile_arguments, is_compiled
 from orbit_runner.train.callbacks.base import Callback
@@ -511,7 +509,7 @@ def _data_setting(data: object, name: str) -> Mapping[str, Any]:
     if callable(data) and not hasattr(data, "__getitem__"):
         return {"source": "arrays", "function": register_function(data)}
     try:
-        source: ArraySource | StreamSource = (
+        source: ArrayExamples | StreamSource = (
             passed_stream(data, name, is_training=name == "data")
             if is_tf_dataset(data)
             else arrays_of(data, name)
@@ -521,10 +519,10 @@ def _data_setting(data: object, name: str) -> Mapping[str, Any]:
         raise RunnerError(reason, path=name, code=error.code) from error
     features = {
         path: {"shape": list(shape), "dtype": dtype}
-        for path, (shape, dtype) in specs_of(source).items()
+        for path, (shape, dtype) in source.specs.items()
     }
     setting = {"source": "memory", "digest": register_data(source), "features": features}
-    size = batch_size_of(source)
+    size = source.batch_size
     return {**setting, _BATCH_SIZE: size} if size else setting
 
 

@@ -18,7 +18,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.images.pipeline import eval_images
 from orbit_runner.data.images.stored import StoredImages
-from orbit_runner.data.shared_examples import shared_images
+from orbit_runner.data.shared_examples import shared_stored
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE
 from tests.support.problems import raises
@@ -178,7 +178,7 @@ def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path: Path) -> 
 
 def test_images_of_both_sections_are_found(folder: Path) -> None:
     train, validation = (open_images(folder).select(np.array(rows)) for rows in ([0, 24], [3, 24]))
-    shared = shared_images(train, validation)
+    shared = shared_stored(train, validation)
     assert shared is not None
     assert (shared.count, shared.size) == (1, 2)
     assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")

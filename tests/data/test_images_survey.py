@@ -20,7 +20,7 @@ from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.inputs import ImageInputs
 from orbit_runner.tasks.image_classification.models import CnnConfig
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.imbalance.config import MixtureSource
@@ -113,9 +113,8 @@ def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path
     config = _config(_SOURCES[name](tmp_path, files))
     assert load_source(config).spec() == ((*_SIZE, 3), "uint8")
 
-    images, _ = next(
-        iter(train_inputs(load_source(config), config.replace(global_batch_size=5), None, 0, 2))
-    )
+    inputs = ImageInputs(load_source(config), config.replace(global_batch_size=5), 2)
+    images, _ = next(iter(inputs.dataset(None, 0)))
     greens = {tuple(pixel) for image in images.numpy() for pixel in image.reshape(-1, 3)}
     assert any(red != green for red, green, _ in greens)
 
@@ -133,7 +132,8 @@ def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) 
     )
     source = load_source(config)
     assert source.spec()[0] == (*_SIZE, 3)
-    assert next(iter(train_inputs(source, config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
+    batches = ImageInputs(source, config, 2).dataset(None, 0)
+    assert next(iter(batches))[0].shape == (4, *_SIZE, 3)
 
 
 @pytest.mark.slow
@@ -155,7 +155,8 @@ def test_channels_lose_no_color_and_every_image_can_be_decoded(
     config = _config(_folder(tmp_path, _files(*kinds)), is_training=False)
     source = load_source(config)
     assert source.spec()[0][2] == channels
-    batches = eval_inputs(source, config.replace(global_batch_size=len(kinds)), None, 2)
+    params = config.replace(global_batch_size=len(kinds))
+    batches = ImageInputs(source, params, 2).dataset(None, 0)
     images = next(iter(batches))[0].numpy()
     assert images.shape == (len(kinds), *_SIZE, channels)
     # A trained model decodes files in the same way.
@@ -196,7 +197,7 @@ def test_validation_images_are_converted_to_the_channels_of_training(
     )
     assert [*task_data(config).problems()] == []
     source = load_source(config.validation_data).with_channels(channels)
-    batches = eval_inputs(source, config.validation_data, None, 2)
+    batches = ImageInputs(source, config.validation_data, 2).dataset(None, 0)
     assert next(iter(batches))[0].shape == (2, *_SIZE, channels)
 
 

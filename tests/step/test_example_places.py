@@ -36,7 +36,10 @@ def _examples(config: ExperimentConfig) -> TrainingExamples:
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    return str(row["targets"]["y"] if "targets" in row else row.get("class", row.get("label")))
+    if "targets" in row:
+        (target,) = row["targets"].values()
+        return str(target)
+    return str(row.get("class", row.get("label")))
 
 
 def _without_validation_data(changes: dict[str, Any]) -> ExperimentConfig:

@@ -273,8 +273,7 @@ def _write_text_files(folder: Path) -> Settings:
 
 
 def _pass_arrays(folder: Path) -> Settings:
-    from orbit_runner.tasks.keras.passed_objects import register_data
-    from orbit_runner.tasks.keras.user_arrays import arrays_of
+    from orbit_runner.tasks.keras.user_arrays import arrays_of, register_data
 
     return {"digest": register_data(arrays_of(points_and_classes(), "sample"))}
 

@@ -93,6 +93,7 @@ def test_each_task_knows_what_a_constant_reaches(
         ([[0, 1, 0], [0, 1, 0], [1, 0, 0]], [[0, 1, 0], [0, 0, 1]], 0.5),
         ([0.5, 1.5], [0.5], None),
         ([["a"], ["b"]], [["a"]], None),
+        ([3e8, 2e8], [3e8], None),  # A name for each class number would fill the memory.
     ],
 )
 def test_labels_of_keras_have_classes_in_each_form(

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.arrays import Gathered, bytes_keys, is_text, leaves, stored_rows
-from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.dataset import Dataset
 from orbit_runner.data.images.stored import ImageStore, StoredImages, end_bytes
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
@@ -117,17 +117,20 @@ def shared_arrays(
     )
 
 
-def shared_images(
-    train: ImageDataset,
-    validation: ImageDataset,
+def shared_stored(
+    train: Dataset | None,
+    validation: Dataset | None,
     advice: str = "",
     excluded: np.ndarray | None = None,
+    labels: Sequence[str] = ("label",),
+    unit: str = "images",
 ) -> SharedExamples | None:
-    """Returns the images of the validation data that are training images, or None."""
+    """Returns the examples of the validation data that are training examples, or None.
+
+    They are images in files or arrays; `labels` names the arrays that are not compared.
+    """
     if isinstance(train, ArraySource) and isinstance(validation, ArraySource):
-        return shared_arrays(
-            train, validation, ("label",), unit="images", advice=advice, excluded=excluded
-        )
+        return shared_arrays(train, validation, labels, unit=unit, advice=advice, excluded=excluded)
     if isinstance(train, StoredImages) and isinstance(validation, StoredImages):
         keys = _stored_keys(train, validation)
         names = (train.location, validation.location)

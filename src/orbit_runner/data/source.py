@@ -54,6 +54,12 @@ class ArraySource(Dataset):
                 code="bad-data",
             )
 
+    @classmethod
+    def from_source(cls: type[_Source], source: ArraySource) -> _Source:
+        """Returns the arrays of a source as one of this class."""
+        names = (field.name for field in dataclasses.fields(ArraySource))
+        return cls(**{name: getattr(source, name) for name in names})
+
     @property
     def size(self) -> int:
         """The number of examples."""
@@ -74,7 +80,7 @@ class ArraySource(Dataset):
             places=None if self.places is None else self.places.select(rows),
         )
 
-    def join(self, datasets: Sequence[ArraySource]) -> ArraySource:
+    def join(self: _Source, datasets: Sequence[ArraySource]) -> _Source:
         """Returns the examples of several datasets, of which this one is the first.
 
         Raises `DataError` that names two datasets if their arrays or their classes differ.
@@ -89,13 +95,11 @@ class ArraySource(Dataset):
             return np.concatenate([np.asarray(array) for array in trees])
 
         counts = [dataset.num_classes for dataset in datasets if dataset.num_classes is not None]
-        return ArraySource(
+        return dataclasses.replace(
+            self,
             **joined_fields(datasets),
             arrays=join_trees([dataset.arrays for dataset in datasets]),
             num_classes=max(counts) if counts else None,
-            mean=self.mean,
-            std=self.std,
-            labels=self.labels,
             files=tuple(path for dataset in datasets for path in dataset.files),
         )
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.array_pipeline import eval_chunks, train_chunks
+from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.chunks import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.mixture import Mixture
@@ -32,7 +33,7 @@ class ArrayInputs:
     Attributes:
         features: The name of the features among the arrays of a source.
         labels: The name of the labels.
-        weights: The name of the weights of examples, which a source need not have.
+        weights: The name of the weights of examples, which a source need not have; "" for none.
     """
 
     features: str
@@ -46,10 +47,12 @@ class ArrayInputs:
         replicas: int,
         excluded: np.ndarray,
         mixture: Mixture | None,
+        augmentation: CropFlip | None = None,
     ) -> Chunks:
         """Returns the batches of a section by step.
 
         `excluded`, int64 [k], are the training examples to leave out; a `mixture` is without them.
+        `augmentation` is that of images in training.
         """
         if params.is_training:
             return train_chunks(
@@ -58,6 +61,7 @@ class ArrayInputs:
                 seed=params.seed or 0,
                 replicas=replicas,
                 shuffle=params.shuffle_buffer_size > 1,
+                augmentation=augmentation,
                 excluded=excluded,
                 mixture=mixture,
                 element=self._train_element,

@@ -13,13 +13,15 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError, SettingError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_run_directory
 from orbit_runner.utils.files import parse_json, read_file, set_aside, write_atomically
 from orbit_runner.utils.log import note
+
+_Value = TypeVar("_Value")
 
 
 class Assets:
@@ -52,46 +54,58 @@ class Assets:
         """Returns whether the run has an asset."""
         return name in self._files
 
-    def get(self, name: str, compute: Callable[[], bytes]) -> bytes:
-        """Returns the content of an asset.
+    def get(
+        self,
+        name: str,
+        compute: Callable[[], bytes],
+        decode: Callable[[Any], _Value] = lambda content: content,
+    ) -> _Value:
+        """Returns the value of an asset, the same for all later starts of the run.
 
         Args:
             name: The name of its file, without a directory.
             compute: Returns the content, from the training data. Called only if the run does not
                 have the asset yet.
-
-        Returns:
-            The content; the same for all later starts of the run.
-        """
-        if name not in self._files:
-            self._files[name] = compute()
-        return self._files[name]
-
-    def get_json(self, name: str, compute: Callable[[], object]) -> Any:
-        """Returns the value of an asset that is stored as JSON.
-
-        Args:
-            name: The name of its file, without a directory.
-            compute: Returns the value, which JSON can represent.
-
-        Returns:
-            The value as it is read from JSON, with lists in place of tuples.
+            decode: Returns the value of a content; by default the content itself.
 
         Raises:
             RunnerError: The file of the run is damaged.
         """
-        content = self.get(name, lambda: encode_json(compute()))
+        if name not in self._files:
+            self._files[name] = compute()
         try:
-            return parse_json(content.decode())
-        except ValueError as error:
-            raise self.damaged(name, error) from None
+            return decode(self._files[name])
+        except RunnerError:
+            raise
+        except Exception as error:  # NumPy and zipfile raise a dozen kinds of errors.
+            path = name if self._run is None else self._run.assets / name
+            reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+            raise RunnerError(
+                f"{path}: is damaged: {reason}\nrestore it from a copy of the run",
+                code="damaged-file",
+            ) from None
 
-    def damaged(self, name: str, error: Exception) -> RunnerError:
-        """Returns the error for a file that cannot be read."""
-        path = name if self._run is None else self._run.assets / name
-        reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
-        return RunnerError(
-            f"{path}: is damaged: {reason}\nrestore it from a copy of the run", code="damaged-file"
+    def get_json(
+        self,
+        name: str,
+        compute: Callable[[], object],
+        decode: Callable[[Any], _Value] = lambda value: value,
+    ) -> _Value:
+        """Returns the value of an asset that is stored as JSON.
+
+        Args:
+            name: The name of its file, without a directory.
+            compute: Returns what is stored, which JSON can represent.
+            decode: Returns the value of what is read; by default, it is what is read from JSON,
+                with lists in place of tuples.
+
+        Raises:
+            RunnerError: The file of the run is damaged.
+        """
+        return self.get(
+            name,
+            lambda: encode_json(compute()),
+            lambda content: decode(parse_json(content.decode())),
         )
 
     def differences(self, other: Assets) -> list[str]:
@@ -145,6 +159,16 @@ def copy_assets(source: Path, target: Path) -> None:
 def encode_json(value: object) -> bytes:
     """Returns a value as JSON text in UTF-8."""
     return json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def other_data_error(section: str, got: str, trained: str) -> SettingError:
+    """Returns the error for data of a section that are unlike those that the run was trained on."""
+    return SettingError(
+        f"task.{section}.source",
+        f"got {got}, but the run was trained on {trained}\n"
+        "use data like those of the training, or another --model_dir",
+        code="data-mismatch",
+    )
 
 
 def assets_of(task: object) -> Assets | None:

@@ -20,10 +20,11 @@ from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.array_inputs import chunks_dataset
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.imbalance.classes import Classes, class_weights
+from orbit_runner.tasks.imbalance.classes import Classes, class_weights, training_mixture
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -432,8 +433,19 @@ class Task(base_task.Task):
             raise SettingError(f"task.{setting}", str(error), code=error.code) from error
 
     def training_classes(self) -> Classes:
-        """Returns the class of each training example. Tasks with class weights must override it."""
-        raise NotImplementedError(f"{type(self).__name__} must define `training_classes`")
+        """Returns the class of each training example, as `TaskData.training_classes` does."""
+        classes: Classes = self.data.training_classes()
+        return classes
+
+    def mixture(self, params: Any, origins: np.ndarray | None) -> Mixture | None:
+        """Returns the mixture of a section's examples; None if all are equally likely.
+
+        `origins` are the sources of the mixture that the examples come from, if there are several.
+        Raises `SettingError` if a source or a class with a weight has no examples.
+        """
+        excluded = self.excluded_examples(params)
+        with self.data_scope(section_of(params)):
+            return training_mixture(params, origins, self.training_classes, excluded)
 
     @functools.cached_property
     def loss_by_class(self) -> dict[str, float]:

@@ -10,11 +10,13 @@ import numpy as np
 from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.dataset import Dataset
-from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows, exclude_examples
-from orbit_runner.data.order.mixture import Mixture, MixtureOrder
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, exclude_examples
+from orbit_runner.data.order.mixture import MixtureOrder
 from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.places import UnknownExample
 from orbit_runner.errors import DataError
+from orbit_runner.tasks.imbalance.classes import Classes, training_mixture
+from orbit_runner.tasks.imbalance.config import MixedDataConfig
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -67,25 +69,31 @@ class DatasetExamples:
     Args:
         dataset: The dataset.
         data: The section of the training data.
+        classes: Returns the class of each example.
         known: Returns what the task knows about an example besides what the dataset describes. The
             second argument is whether to add texts.
-        mixture: Returns the mixture that examples are drawn from, without the excluded ones.
     """
 
     def __init__(
         self,
         dataset: Dataset,
-        data: DataConfig,
+        data: MixedDataConfig,
+        classes: Callable[[], Classes],
         known: Callable[[int, bool], JsonObject] = lambda example, text: {},
-        mixture: Callable[[np.ndarray], Mixture | None] = lambda excluded: None,
     ) -> None:
         self._dataset = dataset
         self._known = known
         self.source = dataset.name
         self.id_help = dataset.id_help
         self.excluded = find_excluded(data, dataset.size, self.find)
-        order = dataset.order(data.seed or 0, data.shuffle_buffer_size)
-        self.order = order_of(data, order, self.excluded, mixture(self.excluded))
+        seed = data.seed or 0
+        mixture = training_mixture(data, dataset.origins, classes, self.excluded)
+        order = (
+            exclude_examples(dataset.order(seed, data.shuffle_buffer_size), self.excluded)
+            if mixture is None
+            else MixtureOrder(mixture, seed, data.shuffle_buffer_size > 1)
+        )
+        self.order = RowOrder(order, data.global_batch_size)
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns where each chosen row comes from, and what is known about it."""
@@ -128,17 +136,3 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
             f"leaves out all {size:,} examples, expected fewer", field="exclude", code="empty-data"
         )
     return np.array(sorted(indices), np.int64)
-
-
-def order_of(
-    data: DataConfig, order: EpochOrder, excluded: np.ndarray, mixture: Mixture | None = None
-) -> StepOrder:
-    """Returns which examples are in the batch of each step.
-
-    `order` is that of all examples, from which `excluded` are left out. A `mixture`, which does not
-    contain them, replaces that order.
-    """
-    if mixture is not None:
-        mixed = MixtureOrder(mixture, data.seed or 0, data.shuffle_buffer_size > 1)
-        return RowOrder(mixed, data.global_batch_size)
-    return RowOrder(exclude_examples(order, excluded), data.global_batch_size)

@@ -15,7 +15,7 @@ from orbit_runner.data.tables.summary import summarize_column
 from orbit_runner.inspection.picture_sheet import to_rgb
 from orbit_runner.reporting.inspection import tensor_table
 from orbit_runner.step.batches import batch_summary
-from orbit_runner.tasks.keras.sources import labels_of
+from orbit_runner.tasks.keras.examples import labels_of
 
 
 def _source() -> TablePart:

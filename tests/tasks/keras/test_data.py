@@ -11,11 +11,7 @@ import pytest
 
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.keras.sources import (
-    mismatch_problems,
-    section_source,
-    specs_of,
-)
+from orbit_runner.tasks.keras.sources import mismatch_problems, section_source
 from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import NO_VALIDATION, keras_config
 from tests.support.problems import pairs, raises
@@ -44,7 +40,7 @@ X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
     ],
 )  # fmt: skip
 def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any]) -> None:
-    assert specs_of(arrays_of(found, "data")) == expected
+    assert arrays_of(found, "data").specs == expected
 
 
 @pytest.mark.parametrize(
@@ -146,10 +142,10 @@ def test_changed_arrays_change_the_record_of_the_data() -> None:
 def test_validation_data_of_another_shape_is_reported() -> None:
     train, validation = arrays_of((X, Y), "a"), arrays_of((X[:, :1], Y), "b")
 
-    assert pairs(mismatch_problems(specs_of(train), specs_of(validation))) == [
+    assert pairs(mismatch_problems(train.specs, validation.specs)) == [
         ("validation_data.source", "got x float32 [1], expected float32 [2] as in train_data")
     ]
-    assert list(mismatch_problems(specs_of(train), specs_of(train))) == []
+    assert list(mismatch_problems(train.specs, train.specs)) == []
 
 
 def test_digest_without_arrays_in_this_process_is_an_error() -> None:

@@ -13,7 +13,7 @@ import tf_keras
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.tasks.keras.data import KerasData
-from orbit_runner.tasks.keras.sources import section_source, specs_of
+from orbit_runner.tasks.keras.sources import section_source
 from orbit_runner.tasks.keras.stream import StreamSource
 from tests.support import keras_models
 from tests.support.images import png, write_folder
@@ -114,7 +114,7 @@ def test_objects_are_read_by_index() -> None:
     config = keras_config(task__train_data__function=f"{_HERE}:points").task
     source = section_source(config, "train_data")
 
-    assert specs_of(source) == {
+    assert source.specs == {
         "x.point": ((4,), "float32"),
         "x.name": ((), "string"),
         "y": ((), "int64"),

@@ -9,9 +9,9 @@ import keras
 import pytest
 import tf_keras
 
+from orbit_runner.tasks.keras.examples import Labels
 from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
 from orbit_runner.tasks.keras.outputs import Output
-from orbit_runner.tasks.keras.sources import Labels
 from tests.support.problems import raises
 
 _PACKAGES = {"2": tf_keras, "3": keras}
@@ -36,7 +36,7 @@ def _sparse(from_logits: bool) -> dict[str, Any]:
 def test_default_loss_follows_from_labels_and_outputs(
     labels: Labels, outputs: Output, expected: Any
 ) -> None:
-    assert default_loss(labels, [outputs]) == expected
+    assert default_loss({"": labels}, [outputs]) == expected
     assert default_loss({"y": labels}, [outputs]) == expected
 
 
@@ -51,7 +51,7 @@ def test_default_loss_follows_from_labels_and_outputs(
 )
 def test_ambiguous_loss_is_an_error_with_candidates(labels: Labels, outputs: list[Output]) -> None:
     with raises("not-set", "task.loss"):
-        default_loss(labels, outputs)
+        default_loss({"": labels}, outputs)
 
 
 def _kinds(make: Any, outputs: list[Output]) -> list[dict[str, LossKind]]:
@@ -109,7 +109,7 @@ def test_labels_that_do_not_fit_the_loss_are_an_error(
     item: Any, labels: Labels, outputs: Output
 ) -> None:
     with raises("model-mismatch", "task.loss"):
-        check_labels(loss_kinds(item, [outputs]), labels, [outputs])
+        check_labels(loss_kinds(item, [outputs]), {"": labels}, [outputs])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_labels_that_do_not_fit_the_loss_are_an_error(
     ],
 )  # fmt: skip
 def test_labels_that_fit_the_loss_are_accepted(item: Any, labels: Labels, outputs: Output) -> None:
-    check_labels(loss_kinds(item, [outputs]), labels, [outputs])
+    check_labels(loss_kinds(item, [outputs]), {"": labels}, [outputs])
 
 
 def test_labels_are_checked_by_output() -> None:
@@ -147,8 +147,8 @@ def test_probabilities_from_a_linear_layer_are_a_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     losses = tf_keras.losses
-    check_labels(loss_kinds(_SPARSE, [_LOGITS]), _CLASSES, [_LOGITS])
+    check_labels(loss_kinds(_SPARSE, [_LOGITS]), {"": _CLASSES}, [_LOGITS])
     assert "set from_logits: true, or add a softmax or sigmoid" in capsys.readouterr().err
     kinds = loss_kinds(losses.SparseCategoricalCrossentropy(from_logits=True), [_LOGITS])
-    check_labels(kinds, _CLASSES, [_LOGITS])
+    check_labels(kinds, {"": _CLASSES}, [_LOGITS])
     assert capsys.readouterr().err == ""

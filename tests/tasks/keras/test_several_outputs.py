@@ -17,7 +17,6 @@ import tf_keras
 
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.serving import ArrayPredictor
-from orbit_runner.tasks.keras.sources import label_of, specs_of
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
@@ -205,10 +204,10 @@ def test_class_weights_need_one_label() -> None:
 def test_arrays_by_output() -> None:
     x, y = two_labels(5)
     expected = {"x": ((4,), "float32"), "y.kind": ((), "int64"), "y.size": ((1,), "float32")}
-    assert specs_of(arrays_of((x, y), "f")) == expected
+    assert arrays_of((x, y), "f").specs == expected
     listed = arrays_of((x, [y["kind"], y["size"]]), "f")
     assert [*listed.arrays["y"]] == ["0", "1"]
-    assert label_of(listed, 1) == {
+    assert listed.describe_row(1) == {
         "label.0": int(y["kind"][1]),
         "label.1": pytest.approx(float(y["size"][1, 0]), rel=1e-5),
     }

@@ -15,7 +15,7 @@ from orbit_runner.data.tables.hashing import hash_rows, hash_texts
 from orbit_runner.data.tables.split import positions, rows_of_fraction
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.data import KerasData
-from orbit_runner.tasks.keras.sources import section_source, specs_of, trained_arrays
+from orbit_runner.tasks.keras.sources import section_source, trained_arrays
 from orbit_runner.tasks.tabular.config import FeaturesConfig, TabularConfig, TargetConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import table_query
@@ -62,7 +62,7 @@ def test_columns_of_a_table_are_inputs_by_their_names(tmp_path: Path, suffix: st
     config = _config(path)
     source = section_source(config, "train_data")
 
-    assert specs_of(source) == {
+    assert source.specs == {
         "x.age": ((), "float32"),
         "x.city": ((), "string"),
         "x.income": ((), "float32"),
@@ -101,7 +101,7 @@ def test_inputs_and_outputs_choose_columns(
     table: Path, changes: dict[str, Any], specs: dict[str, Any]
 ) -> None:
     source = section_source(_config(table, **changes), "train_data")
-    assert specs_of(source) == specs
+    assert source.specs == specs
     if changes["task__inputs"] == "[income, age]":
         expected = _people()[["income", "age"]].to_numpy(np.float32)
         np.testing.assert_array_equal(source.arrays["x"], expected)
@@ -197,7 +197,7 @@ def test_a_split_gives_the_same_rows_in_each_format_and_task(
             expected = rows_of_fraction(places, config.split.fractions, part)
             np.testing.assert_array_equal(rows, expected)
     if not changes:
-        assert {*specs_of(section_source(config, "train_data"))} == {
+        assert {*section_source(config, "train_data").specs} == {
             "x.born", "x.city", "x.income", "y"
         }  # fmt: skip
 
@@ -212,7 +212,7 @@ def test_split_column_names_the_parts_also_if_it_is_a_number_and_an_input(tmp_pa
 
         assert section_source(config, "train_data").size == 50
         assert section_source(config, "validation_data").size == 30
-        assert ("x" in specs_of(section_source(config, "train_data"))) == (inputs != "null")
+        assert ("x" in section_source(config, "train_data").specs) == (inputs != "null")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_text_among_numbers_is_an_error_unless_inputs_lists_the_column(
     assert f"{path}, row 8: column 'age': got '?' in a column of texts" in problems["inputs"]
     listed = _config(path, task__inputs="[age, city]")
     assert not [*KerasData(listed).problems()]
-    assert specs_of(section_source(listed, "train_data"))["x.age"] == ((), "string")
+    assert section_source(listed, "train_data").specs["x.age"] == ((), "string")
 
 
 def test_inspection_shows_the_columns_and_the_rows_of_both_sections(table: Path) -> None:

@@ -99,6 +99,13 @@ class TaskData(abc.ABC):
             return None
         return self.training_examples(self.config.train_data, None).excluded
 
+    def training_classes(self) -> Any:
+        """Returns the class of each training example, for class weights and class sampling.
+
+        They are `Classes` of `orbit_runner.tasks.imbalance`. Raises `DataError` if there are none.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define `training_classes`")
+
     def baselines(self) -> Mapping[str, tuple[str, float]]:
         """Returns what a constant prediction reaches on the validation data.
 

@@ -180,21 +180,11 @@ class ImageArrays(ArraySource, ImageDataset):
     is_in_memory = True
     has_labels = True
 
-    @classmethod
-    def from_source(cls, source: ArraySource) -> ImageArrays:
-        """Returns the images of a source of arrays."""
-        names = (field.name for field in dataclasses.fields(ArraySource))
-        return cls(**{name: getattr(source, name) for name in names})
-
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files of the dataset, or of the arrays."""
         if self.files:
             return describe_files(self.files, content_digest)
         return [] if self.name == "synthetic" else describe_arrays(self.arrays)
-
-    def join(self, datasets: Sequence[ArraySource]) -> ImageArrays:
-        """Returns the images of several datasets."""
-        return self.from_source(super().join(datasets))
 
     def select(self, rows: np.ndarray) -> ImageArrays:
         """Returns some of the images."""

@@ -8,7 +8,7 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import ImageDataset
-from orbit_runner.data.shared_examples import SharedExamples, shared_images
+from orbit_runner.data.shared_examples import SharedExamples, shared_stored
 from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
@@ -18,13 +18,12 @@ from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
     TrainedImages,
     classes_of,
-    image_examples,
     mismatch_problems,
     section_source,
     size_problems,
     trained_images,
 )
-from orbit_runner.tasks.imbalance.classes import imbalance_problems
+from orbit_runner.tasks.imbalance.classes import Classes, imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
 
 _OTHER_DATA = "set task.split, or name other data in validation_data"
@@ -60,9 +59,7 @@ class ImageData(TaskData):
         yield from mismatch_problems(sources, model.num_classes, model.input_size)
         train = sources.get("train_data")
         if train is not None:
-            yield from imbalance_problems(
-                self.config, train.origins, lambda: classes_of(self.config, train)
-            )
+            yield from imbalance_problems(self.config, train.origins, self.training_classes)
         # `model.problems` checks a size that is set. Otherwise it is only known from the files.
         shape = None if model.input_size or train is None else train.spec(None)[0]
         problem = model.size_problem(shape) if shape else ""
@@ -83,13 +80,15 @@ class ImageData(TaskData):
         advice = self.config.validation_data.traits.separation or _OTHER_DATA
         if self.config.split:  # It separates files, and they have equal images.
             advice = ""
-        return shared_images(train, validation, advice, self.excluded_rows())
+        return shared_stored(train, validation, advice, self.excluded_rows())
 
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which examples are in the batch of each training step."""
-        images = section_source(self.config, section)
-        classes = self.config.model.num_classes or self.source("train_data").known_classes()
-        return image_examples(images, section, classes)
+        return DatasetExamples(section_source(self.config, section), section, self.training_classes)
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training image; none if only their names are needed."""
+        return classes_of(self.config, self.source("train_data"))
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class of the training images."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import eval_chunks, train_chunks
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.dataset import ImageDataset
@@ -23,140 +25,109 @@ from orbit_runner.data.images.train_image import (
 )
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
+from orbit_runner.data.source import ArraySource
+from orbit_runner.tasks.array_inputs import ArrayInputs, chunks_dataset
 from orbit_runner.tasks.base import section_of
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import (
-    Size,
-    image_mixture,
-    is_ready,
-)
+from orbit_runner.tasks.image_classification.sources import Size, is_ready
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
+_ARRAYS = ArrayInputs("image", "label", weights="")
 
-def train_inputs(
-    source: ImageDataset,
-    params: ImageDataConfig,
-    input_context: tf.distribute.InputContext | None,
-    start_step: int | tf.Tensor,
-    num_classes: int | None,
-    input_size: Size = None,
-    bad: BadImages | None = None,
-    excluded: np.ndarray = NO_EXAMPLES,
-) -> tf.data.Dataset:
-    """Returns one worker's endless training batches of `(image, label)`, for images to decode.
 
-    They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `source` are
-    the images of the section `params`. `start_step` is the step of the first batch. `num_classes`
-    is the largest label plus one, or None to accept all labels. `input_size` is height, width and
-    channels that images are resized to, or None to keep their size. `excluded`, int64 [k], are the
-    examples to leave out.
+@dataclasses.dataclass(frozen=True)
+class ImageInputs:
+    """The images of a section, and how they become batches.
+
+    A batch of training is `(image, label)`, or `(image, label, weight)` if images may fail to
+    decode. One of an evaluation is `(image, label, weight)`, and each example is in one of them.
+
+    Attributes:
+        source: The images.
+        params: The section.
+        num_classes: The largest label plus one; None to accept all labels.
+        input_size: Height, width and channels that images are resized to; None to keep their size.
+        bad: Counts the images that fail to decode.
+        excluded: The training examples to leave out, int64 [k].
+        mixture: Returns what training examples are drawn from; None if all are equally likely.
+        dtype: The type that pixels are converted to; None to keep theirs.
     """
-    batches = train_images(
-        source,
-        **_decoding(source, params, input_size, bad),
-        **_train_settings(source, params, num_classes, excluded),
-        mixing=_make_mixing(params, num_classes),
-        shuffle_buffer_size=params.shuffle_buffer_size,
-        num_classes=num_classes,
-        start_step=start_step,
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-    )
-    return batches.map(_weighted_element if params.max_bad_images else _train_element)
 
+    source: ImageDataset
+    params: ImageDataConfig
+    num_classes: int | None
+    input_size: Size = None
+    bad: BadImages | None = None
+    excluded: np.ndarray = dataclasses.field(default_factory=lambda: NO_EXAMPLES)
+    mixture: Callable[[], Mixture | None] = lambda: None
+    dtype: str | None = None
 
-def chunks(
-    source: ImageDataset,
-    params: ImageDataConfig,
-    num_classes: int | None,
-    input_size: Size,
-    replicas: int,
-    excluded: np.ndarray = NO_EXAMPLES,
-) -> Chunks | None:
-    """Returns the batches of a section by step; None for images to decode.
+    def chunks(self, replicas: int) -> Chunks | None:
+        """Returns the batches by step; None for images to decode."""
+        if not is_ready(self.source, self.params, self.input_size):
+            return None
+        return self._make_chunks(self.source, replicas)
 
-    They are those of `train_inputs` or `eval_inputs`. For the arguments, see there.
-    """
-    if not is_ready(source, params, input_size):
-        return None
-    if not params.is_training:
-        return eval_chunks(
-            source,
-            global_batch_size=params.global_batch_size,
-            replicas=replicas,
-            drop_remainder=params.drop_remainder,
-            element=_eval_element,
+    def dataset(
+        self, input_context: tf.distribute.InputContext | None, start_step: int | tf.Tensor
+    ) -> tf.data.Dataset:
+        """Returns one worker's pipeline. Training is endless, and begins with `start_step`."""
+        params = self.params
+        if is_ready(self.source, params, self.input_size):
+            make_chunks = functools.partial(self._make_chunks, self.source)
+            return chunks_dataset(make_chunks, params, input_context, start_step)
+        settings: dict[str, Any] = {
+            "shape": self.source.spec(self.input_size)[0],
+            "resize": self.input_size is not None,
+            "bad": self.bad or BadImages(section_of(params), params.max_bad_images),
+            "preprocessing": make_preprocessing(params, is_in_memory=self.source.is_in_memory),
+            "num_classes": self.num_classes,
+            "global_batch_size": params.global_batch_size,
+            "input_context": input_context,
+            "options": PipelineOptions.from_config(params),
+        }
+        if params.is_training:
+            batches = train_images(
+                self.source,
+                **settings,
+                seed=params.seed or 0,
+                shuffle_buffer_size=params.shuffle_buffer_size,
+                start_step=start_step,
+                excluded=self.excluded,
+                mixture=self.mixture(),
+                augmentation=_make_crop_flip(params),
+                mixing=_make_mixing(params, self.num_classes),
+            )
+        else:
+            batches = eval_images(
+                self.source,
+                **settings,
+                drop_remainder=params.drop_remainder,
+                cache=params.cache,
+            )
+        return batches.map(
+            self._element, num_parallel_calls=None if self.dtype is None else tf.data.AUTOTUNE
         )
-    return train_chunks(
-        source,
-        replicas=replicas,
-        shuffle=params.shuffle_buffer_size > 1,
-        element=_train_element,
-        **_train_settings(source, params, num_classes, excluded),
-    )
 
+    def _make_chunks(self, source: ArraySource, replicas: int) -> Chunks:
+        augmentation = _make_crop_flip(self.params)
+        chunks = _ARRAYS.chunks(
+            source, self.params, replicas, self.excluded, self.mixture(), augmentation
+        )
+        return dataclasses.replace(chunks, make=lambda steps: self._converted(*chunks.make(steps)))
 
-def eval_inputs(
-    source: ImageDataset,
-    params: ImageDataConfig,
-    input_context: tf.distribute.InputContext | None,
-    num_classes: int | None,
-    input_size: Size = None,
-    bad: BadImages | None = None,
-) -> tf.data.Dataset:
-    """Returns one worker's evaluation batches of `(image, label, weight)`, each example once.
+    def _element(self, batch: dict[str, tf.Tensor]) -> Tensors:
+        has_weights = self.params.max_bad_images or not self.params.is_training
+        names = ("image", "label", "weight") if has_weights else ("image", "label")
+        return self._converted(*[batch[name] for name in names])
 
-    For the arguments, see `train_inputs`.
-    """
-    batches = eval_images(
-        source,
-        **_decoding(source, params, input_size, bad),
-        num_classes=num_classes,
-        global_batch_size=params.global_batch_size,
-        drop_remainder=params.drop_remainder,
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-        cache=params.cache,
-    )
-    return batches.map(_weighted_element)
-
-
-def _decoding(
-    source: ImageDataset, params: ImageDataConfig, input_size: Size, bad: BadImages | None
-) -> dict[str, Any]:
-    """Returns how the images of a section become those that the network gets."""
-    return {
-        "shape": source.spec(input_size)[0],
-        "resize": input_size is not None,
-        "bad": bad or BadImages(section_of(params), params.max_bad_images),
-        "preprocessing": make_preprocessing(params, is_in_memory=source.is_in_memory),
-    }
-
-
-def _train_element(batch: dict[str, tf.Tensor]) -> Tensors:
-    return batch["image"], batch["label"]
-
-
-def _weighted_element(batch: dict[str, tf.Tensor]) -> Tensors:
-    return batch["image"], batch["label"], batch["weight"]
-
-
-def _eval_element(batch: dict[str, tf.Tensor], weight: tf.Tensor) -> Tensors:
-    return batch["image"], batch["label"], weight
-
-
-def _train_settings(
-    source: ImageDataset, params: ImageDataConfig, num_classes: int | None, excluded: np.ndarray
-) -> dict[str, Any]:
-    return {
-        "mixture": image_mixture(params, source, num_classes, excluded),
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "augmentation": _make_crop_flip(params),
-        "excluded": excluded,
-    }
+    def _converted(self, images: tf.Tensor, *rest: tf.Tensor) -> Tensors:
+        if self.dtype is not None:
+            images = tf.cast(images, self.dtype)
+        return images, *rest
 
 
 def _make_crop_flip(params: ImageDataConfig) -> CropFlip | None:

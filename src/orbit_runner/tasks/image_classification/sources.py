@@ -21,20 +21,17 @@ from orbit_runner.data.images.dataset import (
     part_of_images,
 )
 from orbit_runner.data.images.headers import add_survey
-from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.dataset import usual_splits
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, SettingError, first_line, shorten
-from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.examples import DatasetExamples
+from orbit_runner.tasks.assets import Assets, other_data_error
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
     has_image_augmentation,
 )
-from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
+from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels
 from orbit_runner.tasks.imbalance.config import setting_of_source
 
 # The asset of a run.
@@ -215,30 +212,6 @@ def classes_of(config: ImageClassificationConfig, dataset: ImageDataset) -> Clas
     return Classes(np.zeros(0, np.int64), [str(number) for number in range(classes or 0)])
 
 
-def image_mixture(
-    params: ImageDataConfig,
-    dataset: ImageDataset,
-    num_classes: int | None,
-    excluded: np.ndarray = NO_EXAMPLES,
-) -> Mixture | None:
-    """Returns the mixture that training images are drawn from; None if all are equally likely."""
-    return training_mixture(
-        params,
-        dataset.origins,
-        lambda: training_classes(dataset, num_classes),
-        excluded,
-    )
-
-
-def image_examples(
-    dataset: ImageDataset, data: ImageDataConfig, classes: int | None
-) -> DatasetExamples:
-    """Returns the examples of a section; `classes` is the number of classes if it is known."""
-    return DatasetExamples(
-        dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainedImages:
     """The images that a network is trained on.
@@ -268,24 +241,13 @@ class TrainedImages:
 
     def check(self, source: ImageDataset, section: str, input_size: Sequence[int] | None) -> None:
         """Raises `SettingError` if the images of a section do not fit those of the run."""
-        problem = ""
         if None not in (source.labels, self.labels) and source.labels != self.labels:
-            problem = (
-                f"got the classes {_format_names(source.labels)}, but the run was trained on "
-                f"{_format_names(self.labels)}"
-            )
+            names = [_format_names(labels) for labels in (source.labels, self.labels)]
+            raise other_data_error(section, f"the classes {names[0]}", names[1])
         shape, dtype = source.with_channels(self.shape[2]).spec(input_size)
         if (shape, dtype) != (self.shape, self.dtype):
-            problem = (
-                f"got images {list(shape)} of {dtype}, but the run was trained on "
-                f"{list(self.shape)} of {self.dtype}"
-            )
-        if problem:
-            raise SettingError(
-                f"task.{section}.source",
-                f"{problem}\nuse data like those of the training, or another --model_dir",
-                code="data-mismatch",
-            )
+            got = f"images {list(shape)} of {dtype}"
+            raise other_data_error(section, got, f"{list(self.shape)} of {self.dtype}")
 
 
 def trained_images(config: ImageClassificationConfig, assets: Assets) -> TrainedImages:
@@ -293,11 +255,7 @@ def trained_images(config: ImageClassificationConfig, assets: Assets) -> Trained
 
     Raises `DataError` if the dataset cannot be read.
     """
-    content = assets.get_json(IMAGES_FILE, lambda: dataclasses.asdict(_describe(config)))
-    try:
-        return _decode(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise assets.damaged(IMAGES_FILE, error) from None
+    return assets.get_json(IMAGES_FILE, lambda: dataclasses.asdict(_describe(config)), _decode)
 
 
 def _describe(config: ImageClassificationConfig) -> TrainedImages:

@@ -18,12 +18,7 @@ from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.inputs import (
-    chunks,
-    eval_inputs,
-    make_preprocessing,
-    train_inputs,
-)
+from orbit_runner.tasks.image_classification.inputs import ImageInputs, make_preprocessing
 from orbit_runner.tasks.image_classification.models import ApplicationConfig
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
@@ -31,12 +26,9 @@ from orbit_runner.tasks.image_classification.serving import (
 )
 from orbit_runner.tasks.image_classification.sources import (
     TrainedImages,
-    classes_of,
-    is_ready,
     load_source,
     section_source,
 )
-from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_application_weights
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
@@ -95,23 +87,23 @@ class ImageClassificationTask(Task):
         may fail to decode. Labels are class numbers, or shares of the classes if images are mixed.
         For evaluation, it yields `(image, label, weight)`, each example once.
         """
-        source = self._source(params)
-        classes = self.images.num_classes
-        size = self.task_config.model.input_size
-        if is_ready(source, params, size):
-            return super().build_inputs(params, input_context, start_step)
-        bad = self.bad_images[section_of(params)]
-        if not params.is_training:
-            return eval_inputs(source, params, input_context, classes, size, bad)
-        excluded = self.excluded_examples(params)
-        return train_inputs(source, params, input_context, start_step, classes, size, bad, excluded)
+        return self._inputs(params).dataset(input_context, start_step)
 
     def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step, or None if it is streamed."""
-        size = self.task_config.model.input_size
-        excluded = self.excluded_examples(params)
-        classes = self.images.num_classes
-        return chunks(self._source(params), params, classes, size, replicas, excluded)
+        return self._inputs(params).chunks(replicas)
+
+    def _inputs(self, params: ImageDataConfig) -> ImageInputs:
+        source = self._source(params)
+        return ImageInputs(
+            source,
+            params,
+            self.images.num_classes,
+            self.task_config.model.input_size,
+            self.bad_images[section_of(params)],
+            self.excluded_examples(params),
+            functools.partial(self.mixture, params, source.origins),
+        )
 
     def num_examples(self, params: ImageDataConfig) -> int:
         """Returns the number of examples of a section that are used."""
@@ -149,11 +141,6 @@ class ImageClassificationTask(Task):
         else:
             entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs)
         return entropy if losses.loss_weight == 1.0 else entropy * losses.loss_weight
-
-    def training_classes(self) -> Classes:
-        """Returns the class of each training image."""
-        config = self.task_config
-        return classes_of(config, section_source(config, config.train_data))
 
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""

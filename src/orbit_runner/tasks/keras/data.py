@@ -8,38 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from orbit_runner.config.errors import Problem, not_supported
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import ImageDataset
-from orbit_runner.data.shared_examples import SharedExamples, shared_arrays, shared_images
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.shared_examples import SharedExamples, shared_stored
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_label
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.image_classification.sources import (
-    image_examples,
-    label_problems,
-    size_problems,
-)
-from orbit_runner.tasks.imbalance.classes import imbalance_problems
+from orbit_runner.tasks.image_classification.sources import label_problems, size_problems
+from orbit_runner.tasks.imbalance.classes import Classes, imbalance_problems
 from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, TABLE, KerasDataConfig
+from orbit_runner.tasks.keras.examples import Examples, W, Y
 from orbit_runner.tasks.keras.passed_objects import ARRAYS, script_problem
 from orbit_runner.tasks.keras.sources import (
-    Examples,
     TrainedArrays,
-    example_classes,
-    example_mixture,
-    label_of,
-    labels_by_name,
     mismatch_problems,
     section_source,
     source_files,
-    specs_of,
     trained_arrays,
 )
-from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.table_source import table_query
-from orbit_runner.tasks.keras.user_arrays import W, Y
 from orbit_runner.tasks.keras_items import leaves_of, split_item
 from orbit_runner.tasks.table_checks import (
     shared_rows,
@@ -82,24 +69,21 @@ class KerasData(TaskData):
             try:
                 source = section_source(self.config, section)
                 if source is not None:
-                    if isinstance(source, ImageDataset):
-                        source.check()
-                    specs_of(source, self.config.input_size)
+                    if source.images is not None:
+                        source.images.check()
+                    _ = source.specs
                     sources[section] = source
             except DataError as error:
                 yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
         image_problems = [*self._image_problems(sources)]
         yield from image_problems
-        specs = [specs_of(source, self.config.input_size) for source in sources.values()]
         if len(sources) == len(SECTIONS) and not image_problems:
-            yield from mismatch_problems(*specs)
+            yield from mismatch_problems(*(source.specs for source in sources.values()))
         train = sources.get(SECTIONS[0])
-        if isinstance(train, StreamSource):
-            yield from self._stream_problems()
+        if train is not None and train.stored is not None:
+            yield from imbalance_problems(self.config, train.stored.origins, train.classes)
         elif train is not None:
-            yield from imbalance_problems(
-                self.config, train.origins, lambda: example_classes(train)
-            )
+            yield from self._stream_problems()
 
     def _stream_problems(self) -> Iterator[Problem]:
         """Yields settings that need examples by index."""
@@ -115,9 +99,9 @@ class KerasData(TaskData):
 
     def _image_problems(self, sources: Mapping[str, Examples]) -> Iterator[Problem]:
         images = {
-            section: source
+            section: source.images
             for section, source in sources.items()
-            if isinstance(source, ImageDataset)
+            if source.images is not None
         }
         if self.config.input_size is None:
             for problem in size_problems(images):
@@ -151,11 +135,7 @@ class KerasData(TaskData):
     def file_reading(self) -> str:
         """Returns how a worker reads the files of the training data."""
         source = section_source(self.config, SECTIONS[0])
-        return (
-            source.file_reading
-            if source is not None and isinstance(source, ImageDataset)
-            else "memory"
-        )
+        return "memory" if source is None else source.file_reading
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation examples with the features of a training example, or None."""
@@ -164,13 +144,12 @@ class KerasData(TaskData):
         train, validation = (section_source(self.config, section) for section in SECTIONS)
         if train is None or validation is None:
             return None
-        excluded = self.excluded_rows()
-        if isinstance(train, ImageDataset) and isinstance(validation, ImageDataset):
-            return shared_images(train, validation, excluded=excluded)
-        if not isinstance(train, ArraySource) or not isinstance(validation, ArraySource):
-            return None
+        if train.images is not None:
+            return shared_stored(train.images, validation.stored, excluded=self.excluded_rows())
         advice = "" if self.config.row_parts else NO_SPLIT
-        return shared_arrays(train, validation, (Y, W), advice=advice, excluded=excluded)
+        return shared_stored(
+            train.stored, validation.stored, advice, self.excluded_rows(), (Y, W), "examples"
+        )
 
     def training_examples(
         self, section: KerasDataConfig, model_dir: str | None
@@ -179,24 +158,26 @@ class KerasData(TaskData):
 
         Returns None for a tf.data dataset, which only knows when it is run.
         """
+        source = self._train_source()
+        if source.stored is None:
+            return None
+        return DatasetExamples(source.stored, section, self.training_classes, source.describe_row)
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training example."""
+        return self._train_source().classes()
+
+    def _train_source(self) -> Examples:
         source = section_source(self.config, SECTIONS[0])
         assert source is not None  # `problems` of the config reports it.
-        if isinstance(source, StreamSource):
-            return None
-        if isinstance(source, ImageDataset):
-            return image_examples(source, section, source.known_classes())
-        return DatasetExamples(
-            source,
-            section,
-            lambda row, text: label_of(source, row),
-            lambda excluded: example_mixture(section, source, excluded),
-        )
+        return source
 
     def baselines(self) -> Baselines:
         """Returns the results of the most frequent class, or of the mean, of each output."""
         excluded = self.excluded_rows()
+        sources = [section_source(self.config, section) for section in SECTIONS]
         train, validation = (
-            labels_by_name(section_source(self.config, section)) for section in SECTIONS
+            {} if source is None else source.labels_by_name() for source in sources
         )
         results: Baselines = {}
         for name in (name for name in train if name in validation):

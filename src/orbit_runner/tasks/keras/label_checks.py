@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.errors import SettingError, nearest_name_hint
+from orbit_runner.tasks.keras.examples import Labels
 from orbit_runner.tasks.keras.outputs import Output
-from orbit_runner.tasks.keras.sources import Labels
 from orbit_runner.tasks.keras_items import CLASS_NAME, CONFIG, Item
 from orbit_runner.tf_internals import function_arguments
 from orbit_runner.utils.log import note
@@ -79,8 +79,8 @@ def _config_of(loss: Any) -> Mapping[str, Any]:
         return function_arguments(loss)
 
 
-def default_loss(labels: Labels | Mapping[str, Labels], outputs: Sequence[Output]) -> Item:
-    """Returns the loss that labels and outputs require.
+def default_loss(labels: Mapping[str, Labels], outputs: Sequence[Output]) -> Item:
+    """Returns the loss that labels by name and outputs require.
 
     Raises `SettingError` if they leave a choice.
     """
@@ -90,7 +90,7 @@ def default_loss(labels: Labels | Mapping[str, Labels], outputs: Sequence[Output
             _LOSS, f"is not set\nset one loss, or one for each output: {names}", code="not-set"
         )
     (output,) = outputs
-    label = labels if isinstance(labels, Labels) else next(iter(labels.values()))
+    label = next(iter(labels.values()))
     activation = output.activation
     if label.are_integers and (output.width or 0) > 1 and not _range_problem(label, output):
         if activation in ("softmax", "linear") and _are_class_numbers(label, output):
@@ -113,12 +113,13 @@ def _are_class_numbers(label: Labels, output: Output) -> bool:
 
 def check_labels(
     kinds: Mapping[str, LossKind],
-    labels: Labels | Mapping[str, Labels] | None,
+    labels: Mapping[str, Labels] | None,
     outputs: Sequence[Output],
 ) -> None:
     """Raises `SettingError` for labels that a loss would take without computing what it is for.
 
-    Such as class numbers that are not below the number of outputs, whose loss is NaN.
+    Such as class numbers that are not below the number of outputs, whose loss is NaN. `labels` are
+    by name, "" for a single array; None if the data has none.
     """
     for label, output in _pairs(labels, outputs):
         kind = kinds[output.name]
@@ -140,13 +141,13 @@ def check_labels(
 
 
 def _pairs(
-    labels: Labels | Mapping[str, Labels] | None, outputs: Sequence[Output]
+    labels: Mapping[str, Labels] | None, outputs: Sequence[Output]
 ) -> Iterator[tuple[Labels, Output]]:
     """Yields each output with its labels, if it has some. One array is that of all outputs."""
     if labels is None:
         return
-    if isinstance(labels, Labels):
-        yield from ((labels, output) for output in outputs)
+    if [*labels] == [""]:
+        yield from ((labels[""], output) for output in outputs)
         return
     names = [output.name for output in outputs]
     in_order = [*labels] == [str(number) for number in range(len(names))]

@@ -169,7 +169,7 @@ def _load_passed_model(digest: str, assets: Assets) -> tf_keras.Model | keras.Mo
             "run the Python program again; it resumes the run",
             code="not-repeatable",
         )
-    content = assets.get(MODEL_FILE, lambda: _file_of(model))
+    content: bytes = assets.get(MODEL_FILE, lambda: _file_of(model))
     own = {} if model is None else _own_classes(model)
     try:
         return _load_file(content, MODEL_FILE, _MODEL, own, is_trusted=model is not None)
@@ -325,7 +325,7 @@ def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
     vocabularies = {str(place): _words(layer) for place, layer in enumerate(layers)}
     if not vocabularies and not assets.has(VOCABULARIES_FILE):
         return
-    trained = assets.get_json(VOCABULARIES_FILE, lambda: vocabularies)
+    trained = assets.get_json(VOCABULARIES_FILE, lambda: vocabularies, dict)
     for place, layer in enumerate(layers):
         words = vocabularies[str(place)]
         before = trained.get(str(place))

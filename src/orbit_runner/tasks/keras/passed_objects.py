@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import io
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.data.arrays import leaves, tree_of
-from orbit_runner.data.indexed import describe_examples
-from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.errors import SettingError
 from orbit_runner.utils.code_digest import code_digest, is_importable
 from orbit_runner.utils.user_code import PASSED, PASSED_CODE, import_function, is_other
 
 if TYPE_CHECKING:
-    from orbit_runner.tasks.assets import Assets
+    pass
 
-_DIGITS = 16  # of a digest, in the name of a file
-_MOST_BYTES = 64 * 2**20  # of arrays that a run keeps
-ARRAYS: dict[str, Any] = {}  # By digest: `ArraySource`s and `StreamSource`s.
+ARRAYS: dict[str, Any] = {}  # By digest: `ArrayExamples` and `StreamSource`s.
 MODELS: dict[str, Any] = {}  # By digest: models of Keras 2 and Keras 3.
 # The functions and objects that were passed in this process last, by name.
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -58,49 +49,6 @@ def passed_functions_scope(trained: Mapping[str, str] | None = None) -> Iterator
         for table, values in zip(tables, before, strict=True):
             table.clear()
             table.update(values)
-
-
-def register_data(source: Any) -> str:
-    """Registers data for runs in this process. Returns the digest that names them in a config."""
-    rows = describe_examples(source) if isinstance(source, ArraySource) else source.describe()
-    text = "\n".join(f"{row.name} {row.digest}" for row in rows)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    ARRAYS[digest] = source
-    return digest
-
-
-def keep_arrays(digest: str, assets: Assets) -> None:
-    """Keeps arrays that a program passed in its run, so that other processes have them, too.
-
-    In another process, registers those of the run. Large arrays are not kept, and neither are
-    objects and datasets that are read in pieces.
-    """
-    name = f"{digest[:_DIGITS]}.npz"
-    source = ARRAYS.get(digest)
-    if source is None:
-        if assets.has(name):
-            ARRAYS[digest] = _read_arrays(assets.get(name, bytes), name)
-        return
-    if not isinstance(source, ArraySource):
-        return
-    arrays = dict(leaves(source.arrays))
-    are_plain = all(isinstance(array, np.ndarray) for array in arrays.values())
-    if are_plain and sum(array.nbytes for array in arrays.values()) <= _MOST_BYTES:
-        assets.get(name, lambda: _file_of(arrays))
-
-
-def _file_of(arrays: Mapping[str, Any]) -> bytes:
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    return file.getvalue()
-
-
-def _read_arrays(content: bytes, name: str) -> ArraySource:
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {path: file[path] for path in file.files}
-    size = len(next(iter(arrays.values())))
-    places = places_of_arrays("ARRAY", [(name, size)])
-    return ArraySource(name, tree_of(arrays), places=places)
 
 
 def register_function(function: Callable[..., object]) -> str:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.keras.user_arrays import W, X, Y
+from orbit_runner.tasks.keras.examples import Examples, ExampleUse, W, X, Y
 from orbit_runner.utils.log import Progress
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from orbit_runner.config.schema.data import DataConfig
+    from orbit_runner.tasks.keras.examples import Context, Step
     from orbit_runner.utils.types import Tensors
 
 _EXPECTED = (
@@ -28,7 +29,7 @@ _READ_BATCHES = 3  # to notice that a dataset has changed, or differs each time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StreamSource:
+class StreamSource(Examples):
     """A tf.data dataset of batches.
 
     Attributes:
@@ -45,7 +46,7 @@ class StreamSource:
     digest: str = ""
     repeats: bool = True
 
-    def describe(self) -> list[DataFile]:
+    def data_files(self) -> list[DataFile]:
         """Returns an entry with the digest of its first batches, if a program passed it."""
         return [DataFile("dataset", 0, digest=f"batches:{self.digest}")] if self.digest else []
 
@@ -130,6 +131,11 @@ class StreamSource:
                 return self.make()
         finally:
             set_eager_generator(*state)
+
+    def dataset(self, use: ExampleUse, context: Context, start_step: Step) -> tf.data.Dataset:
+        """Returns one worker's pipeline of a section, which starts at the beginning."""
+        make = self.train if use.params.is_training else self.evaluate
+        return make(use.params, context)
 
     def train(
         self, params: DataConfig, context: tf.distribute.InputContext | None

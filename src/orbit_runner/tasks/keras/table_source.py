@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.arrays import Gathered
-from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.columns import (
@@ -22,7 +21,8 @@ from orbit_runner.data.tables.columns import (
     rows_text,
 )
 from orbit_runner.tasks.keras.config import SECTIONS, TABLE, KerasConfig
-from orbit_runner.tasks.keras.user_arrays import W, X, Y, named_below
+from orbit_runner.tasks.keras.examples import ArrayExamples, W, X, Y
+from orbit_runner.tasks.keras.user_arrays import named_below
 from orbit_runner.tasks.table_query import FEATURE, TARGET, TRAIN, WEIGHT, NamedColumn, TableQuery
 
 # The columns of each array, by its path: the name of one, or several of numbers.
@@ -60,7 +60,7 @@ def table_query(config: KerasConfig) -> TableQuery:
 
 def table_source(
     config: KerasConfig, section: str, classes: Mapping[str, tuple[str, ...]] | None = None
-) -> ArraySource:
+) -> ArrayExamples:
     """Returns the rows of a section as arrays. The table is read once per process.
 
     Raises `DataError` if the table is missing or damaged, has no such columns, or has values that
@@ -124,7 +124,7 @@ def _make_arrays(
     outputs: tuple[tuple[str, str | tuple[str, ...]], ...],
     weight_column: str,
     classes: tuple[tuple[str, tuple[str, ...]], ...],
-) -> ArraySource:
+) -> ArrayExamples:
     names = dict(classes)
     arrays = {path: _array(part, columns, "inputs") for path, columns in inputs}
     for path, columns in outputs:
@@ -134,7 +134,7 @@ def _make_arrays(
             arrays[path] = _as_integers(_array(part, columns, "outputs"))
     if weight_column:
         arrays[W] = _array(part, weight_column, "weight_column")
-    return ArraySource(
+    return ArrayExamples(
         part.name,
         named_below(arrays, (X, Y)),
         files=part.files,

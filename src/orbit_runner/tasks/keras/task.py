@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.chunks import Chunks
-from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
-from orbit_runner.data.indexed import indexed_arrays
-from orbit_runner.data.order.mixture import Mixture
-from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.tasks.array_inputs import ArrayInputs, chunks_dataset
 from orbit_runner.tasks.base import EXAMPLES, Task, WeightedLabels, section_of, training_labels
-from orbit_runner.tasks.image_classification.inputs import chunks as image_chunks
-from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
-from orbit_runner.tasks.image_classification.sources import is_ready
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.keras.compiled import (
     Compiled,
@@ -40,21 +30,14 @@ from orbit_runner.tasks.keras.config import (
     KerasConfig,
     KerasDataConfig,
 )
+from orbit_runner.tasks.keras.examples import Examples, ExampleUse, W, X, Y
 from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
 from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
 from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
-from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
+from orbit_runner.tasks.keras.passed_objects import inexact_objects
 from orbit_runner.tasks.keras.serving import ArrayPredictor, TableRowPredictor, make_serving
-from orbit_runner.tasks.keras.sources import (
-    Examples,
-    TrainedArrays,
-    example_classes,
-    example_mixture,
-    section_source,
-    specs_of,
-)
-from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.user_arrays import W, X, Y
+from orbit_runner.tasks.keras.sources import TrainedArrays, section_source
+from orbit_runner.tasks.keras.user_arrays import keep_arrays
 from orbit_runner.tasks.keras_items import build_item, build_items
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
@@ -66,7 +49,6 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
 
-_INPUTS = ArrayInputs(X, Y, W)
 # Settings of items of Keras, and their kinds.
 _ITEMS = {
     "loss": "losses",
@@ -237,7 +219,7 @@ class KerasTask(Task):
             source = section_source(self.task_config, SECTIONS[0])
         except DataError:  # Of an evaluation, which does not need them.
             return True
-        return not isinstance(source, StreamSource)
+        return source is None or source.stored is not None
 
     def build_inputs(
         self,
@@ -251,72 +233,31 @@ class KerasTask(Task):
         example once, with its count.
         """
         source = self._source(params)
-        if isinstance(source, ImageDataset):
-            return self._image_inputs(params, source, input_context, start_step)
-        if isinstance(source, StreamSource):
-            make = source.train if params.is_training else source.evaluate
-            return make(params, input_context)
-        make_chunks = functools.partial(self._array_chunks, source, params)
-        return chunks_dataset(make_chunks, params, input_context, start_step)
-
-    def _image_inputs(
-        self,
-        params: KerasDataConfig,
-        source: ImageDataset,
-        input_context: tf.distribute.InputContext | None,
-        start_step: int | tf.Tensor,
-    ) -> tf.data.Dataset:
-        size = self.task_config.input_size
-        data = self._section(params)
-        if is_ready(source, data, size):
-            return super().build_inputs(params, input_context, start_step)
-        classes = self._known_classes(source)
-        source = source.with_channels(self._specs()[X][0][2])
-        bad = self.bad_images[section_of(params)]
-        if params.is_training:
-            excluded = self.excluded_examples(params)
-            batches = train_inputs(
-                source, data, input_context, start_step, classes, size, bad, excluded
-            )
-        else:
-            batches = eval_inputs(source, data, input_context, classes, size, bad)
-        return batches.map(_with_float_pixels, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def _known_classes(self, source: ImageDataset) -> int | None:
-        """Returns the number of classes that labels must be below, None if it is not known."""
-        kinds = self._kinds()
-        widths = [output.width for output in self._outputs if kinds[output.name].kind == "sparse"]
-        return source.known_classes() or (widths[0] if len(widths) == 1 else None)
+        return source.dataset(self._use(params, source), input_context, start_step)
 
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
         source = self._source(params)
-        if isinstance(source, StreamSource):
-            return None
-        if isinstance(source, ImageDataset):
-            size = self.task_config.input_size
-            classes = self._known_classes(source)
-            data = self._section(params)
-            excluded = self.excluded_examples(params)
-            images = image_chunks(source, data, classes, size, replicas, excluded)
-            return images and dataclasses.replace(
-                images, make=lambda steps: _with_float_pixels(*images.make(steps))
-            )
-        if indexed_arrays(source):  # Only a pipeline reads ahead.
-            return None
-        return self._array_chunks(source, params, replicas)
+        return source.chunks(self._use(params, source), replicas)
 
-    def _array_chunks(self, source: ArraySource, params: KerasDataConfig, replicas: int) -> Chunks:
-        excluded = self.excluded_examples(params)
-        mixture = self._mixture(params, source, excluded)
-        return _INPUTS.chunks(source, params, replicas, excluded, mixture)
+    def _use(self, params: KerasDataConfig, source: Examples) -> ExampleUse:
+        origins = None if source.stored is None else source.stored.origins
+        kinds = self._kinds()
+        widths = [output.width for output in self._outputs if kinds[output.name].kind == "sparse"]
+        return ExampleUse(
+            self._section(params),
+            self.excluded_examples(params),
+            functools.partial(self.mixture, params, origins),
+            self.bad_images[section_of(params)],
+            num_classes=widths[0] if len(widths) == 1 else None,
+        )
 
     def num_examples(self, params: KerasDataConfig) -> int | None:
         """Returns the number of examples of a section that are used, None if it is not known."""
-        source = self._source(params)
-        if isinstance(source, StreamSource):
+        stored = self._source(params).stored
+        if stored is None:
             return self._trained_arrays.size if params.is_training else None
-        return source.size - len(self.excluded_examples(params))
+        return stored.size - len(self.excluded_examples(params))
 
     def train_step(
         self,
@@ -417,8 +358,8 @@ class KerasTask(Task):
         return self._require_compiled().loss(labels, model_outputs, training=True)
 
     def training_classes(self) -> Classes:
-        """Returns the class of each training example."""
-        return example_classes(self._source(self.task_config.train_data))
+        """Returns the class of each training example, with the classes of the run."""
+        return self._source(self.task_config.train_data).classes()
 
     def example_losses(self, labels: Tensors, model_outputs: Tensors) -> tf.Tensor:
         """Returns the loss of each example alone, float32 [batch]; see `build_losses`."""
@@ -459,9 +400,7 @@ class KerasTask(Task):
         """Returns the signature `predict`; `image_bytes` of images, `columns` of a table."""
         if self._compiled is None:  # `model` is the network of an exported file.
             self.build_model()
-        classes = {
-            path.partition(".")[2]: names for path, names in self._trained_arrays.classes.items()
-        }
+        classes = self._class_names()
         decode = self._decoder() if self.task_config.kind == IMAGES else None
         columns = self._trained_arrays.columns
         return make_serving(model, self._specs(), self._kinds(), classes, decode, columns)
@@ -486,11 +425,10 @@ class KerasTask(Task):
             return TableRowPredictor(signatures, self.task_config.train_data)
         return ArrayPredictor(signatures)
 
-    def _mixture(
-        self, params: KerasDataConfig, source: ArraySource, excluded: np.ndarray
-    ) -> Mixture | None:
-        with self.data_scope(section_of(params)):
-            return example_mixture(params, source, excluded)
+    def _class_names(self) -> dict[str, tuple[str, ...]]:
+        """Returns the names of the classes by the name of the labels."""
+        classes = self._trained_arrays.classes
+        return {path.partition(".")[2]: names for path, names in classes.items()}
 
     def _require_compiled(self) -> Compiled:
         if self._compiled is None:
@@ -503,7 +441,7 @@ class KerasTask(Task):
             source = section_source(self.task_config, section, self._trained_arrays.classes)
         if source is None:
             raise SettingError(f"task.{section}.source", _NO_VALIDATION, code="not-set")
-        self._trained_arrays.check(specs_of(source, self.task_config.input_size), section)
+        self._trained_arrays.check(source.specs, section)
         return source
 
     def _section(self, params: KerasDataConfig) -> KerasDataConfig:
@@ -538,7 +476,3 @@ def _plain_tree(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value) or None
     return [*value] or None
-
-
-def _with_float_pixels(images: tf.Tensor, *rest: tf.Tensor) -> Tensors:
-    return tf.cast(images, tf.float32), *rest

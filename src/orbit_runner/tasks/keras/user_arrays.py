@@ -5,25 +5,33 @@ Imports no TensorFlow.
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.indexed import ExampleReader, indexed_source
-from orbit_runner.data.source import ArraySource, places_of_arrays
+from orbit_runner.data.source import places_of_arrays
 from orbit_runner.errors import DataError, first_line
+from orbit_runner.tasks.keras.examples import ArrayExamples, Examples, W, X, Y
+from orbit_runner.tasks.keras.passed_objects import ARRAYS
 
-X, Y, W = "x", "y", "w"  # inputs, labels, and the weights of examples
+if TYPE_CHECKING:
+    from orbit_runner.tasks.assets import Assets
+
 _KINDS = "iufbSU"
+_DIGITS = 16  # of a digest, in the name of a file
+_MOST_BYTES = 64 * 2**20  # of arrays that a run keeps
 _EXPECTED = (
     "expected x, (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
 )
 
 
-def arrays_of(returned: object, name: str) -> ArraySource:
-    """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
+def arrays_of(returned: object, name: str) -> ArrayExamples:
+    """Returns the examples that a function returned. Raises `DataError` for anything else."""
     if _is_indexable(returned):
         return _object_source(returned, name)
     if isinstance(returned, (tuple, list)) and len(returned) in (1, 2, 3):
@@ -48,7 +56,49 @@ def arrays_of(returned: object, name: str) -> ArraySource:
     tree[Y] = no_labels if labels is None else _arrays(_number_arrays(labels, size), Y, name)
     if weights is not None:
         tree[W] = _arrays(_number_arrays(weights, size), W, name)
-    return ArraySource(name, tree, places=places_of_arrays("ARRAY", [(name, size)]))
+    return ArrayExamples(name, tree, places=places_of_arrays("ARRAY", [(name, size)]))
+
+
+def register_data(source: Examples) -> str:
+    """Registers data for runs in this process. Returns the digest that names them in a config."""
+    text = "\n".join(f"{row.name} {row.digest}" for row in source.data_files())
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    ARRAYS[digest] = source
+    return digest
+
+
+def keep_arrays(digest: str, assets: Assets) -> None:
+    """Keeps arrays that a program passed in its run, so that other processes have them, too.
+
+    In another process, registers those of the run. Large arrays are not kept, and neither are
+    objects and datasets that are read in pieces.
+    """
+    name = f"{digest[:_DIGITS]}.npz"
+    source = ARRAYS.get(digest)
+    if source is None:
+        if assets.has(name):
+            ARRAYS[digest] = _read_arrays(assets.get(name, bytes), name)
+        return
+    if source.stored is None:
+        return
+    arrays = dict(leaves(source.arrays))
+    are_plain = all(isinstance(array, np.ndarray) for array in arrays.values())
+    if are_plain and sum(array.nbytes for array in arrays.values()) <= _MOST_BYTES:
+        assets.get(name, lambda: _file_of(arrays))
+
+
+def _file_of(arrays: Mapping[str, Any]) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _read_arrays(content: bytes, name: str) -> Examples:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {path: file[path] for path in file.files}
+    size = len(next(iter(arrays.values())))
+    places = places_of_arrays("ARRAY", [(name, size)])
+    return ArrayExamples(name, tree_of(arrays), places=places)
 
 
 def named_below(arrays: Mapping[str, Any], tops: tuple[str, ...]) -> dict[str, Any]:
@@ -77,7 +127,7 @@ def _unusable(name: str, problem: str, code: str = "bad-data") -> DataError:
     return DataError(f"{name}: {problem}", field="function", code=code)
 
 
-def _object_source(value: Any, name: str) -> ArraySource:
+def _object_source(value: Any, name: str) -> ArrayExamples:
     """Returns the examples of an object that returns an item for each index."""
     has_batches = _returns_batches(value)
     reader = ExampleReader(
@@ -86,7 +136,7 @@ def _object_source(value: Any, name: str) -> ArraySource:
         lambda item: _example_of(item, name, has_lists=has_batches),
         has_batches=has_batches,
     )
-    return indexed_source(reader)
+    return ArrayExamples.from_source(indexed_source(reader))
 
 
 def _is_indexable(value: object) -> bool:

@@ -19,9 +19,9 @@ from orbit_runner.data.order.steps import RowOrder
 from orbit_runner.data.places import index_of, unknown_id_error
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.errors import DataError, SettingError
+from orbit_runner.errors import DataError
 from orbit_runner.registry import RATING_SOURCES
-from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.assets import Assets, other_data_error
 from orbit_runner.tasks.examples import find_excluded
 from orbit_runner.tasks.recommendation.config import RatingTrainData, RecommendationDataConfig
 from orbit_runner.tasks.shared_config import SECTIONS
@@ -63,13 +63,8 @@ class TrainedRatings:
         """Raises `SettingError` if a section has other users or items than the run."""
         if _same_ids(self, source):
             return
-        raise SettingError(
-            f"task.{section}.source",
-            f"got {_describe_source(source)}, but the run was trained on other ones: "
-            f"{len(self.user_ids):,} users and {len(self.item_ids):,} items\n"
-            "use the data of the training, or another --model_dir",
-            code="data-mismatch",
-        )
+        others = f"{len(self.user_ids):,} other users and {len(self.item_ids):,} items"
+        raise other_data_error(section, _describe_source(source), others)
 
 
 def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> TrainedRatings:
@@ -87,12 +82,11 @@ def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> Trained
         )
         return content.getvalue()
 
-    content = assets.get(RATINGS_FILE, compute)
-    try:
-        return TrainedRatings(**np.load(io.BytesIO(content), allow_pickle=False))
-    # NumPy and zipfile raise a dozen kinds of errors for damaged files.
-    except Exception as error:
-        raise assets.damaged(RATINGS_FILE, error) from None
+    return assets.get(
+        RATINGS_FILE,
+        compute,
+        lambda content: TrainedRatings(**np.load(io.BytesIO(content), allow_pickle=False)),
+    )
 
 
 @cache_source(maxsize=4)

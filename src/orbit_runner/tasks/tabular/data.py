@@ -17,13 +17,13 @@ from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.baselines import Baselines, constant_class, constant_number
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.imbalance.classes import imbalance_problems
+from orbit_runner.tasks.imbalance.classes import Classes, imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.table_checks import shared_rows, summarize_table, table_problems
 from orbit_runner.tasks.table_query import TRAIN, TableQuery
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.sources import table_mixture, table_query, target_classes
+from orbit_runner.tasks.tabular.sources import table_query, target_classes
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.tabular.preprocessing import Preprocessing
@@ -46,7 +46,7 @@ class TabularData(TaskData):
         yield from problems
         if not problems:
             origins = self.query.part(TRAIN).origins
-            yield from imbalance_problems(self.config, origins, lambda: target_classes(self.config))
+            yield from imbalance_problems(self.config, origins, self.training_classes)
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
@@ -76,9 +76,11 @@ class TabularData(TaskData):
                 if kind == "targets" or (text and described)
             }
 
-        return DatasetExamples(
-            part, section, describe, lambda excluded: table_mixture(config, section, excluded)
-        )
+        return DatasetExamples(part, section, self.training_classes, describe)
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training row, of the only classification target."""
+        return target_classes(self.config)
 
     def baselines(self) -> Mapping[str, tuple[str, float]]:
         """Returns the results of the majority class, or of the mean, of the training rows."""

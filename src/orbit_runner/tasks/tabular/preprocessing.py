@@ -170,11 +170,11 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
     Raises `DataError` if it has to be fitted and the rows cannot be read, and `RunnerError` if the
     run fitted other columns.
     """
-    content = assets.get_json(PREPROCESSING_FILE, lambda: encode_fit(config, fit(config)))
-    try:
-        return decode_fit(content, config)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise assets.damaged(PREPROCESSING_FILE, error) from None
+    return assets.get_json(
+        PREPROCESSING_FILE,
+        lambda: encode_fit(config, fit(config)),
+        lambda content: decode_fit(content, config),
+    )
 
 
 def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.imbalance.classes import Classes, classes_of_column, training_mixture
+from orbit_runner.tasks.imbalance.classes import Classes, classes_of_column
 from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.table_query import FEATURE, TARGET, TRAIN, WEIGHT, NamedColumn, TableQuery
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
-from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 
 def table_query(config: TabularConfig) -> TableQuery:
@@ -58,13 +53,3 @@ def target_classes(config: TabularConfig) -> Classes:
             code="not-supported",
         )
     return classes_of_column(table_query(config).part(TRAIN).column(names[0]))
-
-
-def table_mixture(
-    config: TabularConfig, data: TableDataConfig, excluded: np.ndarray = NO_EXAMPLES
-) -> Mixture | None:
-    """Returns the mixture that a section's rows are drawn from; None if all are equally likely."""
-    if not data.is_training or not (data.mixture or data.class_sampling):
-        return None
-    part = table_query(config).part(TRAIN)
-    return training_mixture(data, part.origins, lambda: target_classes(config), excluded)

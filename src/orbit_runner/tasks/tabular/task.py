@@ -11,7 +11,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.chunks import Chunks
-from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.columns import (
     CATEGORY,
@@ -27,7 +26,6 @@ from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
-from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
@@ -43,7 +41,7 @@ from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.report_examples import table_examples
-from orbit_runner.tasks.tabular.sources import table_mixture, table_query, target_classes
+from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -219,11 +217,6 @@ class TabularTask(Task):
     def _arrays(self) -> dict[str, ArraySource]:
         return {}
 
-    def _mixture(self, params: TableDataConfig, excluded: np.ndarray) -> Mixture | None:
-        """Returns the mixture that the rows of a section are drawn from, if there is one."""
-        with self.data_scope(section_of(params)):
-            return table_mixture(self._fitted_config, params, excluded)
-
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step.
 
@@ -231,17 +224,14 @@ class TabularTask(Task):
         weights. Those of an evaluation are `(features, targets, counts)`, each row once; `counts`
         is a pair with the weights. The features and targets are those of `arrays`.
         """
+        arrays = self.arrays(params)
         excluded = self.excluded_examples(params)
-        mixture = self._mixture(params, excluded)
-        return INPUTS.chunks(self.arrays(params), params, replicas, excluded, mixture)
+        mixture = self.mixture(params, arrays.origins)
+        return INPUTS.chunks(arrays, params, replicas, excluded, mixture)
 
     def num_examples(self, params: TableDataConfig) -> int:
         """Returns the number of rows of a section that are used."""
         return self.part(params).size - len(self.excluded_examples(params))
-
-    def training_classes(self) -> Classes:
-        """Returns the class of each training row, of the only classification target."""
-        return target_classes(self.task_config)
 
 
 def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -> ArraySource:
