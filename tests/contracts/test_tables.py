@@ -22,7 +22,9 @@ import tensorflow as tf
 from pyarrow import parquet
 
 from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.tasks.adapter import adapt, build_task
@@ -298,7 +300,8 @@ def rows_of(config: ExperimentConfig) -> list[list[int]]:
 def order_of(config: ExperimentConfig, steps: int = 20) -> list[list[int]]:
     """Returns the examples of the first training steps, as `runner batch` computes them."""
     assert [*config.data.problems()] == []
-    order = config.data.training_examples(config.task.train_data, None).order
+    section = resolve_data_config(config.task.train_data, config.runtime)
+    order = config.data.training_examples(section, None).order
     return [order.rows(step).examples.tolist() for step in range(steps)]
 
 
@@ -408,6 +411,7 @@ def test_a_run_is_resumed_and_shows_its_batches(
     results = run_and_resume(config, tmp_path)
 
     assert results.logs["validation_examples"] == len(rows_of(config)[1])
+    (tmp_path / "whole" / "config.yaml").write_text(to_yaml(config))
     arguments = ["batch", str(tmp_path / "whole"), "--step=9:20", "--json"]
     steps = json.loads(output_of(arguments))
     shown = [[row["example"] for row in step["rows"]] for step in steps]
