@@ -93,8 +93,8 @@ def parallel_coordinates(chart: Parallel) -> str:
 
 
 def _drawn(result: float | None) -> float | None:
-    """Returns a result; None if there is none, or if it is too large for an axis."""
-    return None if result is None or abs(result) > LARGEST else result
+    """Returns a result; None if there is none, or if it is NaN or too large for an axis."""
+    return result if result is not None and abs(result) <= LARGEST else None
 
 
 def _figure(chart: Parallel, body: str, height: int, keys: Mapping[str, str]) -> str:
