@@ -124,8 +124,8 @@ def _ticks(setting: ParallelAxis, axis: Axis) -> list[tuple[float, str]]:
     places = setting.places
     if not places:
         return axis.ticks()
-    shown = range(0, len(places), 1 + len(places) // _MOST_PLACES)
-    return [(axis.position(number), places[number]) for number in shown]
+    numbers = range(0, len(places), 1 + len(places) // _MOST_PLACES)
+    return [(axis.position(number), places[number]) for number in numbers]
 
 
 def _line(points: Sequence[tuple[float, float]], kind: str, hint: str) -> str:
