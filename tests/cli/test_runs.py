@@ -123,8 +123,8 @@ def test_quoted_text_is_compared_as_it_is(runs: Path, name: str) -> None:
 
     quoted = f"'runs/{name}'".replace("it's", "it''s")
     for condition in (f"run=={quoted}", f"step > 0 and run == {quoted} and mode != eval"):
-        (found,) = json.loads(output_of(["runs", "--json", f"--where={condition}"]))
-        assert found["run"] == f"runs/{name}"
+        (row,) = json.loads(output_of(["runs", "--json", f"--where={condition}"]))
+        assert row["run"] == f"runs/{name}"
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,12 @@ def test_setting_that_only_some_runs_of_an_experiment_have_is_known(runs: Path) 
     prefix = "trainer.optimizer_config.optimizer"
     assert _names(f"--where={prefix}.sgd.momentum >= 0") == ["runs/e"]
     assert len(_names(f"--where={prefix}.adam.beta_1 > 0")) == 4
+
+
+@pytest.mark.usefixtures("runs")
+def test_error_says_that_a_text_with_and_needs_quotes() -> None:
+    error = fails(["runs", "--where=run == cats and dogs"], "bad-syntax", "--where")
+    assert str(error).splitlines()[0].endswith("put a text that contains `and` in quotes")
 
 
 def test_sort_lists_the_lowest_loss_first(runs: Path) -> None:

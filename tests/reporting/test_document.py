@@ -73,7 +73,7 @@ def test_charts_and_pictures_are_only_in_a_page() -> None:
 def test_parallel_coordinates_without_results_are_left_out() -> None:
     axes = [ParallelAxis("rate", "rate"), ParallelAxis("loss", "loss")]
 
-    for lines in ([], [Series("a", {0: 0.1})]):
+    for lines in ([], [Series("a", {0: 0.1})], [Series("a", {0: 0.1, 1: float("nan")})]):
         assert parts_html([Parallel("", axes, lines)]) == ""
     assert parts_html([Parallel("", axes[1:], [Series("a", {0: 0.5})])]) == ""
 
@@ -86,6 +86,7 @@ def test_cells_are_escaped_and_a_page_adds_color_link_and_bar() -> None:
     html = parts_html([table])
     assert "a_b</th><td>&lt;i&gt;</td><td><span class=bad>&lt;b&gt;</span></td>" in html
     assert 'aria-label="62%"' in html
+    assert "<title>by chance 10%</title>" in html
     assert '<th scope=row>3: <a href="a&amp;b.html">17</a></th>' in html
     assert _lines(table) == ["a_b    <i>  <b>  62%", "3: 17"]
 

@@ -116,3 +116,11 @@ def test_large_class_number_needs_no_memory() -> None:
     html = parts_html(confusion_matrix({(0, 10**15): 3, (1, 1): 4}, ["cat"]))
     assert "cat</th><td>1000000000000000</td>" in html
     assert len(html) < 3000
+
+
+def test_status_of_a_run_is_bold(here: Path) -> None:
+    run = write_run(here / "a", outcome="ValueError: got <x>")
+
+    assert main(["report", "a"]) == 0
+    html = (run / "report.html").read_text(encoding="utf-8")
+    assert "<p class=bad><b>failed: got &lt;x&gt;</b></p>" in html

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,20 @@ def test_first_trial_that_is_killed_is_built_again(tmp_path: Path) -> None:
 
     assert opened(tmp_path).trials == 8
     assert _NoTraining.codes == ()
+
+
+def test_signal_ends_the_wait_for_another_process(tmp_path: Path) -> None:
+    directory = SweepDirectory(tmp_path / "sweep")
+    signals = SignalGuard()
+    file = parsed(TEXT)
+    timer = threading.Timer(0.2, signals.receive, [signal.SIGINT])
+    with directory.claims.try_acquire("sweep") as claim:
+        assert claim is not None
+        timer.start()
+        open_sweep(directory, file, resolve_base(file), signals)
+    timer.join()
+    assert signals.received == signal.SIGINT
+    assert not directory.file.exists()
 
 
 def test_failed_first_trial_makes_no_sweep(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.sweep.sharing import Claims, Devices, divide_cores, release_all, visible_gpus
+from orbit_runner.utils.signals import SignalGuard
 from tests.support.problems import raises
 
 
@@ -98,7 +99,9 @@ def test_lock_is_held_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_child_process_does_not_keep_a_lock(tmp_path: Path) -> None:
-    with Claims(tmp_path).acquire("a"):
+    claim = Claims(tmp_path).acquire("a", SignalGuard())
+    assert claim is not None
+    with claim:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         assert Claims(tmp_path).try_acquire("a") is not None

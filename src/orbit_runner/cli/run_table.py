@@ -222,7 +222,8 @@ def _parse_comparison(
     """Returns the function of `NAME OPERATOR VALUE`, the words of a part of a condition."""
     text = condition[words[0].start() : words[-1].end()] if words else condition
     if len(words) < 3 or not _NAME.fullmatch(words[0][0]) or not words[1]["operator"]:
-        raise _error(text, f"expected a name, one of {' '.join(_COMPARE)}, and a value")
+        hint = "" if text == condition else "; put a text that contains `and` in quotes"
+        raise _error(text, f"expected a name, one of {' '.join(_COMPARE)}, and a value{hint}")
     name, symbol = words[0][0], words[1][0]
     written = condition[words[2].start() : words[-1].end()]
     if any(word["operator"] or word[0].lower() in ("and", "or") for word in words[2:]):

@@ -20,7 +20,8 @@ class Cell(str):
     Attributes:
         kind: "best" for the best value of a row, or a color: "good", "bad" or "soft"; "" for none.
         address: Where a link leads; "" for none.
-        bar: The length of a bar in front of the text, and the place of a mark in it, from 0 to 1.
+        bar: Two shares from 0 to 1: the length of a bar in front of the text, and the share that
+            chance alone would give, which is marked in it.
         shade: How strong the background is, from 0 to 1; None if the text has the color.
     """
 
@@ -214,11 +215,15 @@ class Pictures:
 class Text:
     """A paragraph.
 
-    `kind` is "", "soft", "good", "bad", "code" for a command, or "file" for the contents of a file.
+    Attributes:
+        text: The text.
+        kind: "", "soft", "good", "bad", "code" for a command, or "file" for the contents of a file.
+        is_bold: Whether a page shows it in bold letters.
     """
 
     text: str
     kind: str = ""
+    is_bold: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -218,6 +218,7 @@ def _paragraph(part: Text) -> str:
     if part.kind == "file":
         return f"<pre>{escape(part.text)}</pre>"
     text = "<br>".join(map(escape, part.text.splitlines()))
+    text = f"<b>{text}</b>" if part.is_bold else text
     return f"<p class={part.kind}>{text}</p>" if part.kind else f"<p>{text}</p>"
 
 
@@ -302,7 +303,8 @@ def _bar(cell: Cell) -> str:
         f'<svg class=share height="12" role="img" aria-label="{escape(cell)}">'
         f'<rect class=rest width="100%" height="12"></rect>'
         f'<rect class=c0 width="{length:.1f}%" height="12"></rect>'
-        f'<line class=chance x1="{mark:.1f}%" x2="{mark:.1f}%" y2="12"></line></svg>'
+        f'<line class=chance x1="{mark:.1f}%" x2="{mark:.1f}%" y2="12">'
+        f"<title>by chance {mark:.0f}%</title></line></svg>"
     )
 
 

@@ -93,8 +93,8 @@ def parallel_coordinates(chart: Parallel) -> str:
 
 
 def _drawn(result: float | None) -> float | None:
-    """Returns a result; None if there is none, or if it is too large for an axis."""
-    return None if result is None or abs(result) > LARGEST else result
+    """Returns a result; None if there is none, or if it is NaN or too large for an axis."""
+    return result if result is not None and abs(result) <= LARGEST else None
 
 
 def _figure(chart: Parallel, body: str, height: int, keys: Mapping[str, str]) -> str:
@@ -124,8 +124,8 @@ def _ticks(setting: ParallelAxis, axis: Axis) -> list[tuple[float, str]]:
     places = setting.places
     if not places:
         return axis.ticks()
-    shown = range(0, len(places), 1 + len(places) // _MOST_PLACES)
-    return [(axis.position(number), places[number]) for number in shown]
+    numbers = range(0, len(places), 1 + len(places) // _MOST_PLACES)
+    return [(axis.position(number), places[number]) for number in numbers]
 
 
 def _line(points: Sequence[tuple[float, float]], kind: str, hint: str) -> str:

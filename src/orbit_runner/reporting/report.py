@@ -95,7 +95,8 @@ def _header(
     yield Text(str(run.settings.get("description") or ""), "soft")
     yield Text(_non_finite_evaluations(run), "bad")
     kind = "good" if run.status in _GOOD else "bad" if run.status in _BAD else ""
-    yield Text(f"{run.status}: {run.reason}" if run.reason else run.status, kind)
+    status = f"{run.status}: {run.reason}" if run.reason else run.status
+    yield Text(status, kind, is_bold=True)
     written = time.strftime("%Y-%m-%d %H:%M:%S %z")
     yield Text(f"{run.last_mode} in {name}, written {written}", "soft")
     warnings = [*((run.attempts[-1].get("warnings") if run.attempts else None) or ())]

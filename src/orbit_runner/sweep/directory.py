@@ -20,6 +20,7 @@ from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
 from orbit_runner.sweep.sharing import Claim, Claims
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.utils.files import read_file, write_atomically, write_if_changed
+from orbit_runner.utils.signals import SignalGuard
 from orbit_runner.utils.streams import line_text
 
 # Keys that may change after a sweep began.
@@ -66,9 +67,12 @@ class SweepDirectory:
         """Returns the file with the reason why the sweep gave up a run."""
         return self.path / "failures" / f"{name}.json"
 
-    def acquire_settings_lock(self) -> Claim:
-        """Acquires the lock of the process that creates or changes the sweep."""
-        return self.claims.acquire("sweep")
+    def acquire_settings_lock(self, signals: SignalGuard) -> Claim | None:
+        """Acquires the lock of the process that creates or changes the sweep.
+
+        Returns None if a signal asked this process to exit before it acquired the lock.
+        """
+        return self.claims.acquire("sweep", signals)
 
 
 def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:

@@ -41,8 +41,9 @@ def open_sweep(
 ) -> Callable[[], Sweep]:
     """Creates the directory, or checks that it belongs to this sweep and extends it.
 
-    Returns a function that returns the sweep as any process has extended it. Raises RunnerError if
-    the directory belongs to another sweep, or cannot be extended in this way.
+    Returns a function that returns the sweep as any process has extended it. If a signal arrives,
+    the directory may be incomplete. Raises RunnerError if the directory belongs to another sweep,
+    or cannot be extended in this way.
     """
     check_file(directory, file, base)  # Before the lock creates the directory.
     sweep = new_sweep(file, base)
@@ -50,7 +51,10 @@ def open_sweep(
     def load() -> Sweep:
         return load_sweep(directory, sweep)
 
-    with directory.acquire_settings_lock():
+    claim = directory.acquire_settings_lock(signals)
+    if claim is None:
+        return load
+    with claim:
         check_file(directory, file, base)
         if not directory.file.exists():
             _check_first_trial(sweep, directory, signals)

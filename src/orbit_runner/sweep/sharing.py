@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError, format_count
+from orbit_runner.utils.signals import SignalGuard
 
 _PAUSE_SECONDS = 0.05
 
@@ -69,13 +70,17 @@ class Claims:
             ) from error
         return Claim(file)
 
-    def acquire(self, name: str) -> Claim:
-        """Acquires a lock, and waits while another process holds it."""
-        while True:
+    def acquire(self, name: str, signals: SignalGuard) -> Claim | None:
+        """Acquires a lock, and waits while another process holds it.
+
+        Returns None if a signal asked this process to exit before it acquired the lock.
+        """
+        while signals.received is None:
             claim = self.try_acquire(name)
             if claim is not None:
                 return claim
             time.sleep(_PAUSE_SECONDS)
+        return None
 
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

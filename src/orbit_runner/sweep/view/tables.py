@@ -44,10 +44,10 @@ def print_summary(directory: Path, results: SweepResults, *, as_json: bool = Fal
 def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterator[str]:
     """Yields the lines: counts, the ten best trials, how far the best is ahead, and what to do."""
     yield f"{results.experiment}: {counts_text(results)}"
-    shown = [trial for trial in results.ranked if trial.objective is not None]
-    if shown:
+    ranked = [trial for trial in results.ranked if trial.objective is not None]
+    if ranked:
         yield ""
-        table = trial_table(results, shown[:_MOST_SUMMARY_TRIALS])
+        table = trial_table(results, ranked[:_MOST_SUMMARY_TRIALS])
         yield from section_lines([Section("", [table])], width)
     best = results.best
     if best is None:
