@@ -436,7 +436,13 @@ def test_predictions_for_a_file_are_those_of_the_rows_in_training(
     task: str, where: str, written: Callable[[str], Settings], tmp_path: Path
 ) -> None:
     for trained in ("csv", "packed csv"):
-        config = Cell(task, trained).config(written(trained))
+        # A column of `features.text` keeps its texts, and formats write a time differently.
+        features = {
+            name: str(value).replace("{column: born}, ", "")
+            for name, value in TASKS[task].items()
+            if name == "features"
+        }
+        config = Cell(task, trained).config(written(trained), features)
         built = build_task(config, None)
         model = built.build_model()
         expected = _outputs_in_evaluation(config, built, model)
