@@ -1,10 +1,11 @@
 """Variables with a value per replica get the mean of their values after a step."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.state.replica_state import ReplicaState
+from orbit_runner.state.replica_state import ReplicaState, has_combined_variables
 from tests.support.toy import make_strategy
 
 
@@ -25,3 +26,16 @@ def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas() ->
     strategy.run(step)
     np.testing.assert_array_equal([one.numpy() for one in mean.values], [[0.5, 0.5]] * 2)
     np.testing.assert_array_equal([one.numpy() for one in variance.values], [[0, 0], [1, 1]])
+
+
+@pytest.mark.parametrize(("name", "combines"), [("one_device", False), ("mirrored2", True)])
+def test_one_device_has_nothing_to_combine_so_it_saves_in_the_background(
+    name: str, combines: bool
+) -> None:
+    strategy = make_strategy(name)
+    with strategy.scope():
+        model = tf_keras.Sequential([tf_keras.Input([2]), tf_keras.layers.BatchNormalization()])
+    checkpoint = tf.train.Checkpoint(model=model)
+    assert has_combined_variables(checkpoint) is combines
+    ReplicaState(model, strategy)
+    assert not has_combined_variables(checkpoint)

@@ -63,7 +63,9 @@ def has_combined_variables(checkpoint: tf.train.Checkpoint) -> bool:
     The model in the checkpoint must be built.
     """
     return any(
-        variable.synchronization == tf.VariableSynchronization.ON_READ
+        # On one device, such a variable is a plain one, which has nothing to combine.
+        isinstance(variable, tf.distribute.DistributedValues)
+        and variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
         for variable in tracked_variables(checkpoint)
     )

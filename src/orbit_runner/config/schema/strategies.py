@@ -24,8 +24,8 @@ class StrategyTraits:
         logical_replicas: Whether `runtime.logical_replicas` may be set.
         compiles_on_gpus: Whether `runtime.enable_xla: auto` compiles steps on GPUs.
         uses_tpu: Whether it trains on TPUs.
-        evaluates_padding: Whether steps of evaluations compute rows that only fill up a batch,
-            because the shapes of a step, or which of its ops run, must not depend on a batch.
+        evaluates_padding: Whether evaluations also compute the rows that pad the last batches, so
+            that all of their steps have the same shapes.
         runtime_rules: Settings of `runtime` that it does not support.
         experiment_rules: Settings of other sections that it does not support.
     """
