@@ -92,8 +92,8 @@ def _bits_reader(
 def _cell_bits(texts: Sequence[str]) -> np.ndarray:
     """Returns the bits of cells: those of the number if a text is one, else those of its form."""
     bits = hash_texts([_cell_form(text) for text in texts])
-    found = ((row, _number_in(text)) for row, text in enumerate(texts))
-    numbers = {row: number for row, number in found if number is not None}
+    parsed = ((row, _number_in(text)) for row, text in enumerate(texts))
+    numbers = {row: number for row, number in parsed if number is not None}
     if numbers:
         with np.errstate(over="ignore"):
             values = np.array([*numbers.values()]).astype(np.float32)
