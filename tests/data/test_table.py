@@ -35,8 +35,13 @@ def test_gathered_array_reads_like_the_array_that_it_mimics(
     assert (gathered.shape, gathered.dtype, gathered.ndim) == (plain.shape, plain.dtype, plain.ndim)
     np.testing.assert_array_equal(gathered, plain)
     np.testing.assert_array_equal(np.stack([gathered[row] for row in range(len(plain))]), plain)
+    for index in (np.array([2, 0]), [], slice(1, None), np.arange(len(plain)) > 1, [-1]):
+        np.testing.assert_array_equal(gathered[index], plain[index])
+    np.testing.assert_array_equal(gathered[-1], plain[-1])
+    np.testing.assert_array_equal(np.stack([*gathered]), plain)
+    with pytest.raises(IndexError):
+        gathered[len(plain)]
     rows = np.array([2, 0])
-    np.testing.assert_array_equal(gathered[rows], plain[rows])
     ids = tf.constant([*rows, len(plain) - 1], tf.int64)
     for array in (gathered, gathered[np.arange(len(plain))]):
         read = Table(array)(ids, tf.zeros_like(ids)).numpy()

@@ -171,6 +171,23 @@ def test_rows_of_a_large_table_are_compared_by_their_place(
     assert _counts(table_config(path, task__split__hash_of=["id"])) is None
 
 
+def test_categories_that_are_long_numbers_are_compared_as_texts(tmp_path: Path) -> None:
+    # As float32 numbers, some of them would be equal.
+    rows = [{"code": 123_456_000 + number, "y": "ab"[number % 2]} for number in range(80)]
+    train, validation = (
+        write_csv(tmp_path / f"{name}.csv", part)
+        for name, part in (("train", rows[:41]), ("validation", rows[40:]))
+    )
+    config = table_config(
+        train,
+        task__features={"categorical": ["code"]},
+        task__split=None,
+        task__validation_data__input_path=validation,
+    )
+
+    assert _counts(config) == (1, 40)
+
+
 def test_texts_in_both_sections(tmp_path: Path) -> None:
     for name in ("train", "val"):
         (tmp_path / f"{name}.en").write_text(f"a red cat {name}\na dog\n")

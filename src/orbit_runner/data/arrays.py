@@ -38,8 +38,8 @@ class Gathered:
     """Mimics a NumPy array [n, ...] whose rows are among `values` [k, ...], which are stored once.
 
     Row i is `values[codes[i]]`. Without `codes`, there are `size` rows, which repeat the values in
-    their order. A number selects a row, and an array of numbers a `Gathered`. `values` may be any
-    object that has a shape and a type, and is indexed like an array.
+    their order. A number selects a row; a slice, a mask or an array of numbers a `Gathered`.
+    `values` may be any object that has a shape and a type, and is indexed like an array.
     """
 
     def __init__(self, values: Any, codes: np.ndarray | None = None, *, size: int = 0) -> None:
@@ -53,7 +53,12 @@ class Gathered:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        codes = index % len(self.values) if self.codes is None else self.codes[index]
+        if self.codes is not None:
+            codes = self.codes[index]
+        else:
+            is_number = isinstance(index, int | np.integer)
+            numbers: Any = range(len(self)) if is_number else np.arange(len(self))
+            codes = numbers[index] % len(self.values)
         return Gathered(self.values, codes) if np.ndim(codes) else self.values[codes]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

@@ -218,7 +218,7 @@ def shared_rows(
     train, validation = parts
     if train.size + validation.size <= _MOST_COMPARED_ROWS:
         names = [*query.feature_kinds()]
-        keys = [hash_rows(part.column(name) for name in names) for part in parts]
+        keys = [hash_rows((part.column(n) for n in names), exact=True) for part in parts]
     elif train.columns is validation.columns:  # Parts of the same table.
         keys = [part.places.all_rows() for part in parts]
     else:

@@ -72,6 +72,11 @@ def test_a_value_has_one_hash_whatever_the_kind_of_its_column() -> None:
     assert composed == decomposed
 
 
+def test_exact_hashes_of_different_categories_are_different() -> None:
+    codes = ["7", "007", "123456789", "123456790", "nan", ""]
+    assert len({*hash_rows([_category(codes)], exact=True).tolist()}) == len(codes)
+
+
 def _hashes(column: Column) -> list[int]:
     hashes: list[int] = hash_rows([dataclasses.replace(column, name="n")]).tolist()
     return hashes
