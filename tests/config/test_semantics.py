@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files, shipped_root
+from orbit_runner.config.resolve import load_config
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.modes import EVALUATING, MODES, TRAINING
 from orbit_runner.config.schema.partitioning import batch_problems
@@ -75,6 +76,8 @@ CASES = [
     ("ImageDataConfig", "task.train_data={source: cifar10, input_path: [a.bin]}", "task.train_data.input_path", "no-effect"),
     ("ImageDataConfig", "task.train_data={source: image_folder, input_path: [a]}", "task.train_data.input_path", "no-effect"),
     ("ImageDataConfig", "task.train_data={mixture: [{}, {source: mnist, data_dir: a, input_path: [b]}]}", "task.train_data.mixture[1].input_path", "no-effect"),
+    ("ImageDataConfig", "task.train_data={data_dir: a, mixture: [{}, {}]}", "task.train_data.data_dir", "no-effect"),
+    ("ImageDataConfig", "task.train_data={mixture: [{}, {function: 'a:b'}]}", "task.train_data.mixture[1].function", "no-effect"),
     ("ImageDataConfig", "task.train_data={source: tfrecord, data_dir: a}", "task.train_data.input_path", "not-set"),
     ("ImageDataConfig", "task.train_data={source: array_record, data_dir: a}", "task.train_data.input_path", "not-set"),
     ("ImageDataConfig", "task.train_data.max_bad_images=1", "task.train_data.max_bad_images", "no-effect"),
@@ -90,6 +93,7 @@ CASES = [
     ("ImageClassificationConfig", "task.train_data={source: array_record, input_path: [a], split: train}", "task.train_data.split", "not-set"),
     ("ImageClassificationConfig", "task.train_data={source: tfds, tfds_name: a, split: train}", "task.train_data.split", "not-set"),
     ("ImageClassificationConfig", "task.train_data={source: hugging_face, data_dir: a, split: train}", "task.train_data.split", "not-set"),
+    ("ImageClassificationConfig", "task.train_data={split: test, mixture: [{}, {source: tfrecord, input_path: a}]}", "task.train_data.split", "not-set"),
     ("ImageClassificationConfig", "task.train_data={source: array_record, data_dir: a}", "task.model.num_classes", "not-set"),
     ("ImageClassificationConfig", "task.split={fractions: {train: 0.5, a: 0.5}},task.validation_data.split=b", "task.validation_data.split", "unknown-part"),
     ("MixupAndCutmix", "task.train_data.mixup_and_cutmix={mixup_alpha: 0.0, cutmix_alpha: 0.0}", "task.train_data.mixup_and_cutmix.mixup_alpha", "conflict"),
@@ -108,6 +112,7 @@ CASES = [
     ("KerasConfig", "task={name: keras}", "task.train_data.source", "not-set"),
     ("KerasModelConfig", "task={name: keras}", "task.model.build", "not-set"),
     ("KerasDataConfig", "task={name: keras, train_data: {source: npz, global_batch_size: 1}}", "task.train_data.input_path", "not-set"),
+    ("KerasDataConfig", "task={name: keras, train_data: {source: npz, input_path: a, mixture: [{source: digits}, {source: digits}]}}", "task.train_data.mixture", "conflict"),
     ("NeuMFConfig", "task.model.layers=[33, 8]", "task.model.layers", "not-divisible"),
     ("RecommendationConfig", "task.top_k=1000", "task.top_k", "out-of-range"),
     ("NetworkTaskConfig", "task.model.name=''", "task.model.name", "not-set"),
@@ -181,6 +186,15 @@ def test_contradictory_settings_are_rejected(
     problems = refused(experiment=EXPERIMENTS.get(of, "digits"), params_overrides=(said,))
 
     check((problem for problem in problems if problem.path == path), (code, path))
+
+
+def test_setting_that_a_source_of_a_mixture_reads_is_accepted() -> None:
+    train = {"data_dir": "a", "split": "test", "mixture": [{"source": "mnist"}, {}]}
+    overrides = {f"task.train_data.{name}": value for name, value in train.items()}
+
+    data = load_config("digits", overrides=overrides).task.train_data
+
+    assert [part.source for part in data.sources] == ["mnist", "digits"]
 
 
 def test_contradiction_is_attributed_to_explicitly_written_settings(

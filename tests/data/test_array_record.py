@@ -141,7 +141,7 @@ def test_damaged_records_and_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
-        ({"input_path": []}, "input_path", "no records found in no files"),
+        ({"input_path": []}, "input_path", "no files are specified"),
         (
             {"label_field_key": "label"},
             "input_path",

@@ -145,19 +145,25 @@ def part_problems(
 ) -> Iterator[Problem]:
     """Yields a part of a section that `split`, the setting of the task, does not have.
 
-    Without it, a section can name a split that its source has itself.
+    Without it, a section can name a split that all its sources have themselves.
     """
-    traits = data.traits
     path = f"{section}.split"
-    if traits.is_generated:
+    stored = [part.traits for part in data.sources if not part.traits.is_generated]
+    if split is not None:
+        if stored and split.parts and data.part not in split.parts:
+            message = unknown_name_message("part", data.part, split.parts)
+            yield Problem(path, message, code="unknown-part")
         return
-    if split is None and data.split and not traits.splits:
-        other = traits.split_setting
-        advice = "" if other == "split" else f"; {other} chooses a part that is stored"
-        yield not_set(path, f"got {data.split!r}, but task.split is not set{advice}")
-    elif split is None and data.split and data.split not in traits.splits:
-        message = unknown_name_message("value", data.split, traits.splits)
-        yield Problem(path, message, code="unknown-name")
-    elif split is not None and split.parts and data.part not in split.parts:
-        message = unknown_name_message("part", data.part, split.parts)
-        yield Problem(path, message, code="unknown-part")
+    for traits in stored:
+        if not data.split or data.split in traits.splits:
+            continue
+        if traits.splits:
+            message = unknown_name_message("value", data.split, traits.splits)
+            yield Problem(path, message, code="unknown-name")
+        else:
+            other = traits.split_setting
+            advice = f"{other} chooses a part that is stored"
+            if other == "split":
+                advice = "set task.split, or remove this setting"
+            yield not_set(path, f"got {data.split!r}, but task.split is not set; {advice}")
+        return

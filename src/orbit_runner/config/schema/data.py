@@ -210,8 +210,9 @@ class DataConfig(Config):
             for name, example in section.traits.required:
                 if not getattr(section, name):
                     yield not_set(f"{start}{name}", f"is not set; for example, {example}")
-            for problem in section._unread_places() if is_mixed else ():
-                if getattr(section, problem.path):
+            for problem in section._unread_places():
+                # What a source has from the whole section, another may read.
+                if getattr(section, problem.path) != getattr(self, problem.path):
                     yield problem.below(f"mixture[{number}]")
         for problem in self.unread():
             value = getattr(self, problem.path)
@@ -221,7 +222,8 @@ class DataConfig(Config):
 
     def unread(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that the source does not read."""
-        yield from self._unread_places()
+        first, *others = ({p.path: p for p in part._unread_places()} for part in self.sources)
+        yield from (first[path] for path in first if all(path in other for other in others))
         if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for section in self.sources for name in section.traits.settings}

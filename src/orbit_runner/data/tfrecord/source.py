@@ -259,7 +259,7 @@ def record_images(
     if not store.places.size:
         files = ", ".join(map(str, store.files[:3])) + (" …" if store.files[3:] else "")
         raise DataError(
-            f"{name}: no records found in {files or 'no files'}",
+            f"{name}: no records in {files}" if files else f"{name}: no files are specified",
             field="input_path",
             code="empty-data",
         )

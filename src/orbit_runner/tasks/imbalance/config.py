@@ -88,10 +88,11 @@ class MixedDataConfig(DataConfig):
         """The section of each source of the mixture; the section itself if there is none."""
         if not self.mixture:
             return (self,)
+        known = [name for name in _SOURCE_SETTINGS if name in self.__dataclass_fields__]
         return tuple(
             self.replace(
                 mixture=(),
-                **{name: value for name in _SOURCE_SETTINGS if (value := getattr(source, name))},
+                **{name: value for name in known if (value := getattr(source, name))},
             )
             for source in self.mixture
         )

@@ -162,7 +162,7 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or without effect."""
         yield from super().problems()
-        kinds = {part.kind for part in self.sources if part.source in ARRAY_SOURCES}
+        kinds = {part.kind for part in (self, *self.sources) if part.source in ARRAY_SOURCES}
         if len(kinds) > 1:
             yield conflict(
                 "mixture", f"got {' and '.join(sorted(kinds))}, expected sources of one kind"
