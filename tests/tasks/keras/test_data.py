@@ -11,8 +11,9 @@ import pytest
 
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.errors import DataError
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.sources import mismatch_problems, section_source
-from orbit_runner.tasks.keras.user_arrays import arrays_of
+from orbit_runner.tasks.keras.user_arrays import arrays_of, keep_arrays
 from tests.support.keras_models import NO_VALIDATION, keras_config
 from tests.support.problems import pairs, raises
 
@@ -146,6 +147,13 @@ def test_validation_data_of_another_shape_is_reported() -> None:
         ("validation_data.source", "got x float32 [1], expected float32 [2] as in train_data")
     ]
     assert list(mismatch_problems(train.specs, train.specs)) == []
+
+
+def test_damaged_file_of_passed_arrays_is_named(tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "abc.npz").write_bytes(b"PK")
+    with raises("damaged-file"):
+        keep_arrays("abc", Assets(tmp_path))
 
 
 def test_digest_without_arrays_in_this_process_is_an_error() -> None:

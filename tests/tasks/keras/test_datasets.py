@@ -15,6 +15,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.tasks.keras.data import KerasData
 from orbit_runner.tasks.keras.sources import section_source
 from orbit_runner.tasks.keras.stream import StreamSource
+from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
 from tests.support.images import png, write_folder
 from tests.support.keras_models import NO_ARRAYS, keras_config
@@ -188,6 +189,7 @@ def test_batches_of_a_tf_data_dataset_have_each_example_once() -> None:
     ("changes", "setting"),
     [
         ({"task__train_data__exclude": "[1]"}, "train_data.exclude"),
+        ({"task__class_weights": "balanced"}, "class_weights"),
         ({"task__validation_split": 0.2, **NO_ARRAYS,
           "task__train_data__function": f"{_HERE}:shuffled"}, "train_data.function"),
     ],
@@ -199,6 +201,16 @@ def test_what_needs_an_index_is_refused_for_a_tf_data_dataset(
     problems = dict(pairs(KerasData(keras_config(**changes).task).problems()))
 
     assert setting in problems
+
+
+def test_a_tf_data_dataset_names_the_setting_that_needs_an_index() -> None:
+    changes = {"function": f"{_HERE}:shuffled", "exclude": "[1]"}
+    config = keras_config(**{f"task__train_data__{name}": value for name, value in changes.items()})
+    task = KerasTask(config.task)
+    task.build_model()
+
+    with raises("not-supported", "task.train_data.exclude"):
+        task.build_inputs(task.task_config.train_data)
 
 
 def test_batch_shows_file_and_class_of_an_image(tmp_path: Path) -> None:

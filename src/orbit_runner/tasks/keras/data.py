@@ -36,6 +36,12 @@ from orbit_runner.tasks.table_checks import (
 )
 from orbit_runner.utils.log import note_once
 
+_NO_INDEX = "is not supported for a tf.data dataset, whose examples have no index"
+_NO_CLASSES = (
+    "is not supported for a tf.data dataset, whose labels cannot be counted before training\n"
+    "give it weights w of the examples"
+)
+
 
 class KerasData(TaskData):
     """Arrays that a function returns or files contain, the rows of a table, or images."""
@@ -89,10 +95,9 @@ class KerasData(TaskData):
         """Yields settings that need examples by index."""
         for name in ("exclude", "class_sampling"):
             if getattr(self.config.train_data, name):
-                yield not_supported(
-                    f"train_data.{name}",
-                    "is not supported for a tf.data dataset, whose examples have no index",
-                )
+                yield not_supported(f"train_data.{name}", _NO_INDEX)
+        if self.config.class_weights:
+            yield not_supported("class_weights", _NO_CLASSES)
 
     def _own_source(self, section: str) -> bool:
         return bool(getattr(self.config, section).source)
@@ -156,10 +161,13 @@ class KerasData(TaskData):
     ) -> DatasetExamples | None:
         """Returns which examples are in the batch of each training step.
 
-        Returns None for a tf.data dataset, which only knows when it is run.
+        Returns None for a tf.data dataset, which only knows when it is run. Raises `DataError` if
+        it has to leave examples out, which have no index.
         """
         source = self._train_source()
         if source.stored is None:
+            if section.exclude:
+                raise DataError(_NO_INDEX, field="exclude", code="not-supported")
             return None
         return DatasetExamples(source.stored, section, self.training_classes, source.describe_row)
 

@@ -169,7 +169,7 @@ class Examples(abc.ABC):
         """Returns the class of each example. Raises `DataError` if they are not classes."""
         raise DataError(
             f"{self.name}: the labels are in the items, so classes cannot be counted before "
-            "training; return arrays, or set class_weights to a weight for each class",
+            "training; return arrays, or weights w of the examples",
             field="source",
             code="not-supported",
         )

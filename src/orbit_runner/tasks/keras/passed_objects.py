@@ -10,7 +10,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.serialize import plain_value
@@ -18,9 +18,6 @@ from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.errors import SettingError
 from orbit_runner.utils.code_digest import code_digest, is_importable
 from orbit_runner.utils.user_code import PASSED, PASSED_CODE, import_function, is_other
-
-if TYPE_CHECKING:
-    pass
 
 ARRAYS: dict[str, Any] = {}  # By digest: `ArrayExamples` and `StreamSource`s.
 MODELS: dict[str, Any] = {}  # By digest: models of Keras 2 and Keras 3.

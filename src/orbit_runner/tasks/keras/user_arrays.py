@@ -5,6 +5,7 @@ Imports no TensorFlow.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 from collections.abc import Mapping
@@ -77,7 +78,7 @@ def keep_arrays(digest: str, assets: Assets) -> None:
     source = ARRAYS.get(digest)
     if source is None:
         if assets.has(name):
-            ARRAYS[digest] = _read_arrays(assets.get(name, bytes), name)
+            ARRAYS[digest] = assets.get(name, bytes, functools.partial(_read_arrays, name))
         return
     if source.stored is None:
         return
@@ -93,7 +94,7 @@ def _file_of(arrays: Mapping[str, Any]) -> bytes:
     return file.getvalue()
 
 
-def _read_arrays(content: bytes, name: str) -> Examples:
+def _read_arrays(name: str, content: bytes) -> Examples:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {path: file[path] for path in file.files}
     size = len(next(iter(arrays.values())))
