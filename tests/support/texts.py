@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.tasks.tabular.preprocessing import TextFit
 from tests.support.configs import SHORT_RUN, config_of
 from tests.support.translations import sentences, write_pairs
 
@@ -35,12 +33,6 @@ def write_texts(folder: Path, train: int = 40, validation: int = 9) -> Path:
     write_pairs(folder, "train", sentences(train, 0), packed=True)
     write_pairs(folder, "val", sentences(validation, 1), packed=False)
     return folder
-
-
-def decode(fit: TextFit, rows: Iterable[Sequence[int]]) -> list[str]:
-    """Returns the texts of rows of tokens, as the model sees them."""
-    names = ("", "⁇", *fit.words)
-    return [" ".join(names[token] for token in row if token) for row in rows]
 
 
 def text_config(folder: Path | str, **changes: Any) -> ExperimentConfig:

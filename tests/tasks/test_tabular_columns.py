@@ -20,7 +20,6 @@ from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, fit_tex
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.texts import decode
 from tests.support.toy import run_and_resume
 
 SECTIONS = ("train_data", "validation_data")
@@ -81,8 +80,8 @@ def test_arrays_have_the_values_of_each_column(path: Path) -> None:
         "tokens": ((part.size, 3 + 64), "int32"),
     }
     note, about = (task.fitted.texts[name] for name in ("note", "about me"))
-    notes = decode(note, found["tokens"][:, :3])
-    abouts = decode(about, found["tokens"][:, 3:])
+    notes = note.decode(found["tokens"][:, :3])
+    abouts = about.decode(found["tokens"][:, 3:])
     for row in range(part.size):
         assert notes[row] == " ".join(part.column("note").text(row).split()[:3])
         assert abouts[row] == part.column("about me").text(row).lower().strip("!")
@@ -191,7 +190,7 @@ def test_words_are_ordered_by_their_number_in_the_training_rows() -> None:
     assert fitted.tokens(_column("d A b", "new b", "", "?!")).tolist() == [
         [3, 4], [1, 2], [0, 0], [0, 0],
     ]  # fmt: skip
-    assert decode(fitted, [[3, 4], [1, 2], [0, 0]]) == ["d a", "⁇ b", ""]
+    assert fitted.decode([[3, 4], [1, 2], [0, 0]]) == ["d a", "⁇ b", ""]
 
 
 def test_tokens_are_embedded_and_averaged_without_padding() -> None:

@@ -13,16 +13,18 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.cli.predictions import print_predictions
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.text.lines import read_lines
+from orbit_runner.step.batches import sentences
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.tabular.preprocessing import TextFit
 from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
-from tests.support.tables import table_config, write_csv, write_jsonl
-from tests.support.texts import decode, text_config, write_texts
+from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
+from tests.support.texts import text_config, write_texts
 from tests.support.translations import WORDS
 
 
@@ -48,13 +50,12 @@ def test_files_are_found_plain_or_packed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "message"),
     [
+        ({"task__features__text": ["tex"]}, "features.text[0].column", "did you mean 'text'?"),
         ({"task__targets": ["lable"]}, "targets[0].column", "did you mean 'label'?"),
         ({"task__train_data__files__german": "train.en*"}, "train_data.files",
          "train.en.gz is listed twice"),
         ({"task__validation_data__files": {"a": "val.de", "b": "val.*"}},
          "validation_data.files", "val.de is listed twice"),
-        ({"task__train_data__input_path": "train.en"}, "train_data.input_path",
-         "list the files of each class in `files`"),
         ({"task__split__column": "part"}, "split.column", "unknown column 'part'"),
     ],
 )  # fmt: skip
@@ -64,6 +65,11 @@ def test_problems_of_files_name_their_setting(
     found = _problems(folder, **changes)
     assert message in found[field]
     assert list(found) == [field]
+
+
+def test_text_files_are_listed_by_their_class(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="not read by `source: text_files`; set files"):
+        text_config(folder, task__train_data__input_path="train.en")
 
 
 def _task(config: ExperimentConfig) -> TabularTask:
@@ -91,7 +97,7 @@ def test_evaluation_batches_are_the_first_words_of_each_line(folder: Path) -> No
         task.build_inputs(config.task.validation_data)
     ):
         inside = weights.numpy() > 0
-        texts = decode(_fit(task), features["tokens"].numpy()[inside])
+        texts = _fit(task).decode(features["tokens"].numpy()[inside])
         classes = task.fitted.classes["label"]
         names = [classes[label] for label in targets["label"].numpy()[inside]]
         found += [*zip(texts, names, strict=True)]
@@ -269,3 +275,13 @@ def test_description_of_a_batch_has_the_texts_if_asked(folder: Path) -> None:
         name, number = known["place"].split(", row ")
         line = [*read_lines(Path(name))][int(number) - 1]
         assert known == row | {"texts": {"text": line}}
+
+
+def test_batches_are_shown_as_the_texts_that_the_model_sees(folder: Path) -> None:
+    task = _task(text_config(folder))
+    batch = ({"tokens": tf.constant([[2, 1, 0, 0], [3, 2, 4, 0]])}, {"label": tf.constant([0, 1])})
+    first, second, third = _fit(task).words[:3]
+    expected = [f"{first} ⁇", f"{second} {first} {third}"]
+    assert [text for _, text in sentences(task, batch)] == expected
+    numbers = TabularTask(table_config(write_csv(folder / "a.csv", make_rows(9))).task)
+    assert numbers.vocabulary is None

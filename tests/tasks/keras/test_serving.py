@@ -439,6 +439,10 @@ def test_model_of_one_text_reads_sentences_and_lines(tmp_path: Path) -> None:
     outputs = [[row["outputs"] for row in part] for part in rows]
     assert outputs == outputs[:1] * 4
     assert outputs[0][0] != outputs[0][1]
+    sentences = ['"Rome" is a town.', "[Rome]", "nan", "Rome"]
+    assert [item.values["home town"] for item in predictor.items(sentences, ())] == sentences
+    (broken,) = _predicted(predictor, '{"home town": "Rome"')
+    assert "not JSON" in broken["error"]
 
 
 def test_scored_table_has_the_outputs_as_columns(table_predictor: Any, tmp_path: Path) -> None:

@@ -351,7 +351,7 @@ class TableRowPredictor:
         """
         numbers = {name for name, spec in self._column_specs() if spec.dtype != tf.string}
         for argument in arguments or ["-"]:
-            if _is_json(argument) and not is_file(argument):
+            if self._is_row(argument) and not is_file(argument):
                 yield self._json_row(argument)
             else:
                 yield from item_rows([argument], lines, self._data, numbers, self._only_text)
@@ -371,6 +371,16 @@ class TableRowPredictor:
     def _column_specs(self) -> Iterator[tuple[str, tf.TensorSpec]]:
         for argument, spec in self._model.specs.items():
             yield from ((name, spec) for name in self._columns[argument])
+
+    def _is_row(self, argument: str) -> bool:
+        """Returns whether an argument is a row of JSON. A sentence may begin like a JSON value."""
+        if not self._only_text or argument.lstrip().startswith("{"):
+            return _is_json(argument)
+        try:
+            json.loads(argument)
+        except (ValueError, RecursionError):
+            return False
+        return True
 
     def _json_row(self, argument: str) -> Row:
         """Returns the row of an object by columns, or of the value of the only input."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,11 @@ class TextFit:
         # The last text is that of missing values, whose code is -1.
         rows = encode_words([*column.vocabulary, ""], self.words)
         return _pad_rows(rows, self.max_length)[column.values]
+
+    def decode(self, rows: Iterable[Sequence[int]]) -> list[str]:
+        """Returns the texts of rows of tokens, as the model sees them."""
+        names = ("", "⁇", *self.words)
+        return [" ".join(names[token] for token in row if token) for row in rows]
 
 
 def fit_text(config: TextColumnConfig, column: Column) -> TextFit:

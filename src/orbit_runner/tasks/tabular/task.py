@@ -39,7 +39,7 @@ from orbit_runner.tasks.tabular.config import (
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
-from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+from orbit_runner.tasks.tabular.preprocessing import Preprocessing, TextFit
 from orbit_runner.tasks.tabular.report_examples import table_examples
 from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.utils.log import note
@@ -170,6 +170,14 @@ class TabularTask(Task):
         """The values fitted on the training rows, from the run directory if they are there."""
         fitted: Preprocessing = self.learned
         return fitted
+
+    @property
+    def vocabulary(self) -> TextFit | None:
+        """The words of the text, to show batches; None if it is not the only feature."""
+        fitted = self.fitted
+        texts = [*fitted.texts.values()]
+        others = [*fitted.numeric, *fitted.categorical, *fitted.dates]
+        return texts[0] if len(texts) == 1 and not others else None
 
     @functools.cached_property
     def _fitted_config(self) -> TabularConfig:
