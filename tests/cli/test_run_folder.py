@@ -226,7 +226,7 @@ def test_config_is_written_once_at_run_begin(
     resolved = resolve(Request(experiment="digits_mlp"))
     job = Job(resolved=resolved, config=resolved.config, mode="train", model_dir=tmp_path)
     writer, file = ConfigWriter(job), tmp_path / "config.yaml"
-    of_run = SimpleNamespace(step=step)
+    of_run = SimpleNamespace(step=step, written_config=resolved.config)
     assert not file.exists()
     writer.on_run_begin(of_run)
     assert file.read_text().startswith("# Made by: runner --experiment=digits '--seed=a\\nb: ['\n")
