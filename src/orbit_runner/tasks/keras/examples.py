@@ -1,7 +1,7 @@
 """The kinds of examples that a Keras model is trained on; does not import TensorFlow.
 
-They are arrays, images, or a dataset of tf.data (`stream.py`). The task asks them, and never which
-of them they are.
+They are arrays, images, or a dataset of tf.data (`stream.py`). The task calls the methods of
+`Examples` and does not check which kind it has.
 """
 
 from __future__ import annotations
