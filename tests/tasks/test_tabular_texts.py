@@ -72,11 +72,6 @@ def test_text_files_are_listed_by_their_class(folder: Path) -> None:
         text_config(folder, task__train_data__input_path="train.en")
 
 
-def test_text_files_without_features_are_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"would be one category\n *set it to \[text\]"):
-        text_config(folder, task__features__text=[])
-
-
 def _task(config: ExperimentConfig) -> TabularTask:
     return TabularTask(config.task)
 

@@ -184,11 +184,6 @@ class TabularConfig(ClassificationTaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
-        if self.train_data.files and not self.features.names:
-            message = (
-                "is empty, so that each text of `files` would be one category\nset it to [text]"
-            )
-            yield not_set("features.text", message)
         yield from self._target_problems()
         yield from self._class_problems()
         yield from self._metric_problems()
