@@ -241,8 +241,8 @@ class RowPredictor:
                 texts.append(f"{name} {answer[name]:.6g}")
                 continue
             best = np.argsort(-answer[name], kind="stable")[: self._top_k].tolist()
-            shown = range(len(classes)) if self._top_k is None else best
-            shares = {classes[n]: float(f"{answer[name][n]:.6g}") for n in shown}
+            listed = range(len(classes)) if self._top_k is None else best
+            shares = {classes[n]: float(f"{answer[name][n]:.6g}") for n in listed}
             data[name] = {"class": classes[best[0]], "probabilities": shares}
             columns[f"predicted_{name}"] = classes[best[0]]
             columns |= {f"probability_{name}_{text}": share for text, share in shares.items()}
