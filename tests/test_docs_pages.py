@@ -107,7 +107,7 @@ def test_the_example_of_bases(here: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_example_of_a_rehearsal_is_what_inspect_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = text_of("growing.md")
+    page = text_of("clusters.md")
     (command,) = re.findall(r"^    runner (inspect .*(?:\n {11}.*)*)$", page, re.M)
     (printed,) = re.findall(r"^```\n(rehearsal: .*?)^```", page, re.M | re.S)
     monkeypatch.setenv("COLUMNS", "100")

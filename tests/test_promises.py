@@ -1,4 +1,4 @@
-"""Each promise of docs/promises.md names a test that exists."""
+"""Each promise of docs/reproducibility.md names a test that exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = "docs/promises.md"
+PAGE = "docs/reproducibility.md"
 _TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
 _TARGET = re.compile(r"`make ([\w-]+)(?: SUITE=(\w+))?`")
 

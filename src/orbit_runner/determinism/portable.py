@@ -1,8 +1,8 @@
 """Portable numerics: the same weights on every x86-64 processor with AVX2 and FMA.
 
-`docs/exactness.md` describes what was measured. TensorFlow's own kernels are compiled for AVX, so
-they compute the same everywhere. The exceptions are libraries that choose their code by processor
-or by the sizes of its caches; `VARIABLES` and `block_sizes.py` fix their choice.
+`docs/reproducibility.md` describes what was measured. TensorFlow's own kernels are compiled for
+AVX, so they compute the same everywhere. The exceptions are libraries that choose their code by
+processor or by the sizes of its caches; `VARIABLES` and `block_sizes.py` fix their choice.
 """
 
 from __future__ import annotations
