@@ -1,4 +1,4 @@
-"""The exit codes of `runner`; `docs/exit_codes.md` says what to do after each."""
+"""The exit codes of `runner`; `docs/configs.md` says what to do after each."""
 
 CRASHED = 1
 WRONG_USAGE = 2
