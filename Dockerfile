@@ -1,4 +1,4 @@
-# Images with `runner`: `--target=cpu`, the default, and `--target=cuda`. See docs/docker.md.
+# Images with `runner`: `--target=cpu`, the default, and `--target=cuda`. See docs/storage.md.
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS packages

@@ -182,7 +182,7 @@ def test_the_same_versions_of_python_are_named_everywhere() -> None:
 
     assert [f"3.{text.removeprefix(prefix)}" for text in classifiers] == versions
     assert matrices == dict.fromkeys(matrices, versions)
-    for page in ("README.md", "CONTRIBUTING.md", "docs/reproducibility.md", "docs/docker.md"):
+    for page in ("README.md", "CONTRIBUTING.md", "docs/reproducibility.md", "docs/storage.md"):
         text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
         assert re.findall(r"Python 3\.\d+ to 3\.\d+", text) == [f"Python {first} to {last}"], page
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

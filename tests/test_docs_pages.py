@@ -27,6 +27,11 @@ def shell_blocks(page: str) -> list[str]:
     return re.findall(r"^```sh\n(.*?)^```", text_of(page), re.M | re.S)
 
 
+def files_of(page: str) -> dict[str, str]:
+    """Returns the files that a page shows, by the name above each."""
+    return dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", text_of(page), re.M | re.S))
+
+
 def run_blocks(page: str, folder: Path) -> str:
     """Runs the commands of a page in order, as a user with an activated environment does."""
     blocks = shell_blocks(page)
@@ -46,33 +51,34 @@ def run_blocks(page: str, folder: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "in_checkout", "shown"),
+    ("page", "files", "shown"),
     [
-        ("first_run.md", False,
+        ("first_run.md", {"runs", "flowers", "iris.csv", "dropout.yaml"},
          ["weights              sha256", r"^\s*dropout_rate: 0\.2 +# dropout\.yaml:3$",
           r"^task\.model\.dropout_rate +0\.4 +0\.2$", "^equal: "]),
-        ("debugging_configs.md", True,
+        ("configs.md", {"schema.json", "digits.json"},
          [r"experiments/digits\.yaml: ok", "seed: 5 +# --seed$",
           r"^task\.model\.name +cnn +mlp$"]),
+        ("model_garden.md", {"runs", "records.py", "small.yaml", "train.tfrecord",
+                             "validation.tfrecord"},
+         ["weights              sha256"]),
     ],
 )  # fmt: skip
 def test_the_commands_of_a_page(
-    page: str, in_checkout: bool, shown: list[str], tmp_path: Path
+    page: str, files: set[str], shown: list[str], tmp_path: Path
 ) -> None:
-    output = run_blocks(page, ROOT if in_checkout else tmp_path)
+    for name, content in files_of(page).items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+
+    output = run_blocks(page, tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == files
     for pattern in shown:
         assert re.search(pattern, output, re.M), pattern
 
 
-@pytest.mark.slow
-def test_the_commands_about_editors(tmp_path: Path) -> None:
-    run_blocks("editors.md", tmp_path)
-
-    assert {path.name for path in tmp_path.iterdir()} == {"schema.json", "digits.json"}
-
-
-def test_the_error_about_debugging_is_the_one_shown(tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("debugging_configs.md"), re.M | re.S)
+def test_the_error_of_a_config_is_the_one_shown(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("configs.md"), re.M | re.S)
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
     done = runner("validate", "bad.yaml", cwd=tmp_path)
@@ -127,7 +133,8 @@ def test_the_api_page_lists_every_public_name() -> None:
 
 
 def test_the_page_of_exit_codes_is_complete() -> None:
-    table = " ".join(re.findall(r"^\| ([\d, ]+|128 \+ n) \|", text_of("exit_codes.md"), re.M))
+    section = text_of("configs.md").partition("\n## Exit codes\n")[2]
+    table = " ".join(re.findall(r"^\| ([\d, ]+|128 \+ n) \|", section, re.M))
     listed = {int(code) for code in re.findall(r"\d+", table)}
     docstring = cli.main.__doc__ or ""
     own = {int(code) for code in re.findall(r"\b(\d+) \w", docstring)}

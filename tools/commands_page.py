@@ -17,7 +17,8 @@ _HEAD = """\
 
 All commands in the groups of `runner --help`, each with an example and with what
 `runner COMMAND --help` prints. `runner --experiment=NAME` is short for
-`runner run --experiment=NAME`. The [exit codes](exit_codes.md) are the same for all commands.
+`runner run --experiment=NAME`. The [exit codes](configs.md#exit-codes) are the same for all
+commands.
 """
 
 

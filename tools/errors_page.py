@@ -27,8 +27,8 @@ standard output, on one line, besides the text on standard error. With line brea
 | `origin` | the file or flag that set it, and the line; `null` if it is not known |
 | `message` | the text, without the path |
 
-The errors of the Python API have the attributes `code` and `path`. The [exit code](exit_codes.md)
-says which part of the work is done.
+The errors of the Python API have the attributes `code` and `path`. The
+[exit code](configs.md#exit-codes) says which part of the work is done.
 """
 
 

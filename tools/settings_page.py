@@ -17,7 +17,7 @@ prints the same for one setting or section, and with `--experiment` its value th
 was set.
 
 A setting is written in YAML by its section (`trainer: {train_steps: 100}`), on the command line by
-its dotted path (`--trainer.train_steps=100`). See [Config files](configs.md).
+its dotted path (`--trainer.train_steps=100`). See [Configs](configs.md).
 """
 
 

@@ -18,13 +18,14 @@ from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.config.resolve import resolve
 from tests.support.problems import raises
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/official_drivers.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/model_garden.md"
 WITHOUT_EQUIVALENT = {"tfhub_handle", "tflex_output_uri"}
 
 
 def page_flags() -> list[str]:
-    """Returns the flags in the first table of the page."""
-    table = PAGE.read_text(encoding="utf-8").partition("\n\nThere is no")[0]
+    """Returns the flags in the first table of the section on flags."""
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Flags\n")[2]
+    table = section.partition("\n\nThere is no")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.M)
     return [name for row in rows for name in re.findall(r"`(\w+)`", row)]
 

@@ -22,7 +22,7 @@ from tools.docs_hooks import on_page_markdown
             "[![a report](docs/images/report.png)](docs/runs.md)",
             "[![a report](images/report.png)](runs.md)",
         ),
-        ("runs.md", "[start](../README.md), [data](data.md)", "[start](index.md), [data](data.md)"),
+        ("runs.md", "[start](../README.md), [api](api.md)", "[start](index.md), [api](api.md)"),
         ("runs.md", "[other](https://example.org/a.md)", "[other](https://example.org/a.md)"),
         ("runs.md", "[missing](missing)", "[missing](missing)"),
     ],
