@@ -69,12 +69,29 @@ class Signature:
     takes_any: bool = False
 
 
-def reference_problem(reference: str, example: str) -> str:
-    """Returns why a reference is not of the form `module:name`, or "" if it is."""
-    module, _, name = reference.partition(":")
+def reference_problem(reference: str, example: str, *, to_class: bool = False) -> str:
+    """Returns why a reference is not of the form `module:name`, or "" if it is.
+
+    With `to_class`, the form is `module.Class`.
+    """
+    module, _, name = reference.rpartition("." if to_class else ":")
     if all(part.isidentifier() for part in (*module.split("."), name)):
         return ""
-    return f"got {shorten(repr(reference))}, expected a module and a name in it: {example}"
+    what = "a class" if to_class else "a name in it"
+    return f"got {shorten(repr(reference))}, expected a module and {what}: {example}"
+
+
+def module_problem(module: str) -> str:
+    """Returns that a module does not exist, or "" if it does. Does not import it."""
+    try:
+        source_path(module)
+    except ImportError as error:
+        return _not_found(error)
+    return ""
+
+
+def _not_found(error: ImportError) -> str:
+    return f"{error}\nrun from the directory that contains it, or add that directory to PYTHONPATH"
 
 
 def declared_parameters(reference: str) -> Signature | str | None:
@@ -87,9 +104,7 @@ def declared_parameters(reference: str) -> Signature | str | None:
     try:
         return _find_signature(module, name, _MAX_MODULES)
     except ImportError as error:
-        return (
-            f"{error}\nrun from the directory that contains it, or add that directory to PYTHONPATH"
-        )
+        return _not_found(error)
 
 
 def actual_parameters(function: Callable[..., object]) -> Signature | None:
