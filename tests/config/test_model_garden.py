@@ -106,7 +106,7 @@ def rows_of(*, refused: bool) -> list[str]:
                 yield f"{path}.{name}", setting.reason
         for field in dataclasses.fields(config):
             value = getattr(config, field.name)
-            if field.metadata["unsupported"] and refused:
+            if field.metadata.get("unsupported") and refused:
                 yield f"{path}.{field.name}", field.metadata["unsupported"]
             elif isinstance(value, Config):
                 yield from below(value, f"{path}.{field.name}".lstrip("."))

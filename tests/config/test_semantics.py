@@ -43,7 +43,7 @@ CASES = [
     ("TrainerConfig", "trainer.train_steps=5,trainer.train_epochs=2", "trainer.train_epochs", "conflict"),
     ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_eval_metric", "no-effect"),
     ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_export_subdir", "no-effect"),
-    ("FineTuning", "trainer.fine_tuning={learning_rates: [{factor: 2}]}", "trainer.fine_tuning.learning_rates[0].layers", "not-set"),
+    ("LayerRate", "trainer.fine_tuning={learning_rates: [{factor: 2}]}", "trainer.fine_tuning.learning_rates[0].layers", "not-set"),
     ("EarlyStopping", "trainer.early_stopping={}", "trainer.early_stopping.patience", "not-set"),
     ("Optimizer", f"{OPT}.optimizer.adam={{clipnorm: 1, clipvalue: 2}}", f"{OPT}.optimizer.adam.clipvalue", "conflict"),
     ("Optimizer", f"{OPT}.optimizer={{type: adamw_experimental, adamw_experimental: {{clipnorm: 1}}}}", f"{OPT}.optimizer.adamw_experimental.global_clipnorm", "conflict"),

@@ -203,7 +203,7 @@ def ineffective(config: Config, path: str = "") -> list[tuple[str, Any, str]]:
     for field in fields.values():
         below = f"{path}.{field.name}".lstrip(".")
         value = getattr(config, field.name)
-        if field.metadata["unsupported"]:
+        if field.metadata.get("unsupported"):
             found.append((below, value, field.metadata["unsupported"]))
         elif isinstance(value, Config):
             found += ineffective(value, below)

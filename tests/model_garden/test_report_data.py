@@ -38,10 +38,10 @@ def test_image_classification_has_a_confusion_matrix(
     found = read_data(run)
     assert found.evaluation is not None
     counts = found.evaluation.confusion
-    assert sum(counts.values()) == 24
-    correct = sum(count for (label, other), count in counts.items() if label == other)
+    assert sum(count for *_, count in counts) == 24
+    correct = sum(count for label, other, count in counts if label == other)
     assert correct / 24 == pytest.approx(float(logs["accuracy"]))
-    assert [sum(n for (a, _), n in counts.items() if a == label) for label in range(3)] == [8] * 3
+    assert [sum(n for a, _, n in counts if a == label) for label in range(3)] == [8] * 3
     assert found.inputs is not None
     assert found.inputs.step is None  # The pipeline cannot make the batch of a step.
     assert len(found.inputs.pictures) == 4

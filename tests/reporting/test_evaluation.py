@@ -14,6 +14,7 @@ from orbit_runner.reporting.terminal import section_lines
 
 # Of ten labels a, eight are predicted so; c is never predicted, and d is no label.
 COUNTS = {(0, 0): 8, (0, 1): 2, (1, 1): 5, (2, 1): 3, (2, 3): 1}
+TRIPLES = [(*pair, count) for pair, count in COUNTS.items()]
 BINS = [(10, 0.45, 0.5), (30, 0.9, 0.8), (60, 1.0, 1.0)]
 
 
@@ -51,7 +52,7 @@ def test_the_page_has_all_parts_of_each_target() -> None:
         step=7,
         note="all 9 rows",
         others=(
-            EvaluationData(title="sold", confusion=COUNTS, classes=["a<b"], calibration=BINS),
+            EvaluationData(title="sold", confusion=TRIPLES, classes=["a<b"], calibration=BINS),
             EvaluationData(
                 title="price",
                 facts=[("largest error", "3.5")],
@@ -75,7 +76,7 @@ def test_the_page_has_all_parts_of_each_target() -> None:
 def test_a_terminal_shows_tables_without_charts() -> None:
     evaluation = EvaluationData(
         title="sold",
-        confusion=COUNTS,
+        confusion=TRIPLES,
         classes=["a", "b"],
         calibration=BINS,
         head=("place", "label"),

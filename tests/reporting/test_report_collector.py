@@ -75,8 +75,8 @@ def test_weights_and_records_are_the_same_with_a_report(
     assert found.evaluation.step == 40
     (last,) = [r for r in _results(without)["records"] if r["step"] == 40 and "accuracy" in r][-1:]
     counts = found.evaluation.confusion
-    correct = sum(count for (label, other), count in counts.items() if label == other)
-    assert sum(counts.values()) == 359
+    correct = sum(count for label, other, count in counts if label == other)
+    assert sum(count for *_, count in counts) == 359
     assert correct / 359 == pytest.approx(last["accuracy"])  # So the weights are those evaluated.
     assert len(found.evaluation.pictures) == min(24, 359 - correct)
     assert not (without / "report_data").exists()

@@ -35,14 +35,14 @@ INPUTS = InputData(
 EVALUATION = EvaluationData(
     step=300,
     note="all 9 examples",
-    confusion={(0, 0): 5, (2, 0): 4},
+    confusion=((0, 0, 5), (2, 0, 4)),
     classes=("a", "b", "c"),
     pictures=(Picture(_PNG, "c → a 0.98\nexample 3"),),
     head=("source", "translation"),
     rows=(("one", "eins"),),
     calibration=((4, 0.45, 0.5), (5, 0.98, 1.0)),
     facts=(("largest error", "3.5"),),
-    others=(EvaluationData(step=300, title="price", confusion={(1, 0): 2}),),
+    others=(EvaluationData(step=300, title="price", confusion=((1, 0, 2),)),),
 )
 
 

@@ -92,7 +92,7 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(here: Path) ->
         ModelData(MODEL.layers * 30, 1e9),
         InputData(pictures=noise(32), tensors=INPUTS.tensors),
         EvaluationData(
-            confusion=dict.fromkeys(pairs, 1),
+            confusion=[(*pair, 1) for pair in dict.fromkeys(pairs)],
             classes=[f"class {n}" for n in range(1000)],
             pictures=noise(24),
             head=("source", "reference", "translation"),

@@ -9,10 +9,8 @@ import pytest
 
 from orbit_runner.sweep.search import (
     Choice,
-    Integers,
     OptunaSearch,
-    TrialOutcome,
-    Uniform,
+    Range,
     count_kept,
     draw,
     grid_settings,
@@ -21,19 +19,19 @@ from orbit_runner.sweep.search import (
     select_best,
 )
 
-RATE = {"t.rate": Uniform(1e-4, 1e-2, log=True)}
+RATE = {"t.rate": Range(1e-4, 1e-2, log=True)}
 NAME = {"m.name": Choice(("cnn", "mlp"))}
-UNITS = {"m.units": Integers(8, 64)}
+UNITS = {"m.units": Range(8, 64, is_integer=True)}
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         (Choice((1, 2, 3)), [1, 2, 3]),
-        (Uniform(0.0, 1.0), [0.0, 0.5, 1.0]),
-        (Uniform(1e-4, 1.0, log=True), [1e-4, 1e-2, 1.0]),
-        (Integers(1, 9), [1, 5, 9]),
-        (Integers(1, 100, log=True), [1, 7, 100]),
+        (Range(0.0, 1.0), [0.0, 0.5, 1.0]),
+        (Range(1e-4, 1.0, log=True), [1e-4, 1e-2, 1.0]),
+        (Range(1, 9, is_integer=True), [1, 5, 9]),
+        (Range(1, 100, log=True, is_integer=True), [1, 7, 100]),
     ],
 )
 def test_value_lies_between_the_ends(values, expected: list) -> None:
@@ -41,8 +39,8 @@ def test_value_lies_between_the_ends(values, expected: list) -> None:
 
 
 def test_numbers_have_six_digits() -> None:
-    assert Uniform(0.0, 1.0).quantile(1 / 3) == 0.333333
-    assert Uniform(0.12345612, 1.0).quantile(0.0) == 0.12345612  # 0.123456 is not in the range
+    assert Range(0.0, 1.0).quantile(1 / 3) == 0.333333
+    assert Range(0.12345612, 1.0).quantile(0.0) == 0.12345612  # 0.123456 is not in the range
 
 
 def test_samples_have_each_value_and_both_ends() -> None:
@@ -68,7 +66,7 @@ def test_draws_are_uniform() -> None:
 
 
 def test_last_setting_of_a_grid_varies_fastest() -> None:
-    found = grid_settings({**NAME, "m.depth": Integers(1, 3)})
+    found = grid_settings({**NAME, "m.depth": Range(1, 3, is_integer=True)})
     assert [tuple(one.values()) for one in found] == [
         *(("cnn", 1), ("cnn", 2), ("cnn", 3)),
         *(("mlp", 1), ("mlp", 2), ("mlp", 3)),
@@ -107,7 +105,11 @@ def test_kept_part_is_rounded_up(count: int, fraction: float, expected: int) -> 
     assert count_kept(count, fraction) == expected
 
 
-def searched(results: list[TrialOutcome], batch: int = 4) -> list[dict]:
+# The objective of each trial, and the rung at which it was stopped.
+Outcomes = list[tuple[float | None, int | None]]
+
+
+def searched(results: Outcomes, batch: int = 4) -> list[dict]:
     """Returns the settings of the trials, asked in batches, each told before the next."""
     space = {**RATE, "m.name": Choice((["a"], ["b"])), **UNITS}
     search = OptunaSearch(space, 3, "min")
@@ -116,20 +118,19 @@ def searched(results: list[TrialOutcome], batch: int = 4) -> list[dict]:
         for _ in range(batch):
             search.ask()
         for number in range(first, first + batch):
-            search.tell(number, results[number])
+            search.tell(number, *results[number])
     return search.settings
 
 
-def results(count: int) -> list[TrialOutcome]:
-    found = [TrialOutcome(abs(number % 7 - 3) / 3) for number in range(count)]
-    found[1], found[2] = TrialOutcome(None), TrialOutcome(0.7, 100)
-    found[5] = TrialOutcome(float("nan"))
+def results(count: int) -> Outcomes:
+    found: Outcomes = [(abs(number % 7 - 3) / 3, None) for number in range(count)]
+    found[1], found[2], found[5] = (None, None), (0.7, 100), (float("nan"), None)
     return found
 
 
 def test_tpe_proposes_the_same_settings_for_the_same_results() -> None:
     settings = searched(results(32))
-    others = [TrialOutcome(-one.objective) if one.objective else one for one in results(32)]
+    others = [(objective and -objective, rung) for objective, rung in results(32)]
 
     assert settings == searched(results(32)) != searched(others)
     assert len({one["t.rate"] for one in settings}) == 32

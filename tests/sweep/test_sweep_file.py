@@ -8,7 +8,7 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.sweep.definition import check_space, new_sweep, resolve_base
-from orbit_runner.sweep.search import Choice, Uniform
+from orbit_runner.sweep.search import Choice, Range
 from orbit_runner.sweep.sweep_file import read_sweep_file
 from orbit_runner.sweep.view.tables import format_plan
 from tests.sweep.sweep_files import RATE, TEXT, parsed, sweep_of
@@ -29,7 +29,7 @@ def test_file_is_read() -> None:
     file = parsed()
 
     assert file.space == {
-        RATE: Uniform(1e-4, 1e-2, log=True),
+        RATE: Range(1e-4, 1e-2, log=True),
         "task.model.dropout_rate": Choice((0.0, 0.3)),
     }
     assert (file.objective.metric, file.objective.mode) == ("accuracy", "max")

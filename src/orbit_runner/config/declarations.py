@@ -28,9 +28,9 @@ def weights_of(path: str, config: ExperimentConfig) -> Weights:
     weights = ALWAYS
     for name in path.split("."):
         field = getattr(section, "__dataclass_fields__", {}).get(name)
-        if field is None or "weights" not in field.metadata:
+        if field is None or "help" not in field.metadata or field.metadata.get("merged"):
             return known_weights(path) or ALWAYS
-        weights = field.metadata["weights"] or weights
+        weights = field.metadata.get("weights", weights)
         section = getattr(section, name)
     return _at(path, weights)
 

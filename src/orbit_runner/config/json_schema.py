@@ -151,8 +151,11 @@ def _value_schema(node: Node) -> Schema:
     return {"enum": values} if values else _type_schema(node.hint, meta)
 
 
-def _type_schema(hint: object, meta: Metadata) -> Schema:
-    """Returns the schema of values of a type, within the limits in the metadata of a field."""
+def _type_schema(hint: object, meta: Metadata, *, is_item: bool = False) -> Schema:
+    """Returns the schema of values of a type, within the limits in the metadata of a field.
+
+    `is_item` is whether the values are items of a list. Limits do not apply to lists in it.
+    """
     schema: Schema = {}
     types = list[str]()
     for option in options_of(hint):
@@ -167,16 +170,10 @@ def _type_schema(hint: object, meta: Metadata) -> Schema:
             types.append("null")
         elif isinstance(origin, type) and issubclass(origin, Sequence):
             types.append("array")
-            schema["items"] = _type_schema(typing.get_args(option)[0], _item_metadata(meta))
+            below: Metadata = {"merged": True} if is_item else meta
+            schema["items"] = _type_schema(typing.get_args(option)[0], below, is_item=True)
         else:
             types.append("object")
     if meta.get("word"):
         schema["pattern"] = f"^{meta['word']}$"
     return {"type": types if len(types) > 1 else types[0], **schema}
-
-
-def _item_metadata(meta: Metadata) -> dict[str, object]:
-    """Returns the metadata of the items of a list: limits do not apply to lists inside it."""
-    if meta.get("is_item"):
-        return {"merged": True, "is_item": True}
-    return {**meta, "is_item": True}

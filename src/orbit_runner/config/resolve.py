@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem, nearest_origin, not_set
-from orbit_runner.config.parsing.bases import load_with_bases
+from orbit_runner.config.parsing.bases import label_of, load_with_bases
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.gin_files import (
     GinLayer,
@@ -254,7 +254,7 @@ class _Layers:
                 # Resolve the path, because the parent of `../config.yaml` has no name.
                 stem = path.resolve().parent.name if path.name == CONFIG else path.stem
                 self._sections.append(section_of({"name": stem}, origin))
-                self._add_path(path, _label(path, name))
+                self._add_path(path, name if name == str(path) else label_of(name, path))
         self.experiment_layer = len(self._sections)
         self.may_lack_tasks = bool(self.problems)
 
@@ -353,15 +353,6 @@ def _order_statements(statements: list[str]) -> list[str]:
     imports = [text for text in statements if _IMPORT.match(text)]
     bindings = [text for text in statements if not _IMPORT.match(text)]
     return [*dict.fromkeys(imports), *reversed(dict.fromkeys(reversed(bindings)))]
-
-
-def _label(path: Path, name: str) -> str:
-    if name == str(path):
-        return name
-    try:
-        return path.relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return f"{path.parent.name}/{path.name}"
 
 
 def import_modules(names: Sequence[str], origin: Origin) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from orbit_runner.config.schema.base import OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.schedules import AUTO, CosineLr, PolynomialLr, Schedule
+from orbit_runner.config.serialize import inline_yaml
 
 PATH = "trainer.optimizer_config.learning_rate"
 # The setting with the length of each schedule that has one.
@@ -21,23 +21,6 @@ LENGTHS = {
 # With a learning rate of 0.1, a decay of more than 20 would diverge.
 _DECAY_OF_ONE_EXAMPLE = 1250.0
 _MOST_DECAY = 10.0
-
-
-@dataclasses.dataclass(frozen=True)
-class FinalRate:
-    """The learning rate that all later steps have.
-
-    Attributes:
-        step: The number of steps before the rate is final.
-        rate: The rate.
-        setting: The dotted path of the setting that decides the step.
-        value: The value of the setting.
-    """
-
-    step: int
-    rate: float
-    setting: str
-    value: object
 
 
 def schedule_steps(config: ExperimentConfig) -> int | str | None:
@@ -122,22 +105,38 @@ def follow_same_run(config: ExperimentConfig, before: ExperimentConfig) -> Exper
     return _replace_block(config, block.replace(**{setting: getattr(earlier, setting)}))
 
 
-def find_final_rate(config: ExperimentConfig) -> FinalRate | None:
-    """Returns the rate at which a schedule stays; None if it has no end, or is `auto`.
+def describe_early_end(config: ExperimentConfig, train_steps: int) -> str:
+    """Returns what to know if the schedule ends before the run of so many steps does, or ""."""
+    final = _final_rate(config)
+    if final is None or final[0] >= train_steps:
+        return ""
+    step, rate, setting = final
+    stays = "is 0" if rate == 0 else f"stays at {rate:g}"
+    path = f"{PATH}.{config.trainer.optimizer_config.learning_rate.type}.{setting}"
+    if step == 0:
+        return f"the learning rate {stays} in all {train_steps} steps ({path})"
+    value = inline_yaml(getattr(_block(config)[0], setting))
+    advice = f"; set it to {AUTO} to decay until the end" if setting in LENGTHS.values() else ""
+    return (
+        f"the learning rate {stays} after step {step} of {train_steps}, because {path} is "
+        f"{value}{advice}"
+    )
 
-    A step function ends early only if its last rate is 0.
+
+def _final_rate(config: ExperimentConfig) -> tuple[int, float, str] | None:
+    """Returns after how many steps the rate is final, the rate, and the setting that decides it.
+
+    None if the schedule has no end, or is `auto`. A step function ends early only if its last rate
+    is 0.
     """
     block, setting = _block(config)
     if block is None:
         return None
     kind = config.trainer.optimizer_config.learning_rate.type
-    path = f"{PATH}.{kind}"
     if kind == "constant" and block.learning_rate == 0:
-        return FinalRate(0, 0.0, f"{path}.learning_rate", 0.0)
+        return 0, 0.0, "learning_rate"
     if kind == "stepwise" and block.values and block.values[-1] == 0:
-        return FinalRate(
-            block.boundaries[-1] + 1 + block.offset, 0.0, f"{path}.boundaries", [*block.boundaries]
-        )
+        return block.boundaries[-1] + 1 + block.offset, 0.0, "boundaries"
     steps = schedule_steps(config)
     if not isinstance(steps, int) or kind == "exponential" or getattr(block, "cycle", False):
         return None
@@ -146,23 +145,7 @@ def find_final_rate(config: ExperimentConfig) -> FinalRate | None:
         rate = block.end_learning_rate
     elif isinstance(block, CosineLr):
         rate = block.alpha * (block.initial_learning_rate or 0.0)
-    return FinalRate(steps + block.offset, rate, f"{path}.{setting}", steps)
-
-
-def describe_early_end(config: ExperimentConfig, train_steps: int) -> str:
-    """Returns what to know if the schedule ends before the run of so many steps does, or ""."""
-    final = find_final_rate(config)
-    if final is None or final.step >= train_steps:
-        return ""
-    stays = "is 0" if final.rate == 0 else f"stays at {final.rate:g}"
-    word = final.setting.rpartition(".")[2]
-    if final.step == 0:
-        return f"the learning rate {stays} in all {train_steps} steps ({final.setting})"
-    advice = f"; set it to {AUTO} to decay until the end" if word in LENGTHS.values() else ""
-    return (
-        f"the learning rate {stays} after step {final.step} of {train_steps}, because "
-        f"{final.setting} is {final.value}{advice}"
-    )
+    return steps + block.offset, rate, setting
 
 
 def _block(config: ExperimentConfig) -> tuple[Any, str]:

@@ -7,12 +7,12 @@ checked before a module that imports TensorFlow is imported.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import importlib.machinery
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
 
 from orbit_runner.config.errors import Problem
@@ -33,48 +33,33 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class _Unknown:
-    """The type of `UNKNOWN`."""
-
-    def __repr__(self) -> str:
-        return "unknown"
-
-
 # The default of a parameter whose default is not a literal.
-UNKNOWN = _Unknown()
+UNKNOWN = object()
 
 
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A parameter that can be passed by keyword.
+def reference_problem(reference: str, example: str, *, to_class: bool = False) -> str:
+    """Returns why a reference is not of the form `module:name`, or "" if it is.
 
-    Attributes:
-        name: Its name.
-        annotation: The source of its annotation; "" if it has none.
-        required: Whether it has no default.
-        default: Its default; `UNKNOWN` if it has none or one that is not a literal.
+    With `to_class`, the form is `module.Class`.
     """
-
-    name: str
-    annotation: str = ""
-    required: bool = True
-    default: object = UNKNOWN
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """The parameters of a function, and whether it accepts other keyword arguments, too."""
-
-    parameters: tuple[Parameter, ...]
-    takes_any: bool = False
-
-
-def reference_problem(reference: str, example: str) -> str:
-    """Returns why a reference is not of the form `module:name`, or "" if it is."""
-    module, _, name = reference.partition(":")
+    module, _, name = reference.rpartition("." if to_class else ":")
     if all(part.isidentifier() for part in (*module.split("."), name)):
         return ""
-    return f"got {shorten(repr(reference))}, expected a module and a name in it: {example}"
+    what = "a class" if to_class else "a name in it"
+    return f"got {shorten(repr(reference))}, expected a module and {what}: {example}"
+
+
+def module_problem(module: str) -> str:
+    """Returns that a module does not exist, or "" if it does. Does not import it."""
+    try:
+        source_path(module)
+    except ImportError as error:
+        return _not_found(error)
+    return ""
+
+
+def _not_found(error: ImportError) -> str:
+    return f"{error}\nrun from the directory that contains it, or add that directory to PYTHONPATH"
 
 
 def declared_parameters(reference: str) -> Signature | str | None:
@@ -87,27 +72,21 @@ def declared_parameters(reference: str) -> Signature | str | None:
     try:
         return _find_signature(module, name, _MAX_MODULES)
     except ImportError as error:
-        return (
-            f"{error}\nrun from the directory that contains it, or add that directory to PYTHONPATH"
-        )
+        return _not_found(error)
 
 
 def actual_parameters(function: Callable[..., object]) -> Signature | None:
     """Returns the signature of a function; None if Python does not know it."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return inspect.signature(function)
     except (TypeError, ValueError):
         return None
-    found = []
-    for parameter in parameters:
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            annotation = parameter.annotation
-            text = "" if annotation is parameter.empty else _annotation_text(annotation)
-            required = parameter.default is parameter.empty
-            default = UNKNOWN if required else parameter.default
-            found.append(Parameter(parameter.name, text, required, default))
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    return Signature(tuple(found), takes_any)
+
+
+def keyword_parameters(signature: Signature) -> dict[str, Parameter]:
+    """Returns the parameters that can be passed by keyword."""
+    kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return {name: p for name, p in signature.parameters.items() if p.kind in kinds}
 
 
 def argument_problems(
@@ -121,24 +100,26 @@ def argument_problems(
 def _argument_messages(
     signature: Signature, arguments: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    known = {parameter.name: parameter for parameter in signature.parameters}
+    known = keyword_parameters(signature)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name, value in arguments.items():
         if name in known and not _accepts(known[name], value):
             parameter = known[name]
-            expected = parameter.annotation or f"a value like its default, {parameter.default!r}"
+            like = f"a value like its default, {parameter.default!r}"
+            expected = _annotation_text(parameter) or like
             yield name, f"got {shorten(repr(value))}, expected {expected}"
-        elif name not in known and not signature.takes_any:
+        elif name not in known and not takes_any:
             yield name, unknown_name_message("argument", name, list(known))
     for name, parameter in known.items():
-        if parameter.required and name not in arguments:
+        if parameter.default is parameter.empty and name not in arguments:
             yield name, f"the argument {name!r} is required; set it"
 
 
 def literal_defaults(signature: Signature) -> dict[str, object]:
     """Returns the defaults that a config file can contain, by argument."""
     return {
-        parameter.name: parameter.default
-        for parameter in signature.parameters
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
         if _is_plain(parameter.default)
     }
 
@@ -251,10 +232,10 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
     rows = list(zip(plain, [*defaults, *arguments.defaults], strict=True))
     rows = rows[max(skip, len(arguments.posonlyargs)) :]
     rows += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return Signature(
-        tuple(_parameter(argument, default) for argument, default in rows),
-        arguments.kwarg is not None,
-    )
+    parameters = [_parameter(argument, default) for argument, default in rows]
+    if arguments.kwarg is not None:
+        parameters.append(Parameter(arguments.kwarg.arg, Parameter.VAR_KEYWORD))
+    return Signature(parameters)
 
 
 def _is_decorated(node: ast.FunctionDef | ast.ClassDef) -> bool:
@@ -266,25 +247,32 @@ def _is_decorated(node: ast.FunctionDef | ast.ClassDef) -> bool:
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
-    annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
-    value: object = UNKNOWN
+    hint = argument.annotation
+    annotation = Parameter.empty if hint is None else ast.unparse(hint)
+    value: object = Parameter.empty
     if default is not None:
         try:
             value = ast.literal_eval(default)
         except ValueError:
             value = UNKNOWN
-    return Parameter(argument.arg, annotation, default is None, value)
+    kind = Parameter.KEYWORD_ONLY
+    return Parameter(argument.arg, kind, default=value, annotation=annotation)
 
 
-def _annotation_text(annotation: object) -> str:
+def _annotation_text(parameter: Parameter) -> str:
+    """Returns the source of an annotation; "" if there is none."""
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return ""
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _accepts(parameter: Parameter, value: object) -> bool:
     """Returns whether a value fits: annotations of one plain type are checked, others are not."""
-    default = parameter.default
-    expected = _TYPES.get(parameter.annotation)
-    if not parameter.annotation and value is not None and default is not UNKNOWN:
+    annotation = _annotation_text(parameter)
+    expected = _TYPES.get(annotation)
+    if not annotation and value is not None:
+        default = parameter.default
         expected = next((kind for kind in _TYPES.values() if _is_of(default, kind)), None)
     return expected is None or _is_of(value, expected)
 

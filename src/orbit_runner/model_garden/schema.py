@@ -185,8 +185,7 @@ def _fits(value: object, hint: object) -> bool:
 
 
 def _field(name: str, default: object) -> object:
-    metadata = {"help": _HELP, "merged": True, "unsupported": ""}
-    metadata["path"] = path_kind(name)
+    metadata = {"help": _HELP, "merged": True, "path": path_kind(name)}
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 
 

@@ -16,7 +16,7 @@ from orbit_runner.compare.statistics import (
     verdict,
 )
 from orbit_runner.reporting.document import Cell, Chart, Section, Series, Table, Text
-from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
+from orbit_runner.reporting.numbers import format_duration, number_or_dash
 from orbit_runner.run_directory.metric_records import better_values, metric_title
 from orbit_runner.run_directory.run_reader import NON_METRICS, RunReader
 
@@ -134,7 +134,7 @@ def _summary_rows(comparison: RunComparison) -> list[list[str]]:
         ("experiment", lambda run: run.title or "-"),
         ("status", lambda run: run.status),
         ("step", lambda run: f"{run.step:,}"),
-        ("wall time", lambda run: duration_or_dash(run.seconds)),
+        ("wall time", lambda run: format_duration(run.seconds)),
         ("steps/s, median", lambda run: number_or_dash(run.steps_per_second)),
         ("devices", lambda run: run.devices or "-"),
         ("weights", lambda run: run.newest_weights[:12] or "-"),

@@ -45,7 +45,8 @@ def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
 
 def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
     """Yields what is known of the predictions of one target."""
-    matrix = confusion_matrix(evaluation.confusion, evaluation.classes)
+    counts = {(label, other): count for label, other, count in evaluation.confusion}
+    matrix = confusion_matrix(counts, evaluation.classes)
     yield Section("Confusion matrix", matrix)
     yield Section("Errors", [Table(evaluation.facts)])
     title = "Worst mistakes" if matrix else "Largest errors" if evaluation.facts else ""
@@ -55,7 +56,7 @@ def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
     tables = [Table(rows, evaluation.head, sentences=True) for rows in (first, others)]
     more = Section(f"{len(others):,} more", tables[1:], is_folded=True)
     yield Section(title, [*legend, Pictures(evaluation.pictures), tables[0], more])
-    yield Section("Classes", [class_report(evaluation.confusion, evaluation.classes)])
+    yield Section("Classes", [class_report(counts, evaluation.classes)])
     yield Section("Calibration", calibration_parts(evaluation.calibration))
 
 

@@ -11,6 +11,7 @@ from orbit_runner.reporting.document import (
     example_table,
     limited_examples,
 )
+from orbit_runner.reporting.numbers import short_number
 from orbit_runner.step.examples import StepExamples
 from orbit_runner.step.results import (
     LOSS,
@@ -38,7 +39,7 @@ def step_section(step: StepExamples, name: str, source: str) -> Section:
 
 def examination_sections(examination: Examination, *, every: bool = False) -> Iterator[Section]:
     """Yields the sections of an examined step. With `every`, all rows are shown."""
-    loss = "not computed" if examination.loss is None else _number(examination.loss)
+    loss = "not computed" if examination.loss is None else short_number(examination.loss)
     yield Section("", [Text(f"loss {loss}, {examination.rows:,} examples")])
     bad = examination.first_bad
     if bad is not None:
@@ -86,16 +87,18 @@ def location_text(bad: FirstBadValue) -> str:
 
 
 def _example(example: ExampleLoss) -> dict[str, object]:
-    loss = example.error or ("?" if example.loss is None else _number(example.loss))
+    loss = example.error or ("?" if example.loss is None else short_number(example.loss))
     return {"row": example.row, "loss": loss, **example.about}
 
 
 def _variable(variable: VariableStep) -> dict[str, str]:
     row = {
         "variable": variable.name,
-        "weight": _number(variable.weight_norm),
-        "gradient": "none" if variable.gradient_norm is None else _number(variable.gradient_norm),
-        "update": _number(variable.update_norm),
+        "weight": short_number(variable.weight_norm),
+        "gradient": "none"
+        if variable.gradient_norm is None
+        else short_number(variable.gradient_norm),
+        "update": short_number(variable.update_norm),
     }
     bad = {
         "weights": variable.non_finite_weights,
@@ -104,7 +107,3 @@ def _variable(variable: VariableStep) -> dict[str, str]:
     }
     counts = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)
     return {**row, "not finite": counts} if counts else row
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"

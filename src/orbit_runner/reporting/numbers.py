@@ -29,8 +29,10 @@ def _group_digits(value: float) -> str:
     return f"{float(f'{value:.4g}'):,.0f}"
 
 
-def format_duration(seconds: float) -> str:
-    """Returns a time such as `4:34`, `1:02:03` or `3 d 4:05:06`."""
+def format_duration(seconds: float | None) -> str:
+    """Returns a time such as `4:34`, `1:02:03` or `3 d 4:05:06`, or `-` for None."""
+    if seconds is None:
+        return "-"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -54,11 +56,6 @@ def number_or_dash(value: float | None) -> str:
         return "-"
     is_integer = math.isfinite(value) and value == int(value) and abs(value) < _LARGEST
     return f"{int(value):,}" if is_integer else short_number(value)
-
-
-def duration_or_dash(seconds: float | None) -> str:
-    """Returns a duration such as `1:02:03`, or `-` for None."""
-    return "-" if seconds is None else format_duration(seconds)
 
 
 def bytes_text(count: float | None) -> str:

@@ -22,7 +22,7 @@ from orbit_runner.reporting.document import (
 from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.html import explanation, page
 from orbit_runner.reporting.inspection import batch_parts, layer_table, total_table
-from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
+from orbit_runner.reporting.numbers import format_duration, number_or_dash
 from orbit_runner.reporting.report_data import InputData, ModelData, parse_evaluation, read_data
 from orbit_runner.reporting.results import worse_than_constant
 from orbit_runner.run_directory.config import read_config_text
@@ -140,7 +140,7 @@ def _facts(run: RunReader, baselines: Mapping[str, tuple[str, float]]) -> Facts:
             facts.append((title, number_or_dash(value), at + constants.get(name, "")))
     if run.seconds is not None:
         starts = "1 start" if run.starts == 1 else f"{run.starts} starts"
-        facts.append(("wall time", duration_or_dash(run.seconds), starts))
+        facts.append(("wall time", format_duration(run.seconds), starts))
     if run.steps_per_second is not None:
         facts.append(("steps/s", number_or_dash(run.steps_per_second), "median"))
     return Facts(facts)
@@ -251,7 +251,7 @@ def _starts(run: RunReader) -> Table:
     rows = [
         [
             _time_text(attempt.get("started")),
-            duration_or_dash(attempt_seconds(attempt)),
+            format_duration(attempt_seconds(attempt)),
             str(attempt.get("outcome") or "no outcome recorded").splitlines()[0],
             " ".join(map(str, attempt.get("argv") or ())),
         ]

@@ -129,7 +129,7 @@ def _to_evaluation_data(step: int, examples: ReportExamples) -> EvaluationData:
     return EvaluationData(
         step=step,
         note=_cut(examples.note),
-        confusion={(int(a), int(b)): int(n) for (a, b), n in examples.confusion.items()},
+        confusion=[(int(a), int(b), int(n)) for (a, b), n in examples.confusion.items()],
         classes=names if sum(map(len, names)) <= _MOST_NAMES else [],
         pictures=_encode_pictures(examples.images, examples.captions),
         head=[_cut(name) for name in examples.head],

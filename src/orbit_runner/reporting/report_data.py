@@ -49,7 +49,7 @@ class EvaluationData:
 
     step: int = 0
     note: str = ""
-    confusion: Mapping[tuple[int, int], int] = dataclasses.field(default_factory=dict)
+    confusion: Sequence[tuple[int, int, int]] = ()  # label, prediction and count
     classes: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
     head: Sequence[str] = ()
@@ -73,21 +73,9 @@ class ReportData:
 def write_data(run: Path, data: ModelData | InputData | EvaluationData) -> None:
     """Writes one of the files of a run."""
     name = {ModelData: MODEL, InputData: INPUTS, EvaluationData: EVALUATION}[type(data)]
-    if isinstance(data, EvaluationData):
-        values = evaluation_values(data)
-    else:
-        values = dataclasses.asdict(data)
-    text = json.dumps(to_jsonable(values), ensure_ascii=False, separators=(",", ":"))
+    values = to_jsonable(dataclasses.asdict(data))
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     write_atomically(RunDirectory(run).report_data / name, f"{text}\n")
-
-
-def evaluation_values(data: EvaluationData) -> JsonObject:
-    """Returns the data of an evaluation as JSON values, which `parse_evaluation` reads."""
-    values = dataclasses.asdict(data)
-    # JSON has no keys with two numbers.
-    values["confusion"] = [[*pair, count] for pair, count in data.confusion.items()]
-    values["others"] = [evaluation_values(other) for other in data.others]
-    return values
 
 
 def read_data(run: Path) -> ReportData:
@@ -121,12 +109,9 @@ def _parse_inputs(values: JsonObject) -> InputData:
 
 
 def parse_evaluation(values: JsonObject) -> EvaluationData:
-    """Returns the data of `evaluation_values`. Raises ValueError, TypeError or KeyError."""
-    parsed = {
-        "pictures": _pictures(values),
-        "confusion": {(label, other): count for label, other, count in values["confusion"]},
-        "others": tuple(map(parse_evaluation, values["others"])),
-    }
+    """Returns the data of an evaluation. Raises ValueError, TypeError or KeyError."""
+    others = tuple(map(parse_evaluation, values["others"]))
+    parsed = {"pictures": _pictures(values), "others": others}
     return EvaluationData(**{**_tuples(values), **parsed})
 
 

@@ -24,18 +24,7 @@ def section_lines(sections: Iterable[Section], width: int | None = None) -> Iter
         sections: The sections, without folded ones. The parts of those with a title are indented.
         width: The width of the terminal, in characters; None to leave lines as long as they are.
     """
-    begun = False
-    for section in sections:
-        indent = "  " if section.title else ""
-        lines = [] if section.is_folded else [*_parts_lines(section.parts, indent, width)]
-        if not lines:
-            continue
-        if begun:
-            yield ""
-        begun = True
-        if section.title:
-            yield section.title
-        yield from lines if lines[0] else lines[1:]
+    return itertools.islice(_parts_lines(sections, "", width), 1, None)
 
 
 def _parts_lines(parts: Iterable[Part], indent: str, width: int | None) -> Iterator[str]:
@@ -58,7 +47,8 @@ def _part_lines(part: Part, indent: str, width: int | None) -> Iterable[str]:
         inner = f"{indent}  " if part.title else indent
         lines = [] if part.is_folded else [*_parts_lines(part.parts, inner, width)]
         title = (f"{indent}{part.title}",) if part.title else ()
-        return ("", *title, *lines) if lines else ()
+        first = 0 if indent or (lines and lines[0]) else 1  # One empty line is enough.
+        return ("", *title, *lines[first:]) if lines else ()
     return ()
 
 

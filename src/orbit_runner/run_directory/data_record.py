@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import json
 import os
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.example_ids import ids_digest
 from orbit_runner.config.schema.task_data import task_data
+from orbit_runner.config.serialize import flat_settings
 from orbit_runner.data.files import is_local, patterns
 from orbit_runner.data.fingerprint import (
     DataDifference,
@@ -174,18 +174,16 @@ def fingerprint_of(task: Config) -> Fingerprint:
     return files
 
 
-def _named_files(section: Any, path: str = "") -> Iterator[tuple[str, list[DataFile]]]:
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        place = f"{path}{field.name}"
-        if dataclasses.is_dataclass(value):
-            yield from _named_files(value, f"{place}.")
-        elif field.name == "tfds_name":
-            if prepared := _prepared_files(value, getattr(section, "tfds_data_dir", "")):
-                yield path.rstrip("."), prepared
-        elif _FILE_SETTING.fullmatch(field.name) and (files := _matches(value)):
-            name = path.rstrip(".") if field.name == "input_path" else place
-            yield name, describe_files(files)
+def _named_files(task: Config) -> Iterator[tuple[str, list[DataFile]]]:
+    settings = flat_settings(task)
+    for path, value in settings.items():
+        section, _, name = path.rpartition(".")
+        if name == "tfds_name":
+            data_dir = settings.get(f"{section}.tfds_data_dir")
+            if prepared := _prepared_files(value, data_dir):
+                yield section, prepared
+        elif _FILE_SETTING.fullmatch(name) and (files := _matches(value)):
+            yield section if name == "input_path" else path, describe_files(files)
 
 
 def _matches(value: object) -> list[str]:

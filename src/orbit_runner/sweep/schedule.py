@@ -15,7 +15,6 @@ from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.search import (
     OptunaSearch,
-    TrialOutcome,
     grid_settings,
     random_settings,
     select_best,
@@ -103,7 +102,7 @@ class Schedule:
                 and bracket_progress.has_all_outcomes
             ):
                 for number in bracket:
-                    self._learner.tell(number, bracket_progress.outcome(number))
+                    self._learner.tell(number, *bracket_progress.outcome(number))
                 self._reported_batches += 1
         return SweepProgress(tasks, settings, self._results(trials))
 
@@ -175,10 +174,10 @@ class _Bracket:
             number in self.stopped or not self._open_tasks(number, None) for number in self._numbers
         )
 
-    def outcome(self, number: int) -> TrialOutcome:
-        """Returns the result of a trial at its rung or at its end."""
+    def outcome(self, number: int) -> tuple[float | None, int | None]:
+        """Returns the objective of a trial, and the rung at which it was stopped, if it was."""
         rung = self.stopped.get(number)
-        return TrialOutcome(self._objective(number, rung), rung)
+        return self._objective(number, rung), rung
 
     def result(self, number: int, settings: Mapping[str, object]) -> TrialResult:
         """Returns the result of a trial."""

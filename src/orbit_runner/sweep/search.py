@@ -46,67 +46,54 @@ class Choice:
         """Returns the values with which a config is checked."""
         return [*self.values]
 
-    def grid(self) -> list[object] | None:
-        """Returns the values that a grid search uses; None if there are too many."""
+    def grid(self) -> list[object]:
+        """Returns the values that a grid search uses."""
         return [*self.values]
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform:
-    """A number between two others."""
+class Range:
+    """A number from `low` to `high`.
+
+    Attributes:
+        low: The smallest number.
+        high: The largest number.
+        log: Whether the logarithm of the number is uniform.
+        is_integer: Whether the number is an integer.
+    """
 
     low: float
     high: float
-    log: bool = False  # whether its logarithm is uniform
+    log: bool = False
+    is_integer: bool = False
 
     def quantile(self, fraction: float) -> float:
         """Returns the number for a fraction from 0 to 1."""
         if self.log:
-            low, high = math.log(self.low), math.log(self.high)
+            # Of integers, the ends are as likely as the others.
+            margin = 0.5 if self.is_integer else 0.0
+            low, high = math.log(self.low - margin), math.log(self.high + margin)
             return self.clip(math.exp(low + (high - low) * fraction))
+        if self.is_integer:
+            return self.clip(self.low + int(fraction * (self.high - self.low + 1)))
         return self.clip(self.low + (self.high - self.low) * fraction)
 
     def clip(self, value: float) -> float:
-        """Rounds a number to few digits, within the range."""
-        return min(max(round_significant(value), self.low), self.high)
+        """Rounds a number to an integer or to few digits, within the range."""
+        rounded = round(value) if self.is_integer else round_significant(value)
+        return min(max(rounded, self.low), self.high)
 
     def samples(self) -> list[float]:
         """Returns both ends."""
         return [self.low, self.high]
 
-    def grid(self) -> None:
-        """Returns None: a grid search needs a list of values."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Integers:
-    """An integer from `low` to `high`."""
-
-    low: int
-    high: int
-    log: bool = False
-
-    def quantile(self, fraction: float) -> int:
-        """Returns the number for a fraction from 0 to 1."""
-        if self.log:
-            # 0.5 is added on both sides, so that the ends are as likely as the others.
-            low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
-            return min(max(round(math.exp(low + (high - low) * fraction)), self.low), self.high)
-        count = self.high - self.low + 1
-        return self.low + min(int(fraction * count), count - 1)
-
-    def samples(self) -> list[int]:
-        """Returns the first and the last value."""
-        return [self.low, self.high]
-
     def grid(self) -> list[int] | None:
-        """Returns the values that a grid search uses; None on a logarithmic scale."""
-        return None if self.log else [*range(self.low, self.high + 1)]
+        """Returns the values that a grid search uses: the integers of a linear scale, or None."""
+        is_list = self.is_integer and not self.log
+        return [*range(int(self.low), int(self.high) + 1)] if is_list else None
 
 
-Values = Choice | Uniform | Integers
-
-
+Values = Choice | Range
 Space = Mapping[str, Values]  # by dotted path
 
 
@@ -180,19 +167,6 @@ _NOT_INSTALLED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TrialOutcome:
-    """The result of a trial.
-
-    Attributes:
-        objective: The objective; None if the trial diverged, failed or has no number.
-        stopped_at: The rung at which the trial was stopped; None if it was not.
-    """
-
-    objective: float | None
-    stopped_at: int | None = None
-
-
 class OptunaSearch:
     """Proposes the settings of trials, and learns from their results.
 
@@ -229,15 +203,18 @@ class OptunaSearch:
         self.settings.append(settings)
         return settings
 
-    def tell(self, number: int, outcome: TrialOutcome) -> None:
-        """Reports the result of a trial. Must be called in the order of trial numbers."""
+    def tell(self, number: int, objective: float | None, rung: int | None = None) -> None:
+        """Reports the result of a trial. Must be called in the order of trial numbers.
+
+        `objective` is None if the trial diverged, failed or has no number. `rung` is the step at
+        which successive halving stopped the trial, or None.
+        """
         trial = self._trials[number]
         state = self._optuna.trial.TrialState
-        objective = outcome.objective
         if objective is None or not math.isfinite(objective):
             self._study.tell(trial, state=state.FAIL)
-        elif outcome.stopped_at is not None:
-            trial.report(objective, outcome.stopped_at)
+        elif rung is not None:
+            trial.report(objective, rung)
             self._study.tell(trial, state=state.PRUNED)
         else:
             self._study.tell(trial, objective)
@@ -247,6 +224,6 @@ def _suggest(trial: Any, path: str, values: Values) -> object:
     if isinstance(values, Choice):
         # By number: optuna compares and stores only scalars.
         return values.values[trial.suggest_categorical(path, [*range(len(values.values))])]
-    if isinstance(values, Integers):
+    if values.is_integer:
         return int(trial.suggest_int(path, values.low, values.high, log=values.log))
     return values.clip(trial.suggest_float(path, values.low, values.high, log=values.log))

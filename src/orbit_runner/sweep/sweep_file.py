@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem, no_effect, not_set
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.conversion import Mismatch
 from orbit_runner.config.parsing.search_path import read_text
 from orbit_runner.config.parsing.tree import Leaf, Section, assignment, leaves, merge
 from orbit_runner.config.parsing.tree import plain_value as tree_value
 from orbit_runner.config.parsing.yaml_files import load_text
-from orbit_runner.config.schema.base import Config, config_class, field, is_finite_number
+from orbit_runner.config.schema.base import Config, Rule, config_class, field, is_finite_number
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.sweep.search import (
     MAX_GRID,
     Choice,
-    Integers,
+    Range,
     Space,
-    Uniform,
     Values,
     grid_settings,
 )
@@ -32,26 +31,34 @@ LEARNING = ("tpe",)
 MAX_TRIALS = 100_000
 MAX_SEEDS = 1000
 _EXAMPLE = "a sweep file has the keys experiment, space, objective and search; see docs/sweeps.md"
+_NOT_SET = f"is not set\n{_EXAMPLE}"
 
 
 @config_class
 class Halving(Config):
     """Successive halving: at each rung, only the best trials continue."""
 
+    _rules = (
+        Rule("rungs", lambda h: not h.rungs or [*h.rungs] != sorted({*h.rungs}),
+             lambda h: f"got {[*h.rungs]}, expected steps in ascending order, such as [100, 200]",
+             "out-of-range"),
+    )  # fmt: skip
     rungs: tuple[int, ...] = field((), help="steps, ascending", ge=1)
     keep: float = field(0.5, help="part of the trials that continues at each rung", gt=0, lt=1)
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields the problem with rungs that are not ascending."""
-        if not self.rungs or [*self.rungs] != sorted({*self.rungs}):
-            message = f"got {[*self.rungs]}, expected steps in ascending order, such as [100, 200]"
-            yield Problem("rungs", message, code="out-of-range")
 
 
 @config_class
 class Search(Config):
     """How the settings of trials are chosen."""
 
+    _rules = (
+        Rule("trials", lambda s: s.type != "grid" and not s.trials,
+             "is not set; type: {s.type} requires it", "not-set"),
+        Rule("batch", lambda s: s.learns and s.halving and s.batch < 2,
+             "got 1, allowed with halving: at least 2", "out-of-range"),
+        Rule("batch", lambda s: not s.learns and s.batch != 4,
+             "has no effect with type: {s.type}; remove it", "no-effect"),
+    )  # fmt: skip
     type: str = field("random", help="search", allowed=SEARCHES)
     trials: int = field(
         0, help="number of trials; for a grid, at most so many", ge=1, le=MAX_TRIALS
@@ -67,38 +74,33 @@ class Search(Config):
         """Whether the settings of a trial depend on the results of earlier ones."""
         return self.type in LEARNING
 
-    def problems(self) -> Iterator[Problem]:
-        """Yields the problems with the number of trials and of those in a batch."""
-        if self.type != "grid" and not self.trials:
-            yield not_set("trials", f"is not set; type: {self.type} requires it")
-        if self.learns and self.halving and self.batch < 2:
-            message = "got 1, allowed with halving: at least 2"
-            yield Problem("batch", message, code="out-of-range")
-        if not self.learns and self.batch != 4:
-            yield no_effect("batch", f"has no effect with type: {self.type}; remove it")
-
 
 @config_class
 class Objective(Config):
     """What decides which trial is the best."""
 
+    _rules = (
+        Rule("metric", lambda o: not o.metric, _NOT_SET, "not-set"),
+        Rule("mode", lambda o: not o.mode, _NOT_SET, "not-set"),
+    )
     metric: str = field("", help="validation metric")
     mode: str = field("", help="whether large or small values are better", allowed=("max", "min"))
     value: str = field(
         "last", help="the value at the last step, or the best one", allowed=("last", "best")
     )
 
-    def problems(self) -> Iterator[Problem]:
-        """Yields what is not set."""
-        for name in ("metric", "mode"):
-            if not getattr(self, name):
-                yield not_set(name, f"is not set\n{_EXAMPLE}")
-
 
 @config_class
 class _Contents(Config):
     """The keys of a sweep file."""
 
+    _rules = (
+        Rule("experiment", lambda c: not c.experiment, _NOT_SET, "not-set"),
+        Rule("space", lambda c: not c.space, f"lists no setting to vary\n{_EXAMPLE}", "not-set"),
+        Rule("seeds", lambda c: not _are_seeds(c.seeds),
+             lambda c: f"got {plain_value(c.seeds)}, expected their number, from 1 to "
+             f"{MAX_SEEDS:,}, or different seeds", "out-of-range"),
+    )  # fmt: skip
     experiment: str = field("", help="experiment, as `--experiment` takes it")
     config_file: str | tuple[str, ...] = field((), help="files that override it")
     overrides: Mapping[str, Any] = field(factory=dict, help="settings that override those files")
@@ -108,23 +110,12 @@ class _Contents(Config):
     seeds: int | tuple[int, ...] = field(1, help="`runtime.seed` of each run, or their number")
     description: str = field("", help="what the sweep is about")
 
-    def problems(self) -> Iterator[Problem]:
-        """Yields what is not set, and the problem with the seeds."""
-        if not self.experiment:
-            yield not_set("experiment", f"is not set\n{_EXAMPLE}")
-        if not self.space:
-            yield not_set("space", f"lists no setting to vary\n{_EXAMPLE}")
-        seeds = self.seeds
-        if isinstance(seeds, int):
-            is_valid = 1 <= seeds <= MAX_SEEDS
-        else:
-            is_valid = bool(seeds) and len({*seeds}) == len(seeds) and min(seeds) >= 0
-        if not is_valid:
-            message = (
-                f"got {plain_value(seeds)}, expected their number, from 1 to {MAX_SEEDS:,}, or "
-                "different seeds"
-            )
-            yield Problem("seeds", message, code="out-of-range")
+
+def _are_seeds(seeds: int | tuple[int, ...]) -> bool:
+    """Returns whether this is an allowed number of seeds, or a list of different seeds."""
+    if isinstance(seeds, int):
+        return 1 <= seeds <= MAX_SEEDS
+    return bool(seeds) and len({*seeds}) == len(seeds) and min(seeds) >= 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,7 +167,8 @@ def parse_sweep(root: Section, label: str) -> SweepFile:
     contents = builder.build(_Contents(), root)
     assert isinstance(contents, _Contents)
     builder.check(contents)
-    problems = [problem.at(problem.origin or root.origin) for problem in builder.problems]
+    found = (*builder.problems, *builder.notes)
+    problems = [problem.at(problem.origin or root.origin) for problem in found]
     entries = _children(root, "space")
     space: dict[str, Values] = {}
     for path, node in entries.items():
@@ -249,12 +241,11 @@ def _values(entry: Any, search: str) -> Values:
         raise Mismatch(f"{kind}: got {ends}, expected two numbers [a, b] with a < b{positive}")
     if not isinstance(is_log, bool):
         raise Mismatch(f"log: got {is_log!r}, expected true or false")
-    if kind == "int":
-        if not all(type(end) is int for end in ends):
-            raise Mismatch(f"int: got {ends}, expected integers")
-        values: Values = Integers(ends[0], ends[1], is_log)
-    else:
-        values = Uniform(float(ends[0]), float(ends[1]), is_log)
+    is_integer = kind == "int"
+    if is_integer and not all(type(end) is int for end in ends):
+        raise Mismatch(f"int: got {ends}, expected integers")
+    low, high = ends if is_integer else map(float, ends)
+    values = Range(low, high, is_log, is_integer)
     if search == "grid" and values.grid() is None:
         raise Mismatch("a grid search needs a list of values", "not-supported")
     return values

@@ -28,7 +28,7 @@ from orbit_runner.jobs.preflight import check_evaluation
 from orbit_runner.repeat.plan import convert_to_single_process
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.evaluation import evaluation_parts
-from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
+from orbit_runner.reporting.report_data import parse_evaluation
 from orbit_runner.reporting.results import worse_than_constant
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.config import resolve_run
@@ -170,7 +170,7 @@ def _details(evaluation: CheckpointEvaluation) -> JsonObject | None:
     except Exception as error:
         note(f"warning: the evaluation has no examples: {first_line(error)}")
         return None
-    return None if details is None else evaluation_values(details)
+    return None if details is None else dataclasses.asdict(details)
 
 
 def _lines(values: JsonObject) -> Iterator[str]:

@@ -46,7 +46,9 @@ def main(flags: argparse.Namespace) -> int:
             return _run(flags, file, base)
         except OSError as error:
             message = f"cannot write {error.filename or flags.model_dir}: {error}"
-            raise _WriteError(message, path="--model_dir") from error
+            raise RunnerError(
+                message, path="--model_dir", code="not-writable", exit_code=exit_codes.CRASHED
+            ) from error
 
 
 def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
@@ -60,13 +62,6 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
     base = resolve_base(file)
     check_space(file, base)
     return file, base
-
-
-class _WriteError(RunnerError):
-    """A file of the sweep that could not be written."""
-
-    code = "not-writable"
-    exit_code = exit_codes.CRASHED
 
 
 def _add_flags(parser: Parser) -> None:

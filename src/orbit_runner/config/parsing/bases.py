@@ -97,7 +97,7 @@ class _Reader:
             try:
                 base = _require_name(name)
                 path = _find_base(base, within[-1][0].parent)
-                chain = (*within, (path, _label_of(base, path)))
+                chain = (*within, (path, label_of(base, path)))
                 _check_chain(chain)
                 self.read(*chain[-1], within)
             except ConfigError as error:
@@ -157,8 +157,8 @@ def _find_base(name: str, directory: Path) -> Path:
     raise _base_error(unknown_name_message("base", name, names))
 
 
-def _label_of(name: str, path: Path) -> str:
-    """Returns the name of a base in messages: its URL, or its path as short as possible."""
+def label_of(name: str, path: Path) -> str:
+    """Returns what messages call a file that `name` means: its URL, or a path that is short."""
     if is_remote(name):
         return name
     path = Path(os.path.abspath(path))  # without `..`

@@ -80,7 +80,7 @@ class Builder:
             if key not in fields:
                 if isinstance(base, OneOf) and key in base.unavailable:
                     continue
-                message = _unknown_setting(key, [*fields], base.absent)
+                message = _unknown_setting(key, [*fields])
                 self._add_problem(below, message, node.origin, "unknown-setting")
                 continue
             if self._lenient:
@@ -252,9 +252,7 @@ def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _unknown_setting(key: str, known: Sequence[str], absent: Mapping[str, str]) -> str:
-    if key in absent:
-        return absent[key]
+def _unknown_setting(key: str, known: Sequence[str]) -> str:
     section, dot, name = key.partition(".")
     if key == "base":
         return (

@@ -7,13 +7,13 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeVar
 
-from orbit_runner.config.errors import Problem, not_allowed
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.weights import Weights
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, dataclass_transform
+    from typing_extensions import Required, Self, Unpack, dataclass_transform
 
     from orbit_runner.registration import Registry
     from orbit_runner.utils.types import JsonObject
@@ -45,86 +45,63 @@ def is_finite_number(value: object) -> bool:
     return abs(value) <= sys.float_info.max
 
 
+class Declaration(TypedDict, total=False):
+    """What `field` declares about a setting."""
+
+    help: Required[str]  # A one-line description of the setting.
+    allowed: tuple[object, ...]  # If empty, all values of the type are allowed.
+    # Limits of a number or of each number in a list: the value is at least `ge`, more than `gt`,
+    # at most `le` and less than `lt`. By default, `le` is `INT_MAX` or `FLOAT_MAX`, so infinity is
+    # not allowed.
+    ge: float
+    gt: float
+    le: float
+    lt: float
+    # Why only the default is accepted. For settings of Model Garden that have no meaning here: any
+    # other value is an error that shows this reason.
+    unsupported: str
+    lowercase: bool  # Whether case is ignored. The value is converted to lowercase.
+    variants: Registry  # The entry with the section's `name` provides the section's class.
+    # Its names are the allowed values, for editors and completion. `problems()` of the task rejects
+    # other values.
+    registry: Registry | None
+    # Another setting of the section, of which only one can be set: that of the higher layer is
+    # used.
+    exclusive_with: str
+    holds_at_zero: bool  # Whether 0 overrides `exclusive_with`. Otherwise, 0 means unset.
+    # Whether the value names a directory inside another one: a relative path without `..`.
+    subdirectory: bool
+    word: str  # The only string that is allowed, instead of a number or a boolean.
+    # When the setting can change the weights: `NEVER`, or `when(condition)`; see
+    # `schema/weights.py`. For a section, it applies to all settings in it. By default always.
+    weights: Weights
+    # What the setting is for, if another process does without it; see `Config.without`.
+    # `cluster`: which processes train together, `service`: which make the batches, `devices`: what
+    # a process computes on, `output`: what is written besides records and checkpoints, `report`:
+    # what is measured for records alone, `time`: how long a run may take.
+    role: str
+    # Whether the value is a path: `file`, `dir`, `patterns` of files, or `checkpoint`. It may be a
+    # URL, from which a run copies what it needs.
+    path: str
+
+
 def field(
     default: Any = _UNSET,
     *,
     factory: Callable[[], Any] = _UNSET,
-    help: str,
-    allowed: tuple[object, ...] = (),
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    lt: float | None = None,
-    unsupported: str = "",
-    lowercase: bool = False,
-    variants: Registry | None = None,
-    registry: Registry | None = None,
-    exclusive_with: str = "",
-    subdirectory: bool = False,
-    holds_at_zero: bool = False,
-    word: str = "",
-    weights: Weights | None = None,
-    role: str = "",
-    path: str = "",
+    **declaration: Unpack[Declaration],
 ) -> Any:
     """Declares one setting of a config class.
 
     Args:
         default: The default value.
         factory: A function that returns the default, for sections.
-        help: A one-line description of the setting.
-        allowed: The allowed values. If empty, all values of the type are allowed.
-        ge: The smallest allowed number. In a list, it applies to each item.
-        gt: A number that the value must exceed.
-        le: The largest allowed number. By default `INT_MAX` or `FLOAT_MAX`, so infinity is not
-            allowed.
-        lt: A number that the value must be less than.
-        unsupported: Why only the default is accepted. For settings of Model Garden that have no
-            meaning here: any other value is an error that shows this reason.
-        lowercase: Whether case is ignored. The value is converted to lowercase.
-        variants: A `Registry`. The entry with the section's `name` provides the section's class.
-        registry: A `Registry` whose names are the allowed values, for editors and completion.
-            `problems()` of the task rejects other values.
-        exclusive_with: An alternative setting of the same section. If both are set, the one of the
-            higher layer is used.
-        holds_at_zero: Whether 0 overrides `exclusive_with`. Otherwise, 0 means that the setting is
-            unset.
-        subdirectory: Whether the value names a directory inside another one. It must then be a
-            relative path without `..`.
-        word: A word that is allowed instead of a number or a boolean. It is the only string that
-            is allowed.
-        weights: When the setting can change the weights: `NEVER`, or `when(condition)`; see
-            `schema/weights.py`. For a section, it applies to all settings in it. By default always.
-        role: What the setting is for, if another process does without it; see `Config.without`.
-            `cluster`: which processes train together, `service`: which make the batches, `devices`:
-            what a process computes on, `output`: what is written besides records and checkpoints,
-            `report`: what is measured for records alone, `time`: how long a run may take.
-        path: Whether the value is a path: `file`, `dir`, `patterns` of files, or `checkpoint`. It
-            may be a URL, from which a run copies what it needs.
+        **declaration: What is declared about the setting.
 
     Returns:
         A dataclass field.
     """
-    metadata = {
-        "help": help,
-        "allowed": allowed,
-        "ge": ge,
-        "gt": gt,
-        "le": le,
-        "lt": lt,
-        "unsupported": unsupported,
-        "lowercase": lowercase,
-        "variants": variants,
-        "registry": registry,
-        "exclusive_with": exclusive_with,
-        "subdirectory": subdirectory,
-        "holds_at_zero": holds_at_zero,
-        "word": word,
-        "weights": weights,
-        "role": role,
-        "path": path,
-    }
-    return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
+    return dataclasses.field(default=default, default_factory=factory, metadata=declaration)
 
 
 def default_of(field: dataclasses.Field[object]) -> object:
@@ -256,8 +233,6 @@ class Config:
     shorthand: ClassVar[str] = ""
     # The combinations of settings that are a problem, besides those of the base classes.
     _rules: ClassVar[tuple[Rule, ...]] = ()
-    # Settings that similar sections have, with the reason why this one does not.
-    absent: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     # Settings of Model Garden's section that this one does not have.
     garden_only: ClassVar[Mapping[str, GardenOnly]] = types.MappingProxyType({})
 
@@ -376,6 +351,11 @@ class OneOf(Config):
     Blocks that are not chosen are checked like the others, then reset to their defaults.
     """
 
+    _rules = (
+        Rule("type", lambda o: o.type in o.unavailable,
+             lambda o: f"got {o.type!r}: {o.unavailable[o.type]}\n"
+             f"allowed: {', '.join(o.choices())}", "not-allowed"),
+    )  # fmt: skip
     # Blocks that files may contain but that cannot be chosen, with the reason.
     unavailable: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     type: str | None = field(None, help="name of the block below to use")
@@ -398,10 +378,3 @@ class OneOf(Config):
         if self.type is None:
             return {"type": None}
         return {"type": self.type, self.type: _plain_value(self.get())}
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) if the choice is not available."""
-        if self.type is not None and self.type in self.unavailable:
-            message = f"got {self.type!r}: {self.unavailable[self.type]}"
-            allowed = ", ".join(self.choices())
-            yield not_allowed("type", f"{message}\nallowed: {allowed}")

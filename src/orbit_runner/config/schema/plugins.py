@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.parsing.conversion import Mismatch, convert
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, config_class, field
+from orbit_runner.config.signatures import module_problem, reference_problem
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TRACKERS
 
@@ -31,12 +32,12 @@ class CallbackConfig(Config):
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if the class name has no module."""
-        if problem := _class_name_problem(self.class_name, "my_package.MyCallback"):
+        if problem := reference_problem(self.class_name, "my_package.MyCallback", to_class=True):
             yield Problem("class_name", problem, code="import-failed")
 
     def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) if the module is not found. The class is loaded later."""
-        if problem := _module_problem(self.class_name):
+        if problem := module_problem(self.class_name.rpartition(".")[0]):
             yield Problem("class_name", problem, code="import-failed")
 
 
@@ -71,7 +72,7 @@ class TrackerConfig(Config):
                 f"{message}, or a class with its module: my_package.MyTracker",
                 code="unknown-name",
             )
-        elif problem := _class_name_problem(self.class_name, "my_package.MyTracker"):
+        elif problem := reference_problem(self.class_name, "my_package.MyTracker", to_class=True):
             yield Problem("class_name", problem, code="import-failed")
 
     def preflight(self) -> Iterator[Problem]:
@@ -86,7 +87,7 @@ class TrackerConfig(Config):
                     f"installed\ninstall it: {self.installation}",
                     code="missing-package",
                 )
-        elif problem := _module_problem(self.class_name):
+        elif problem := module_problem(self.class_name.rpartition(".")[0]):
             yield Problem("class_name", problem, code="import-failed")
 
     def _argument_problems(self) -> Iterator[str]:
@@ -113,26 +114,3 @@ def _is_found(module: str) -> bool:
     except (ImportError, ValueError):
         return False
     return spec is not None and spec.origin is not None
-
-
-def _class_name_problem(class_name: str, example: str) -> str:
-    """Returns what is wrong with the name of a class, or "" if it has a module and a class."""
-    module, _, name = class_name.rpartition(".")
-    if all(part.isidentifier() for part in (*module.split("."), name)):
-        return ""
-    return f"got {class_name!r}, expected a module and a class: {example}"
-
-
-def _module_problem(class_name: str) -> str:
-    """Returns why the module of a class is not found, or "". The class is loaded later."""
-    module = class_name.rpartition(".")[0]
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError) as error:
-        return f"cannot import {module!r}: {error}"
-    if spec is not None:
-        return ""
-    return (
-        f"no module named {module!r}\n"
-        "run from the directory that contains it, or add that directory to PYTHONPATH"
-    )

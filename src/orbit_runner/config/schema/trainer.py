@@ -52,6 +52,10 @@ class EarlyStopping(Config):
 class LayerRate(Config):
     """The learning rate of some layers."""
 
+    _rules = (
+        Rule("layers", lambda rate: not rate.layers, f"is not set; it needs {_LAYER_PATTERNS}",
+             "not-set"),
+    )  # fmt: skip
     layers: list[str] = field((), help=_LAYER_PATTERNS)
     factor: float = field(
         1.0, gt=0.0, le=1000.0, help="factor of the learning rate of these layers"
@@ -66,13 +70,6 @@ class FineTuning(Config):
     learning_rates: list[LayerRate] = field(
         (), help="factors of the learning rate; the first entry that matches a layer counts"
     )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) for entries without patterns."""
-        for index, item in enumerate(self.learning_rates):
-            if not item.layers:
-                path = f"learning_rates[{index}].layers"
-                yield not_set(path, f"is not set; it needs {_LAYER_PATTERNS}")
 
 
 _RULES = (

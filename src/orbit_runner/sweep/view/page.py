@@ -7,7 +7,6 @@ import csv
 import dataclasses
 import io
 import json
-import shlex
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -30,12 +29,12 @@ from orbit_runner.sweep.view.trials import (
     counts_text,
     lead_text,
     objective_text,
+    train_again,
     trial_table,
     value_text,
 )
 from orbit_runner.utils.files import write_atomically
 
-BEST_CONFIG = "best.yaml"
 CSV_FILE = "sweep.csv"
 PAGE_FILE = "sweep.html"
 _INTERVAL_SECONDS = 10.0
@@ -92,14 +91,12 @@ def _best(directory: Path, results: SweepResults) -> list[Part]:
         "the best of many trials looks better than it is, because it was selected: train it with "
         "other seeds before you rely on its lead"
     )
-    # Trains the best trial again, in a directory of its own.
-    config = shlex.quote(str(directory / BEST_CONFIG))
     return [
         Facts(facts),
         Text(f"{lead[:1].upper()}{lead[1:]}.") if lead else explanation(advice),
         Table(rows),
         Text("Train it again:"),
-        Text(f"runner --experiment={config} --model_dir=runs/best", "code"),
+        Text(train_again(directory), "code"),
     ]
 
 

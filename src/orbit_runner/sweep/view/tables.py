@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,13 +18,14 @@ from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule
 from orbit_runner.sweep.sweep_file import SweepFile
-from orbit_runner.sweep.view.page import BEST_CONFIG, PAGE_FILE
+from orbit_runner.sweep.view.page import PAGE_FILE
 from orbit_runner.sweep.view.trials import (
     counts_text,
     lead_text,
     objective_text,
     settings_text,
     status_counts,
+    train_again,
     trial_table,
 )
 from orbit_runner.utils.streams import print_result
@@ -57,8 +57,7 @@ def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterato
     if lead := lead_text(results):
         yield lead
     yield f"page    {directory / PAGE_FILE}"
-    config = shlex.quote(str(directory / BEST_CONFIG))
-    yield f"winner  runner --experiment={config} --model_dir=runs/best"
+    yield f"winner  {train_again(directory)}"
 
 
 _MOST_PLANNED_TRIALS = 20

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from orbit_runner.compare.statistics import estimate, estimate_text, paired_test, verdict
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Table
+from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
 
 
@@ -47,6 +50,12 @@ def swept_settings(results: SweepResults) -> list[SweptSetting]:
             categories = tuple(value for value in entry if value in distinct)
             swept.append(SweptSetting(path, name, categories=categories))
     return swept
+
+
+def train_again(directory: Path) -> str:
+    """Returns the command that trains the best trial again, in a directory of its own."""
+    config = shlex.quote(str(SweepDirectory(directory).best))
+    return f"runner --experiment={config} --model_dir=runs/best"
 
 
 def value_text(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -25,7 +26,6 @@ from orbit_runner.config.schema.data import (
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, METRICS
 from orbit_runner.config.signatures import (
-    Signature,
     argument_problems,
     declared_parameters,
     literal_defaults,
