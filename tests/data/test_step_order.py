@@ -111,7 +111,7 @@ def test_steps_of_records(
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
     excluded = some_indices(source.size, count)
-    whole = RecordOrder(source.store.blocks(source.places).records, SEED, window)
+    whole = RecordOrder(source.blocks().records, SEED, window)
     order = RowOrder(exclude_examples(whole, excluded), batch)
 
     def make(context: Any) -> tf.data.Dataset:

@@ -160,9 +160,9 @@ def _framed(examples: Callable[[Path], list[bytes]]) -> Callable[[Path], Sequenc
 
 def _read_records(path: Path) -> None:
     source = tfrecord.load(input_path=(str(path),))
-    for record in source.store.read(range(source.size)):
+    for record in source.records(range(source.size)):
         example_problem(record, _EXPECTED)
-    assert source.store.blocks(source.places).records.sum() == source.size
+    assert source.blocks().records.sum() == source.size
 
 
 def _read_text(path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from orbit_runner.data.arrays import Gathered, bytes_keys, is_text, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset
-from orbit_runner.data.images.stored import ImageStore, StoredImages, end_bytes
+from orbit_runner.data.images.stored import StoredImages, end_bytes
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
@@ -188,19 +188,16 @@ def _file_id(path: str | Path) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-def _stored_keys(
-    train: StoredImages[ImageStore], validation: StoredImages[ImageStore]
-) -> tuple[np.ndarray, np.ndarray]:
+def _stored_keys(train: StoredImages, validation: StoredImages) -> tuple[np.ndarray, np.ndarray]:
     """Returns the keys of images: of their contents if there are few, else of their places."""
     sources = (train, validation)
-    size = sum(os.path.getsize(path) for source in sources for path in source.store.files)
+    size = sum(os.path.getsize(path) for source in sources for path in source.files)
     if train.size + validation.size <= _MOST_RECORDS and size <= _MOST_BYTES:
         with contextlib.suppress(DataError, OSError):  # Damage is reported when a record is read.
             return _content_keys(train), _content_keys(validation)
-    keys = [source.store.place_keys(source.places.all_rows()) for source in sources]
+    keys = [source.place_keys() for source in sources]
     return keys[0], keys[1]
 
 
-def _content_keys(source: StoredImages[ImageStore]) -> np.ndarray:
-    rows = source.places.all_rows().tolist()
-    return bytes_keys(map(end_bytes, source.store.header_sources(rows)))
+def _content_keys(source: StoredImages) -> np.ndarray:
+    return bytes_keys(map(end_bytes, source.header_sources(range(source.size))))

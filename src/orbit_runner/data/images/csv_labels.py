@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import data_folder
-from orbit_runner.data.images.files import DIRECTORY, FileStore, format_others
-from orbit_runner.data.images.stored import StoredImages
+from orbit_runner.data.images.files import DIRECTORY, FileImages, format_others
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart
 from orbit_runner.data.tables.csv_file import CSV
@@ -38,7 +37,7 @@ def load(
     path_column: str = "",
     label_column: str = "",
     split_columns: Sequence[tuple[str, str]] = (),
-) -> StoredImages[FileStore]:
+) -> FileImages:
     """Returns the images that a CSV file lists, in the order of its rows.
 
     Args:
@@ -66,22 +65,17 @@ def load(
         classes = _read_classes(other, labels_in)
         files = (*files, *other.files)
     paths = _image_paths(table, paths_in, root)
-    store = FileStore(
-        paths,
-        _class_numbers(table, labels_in, classes),
-        table.places,
+    return FileImages(
+        name=_NAME,
+        files=tuple(dict.fromkeys(files)),
+        places=table.places,
+        numbers=_class_numbers(table, labels_in, classes),
+        labels=classes,
+        paths=paths,
         directories=((root, len(paths)),),
         root=root,
         listed=table,
-        files=tuple(dict.fromkeys(files)),
-    )
-    return StoredImages(
-        name=_NAME,
-        store=store,
-        places=store.places,
-        image_shape=store.shape(0),
-        labels=classes,
-    )
+    ).with_shape()
 
 
 def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
