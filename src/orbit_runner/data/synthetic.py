@@ -24,7 +24,7 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.array_tables import array_table
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.data.tables.dataset import TableDataset, TableReader, TableUse
-from orbit_runner.data.text.dataset import PairDataset
+from orbit_runner.data.text.parallel_text import PairDataset
 from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError
@@ -239,9 +239,6 @@ class SyntheticPairs(PairDataset):
             max_length=self.section.max_seq_length,
             seed=self.section.seed or 0,
         )
-
-    def check(self) -> None:
-        """Accepts all settings: the config has checked them."""
 
 
 def load_pairs(

@@ -175,8 +175,7 @@ def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.n
     """Returns the class of each image, int32 [n]."""
     column = listed.column(name)
     _check_values(listed, name, column.is_missing(), "has no value, expected the name of a class")
-    numbers = {text: number for number, text in enumerate(classes)}
-    label = np.array([numbers.get(text, -1) for text in column.vocabulary], np.int32)[column.values]
+    label = column.numbers(classes)
     new = label < 0
     near = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
     _check_values(listed, name, new, f"is not a label of classes_file{near}")

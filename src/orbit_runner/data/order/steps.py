@@ -6,11 +6,14 @@ Steps and epochs are numbered from 0, as in the input pipelines.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from orbit_runner.data.order.epochs import Order, Rows
+from orbit_runner.data.order.epochs import EpochOrder, Rows
+
+if TYPE_CHECKING:
+    from orbit_runner.data.order.mixture import MixtureOrder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +57,7 @@ class StepOrder(Protocol):
 class RowOrder:
     """Batches with the same number of rows, which continue across the ends of epochs."""
 
-    def __init__(self, order: Order, batch_size: int) -> None:
+    def __init__(self, order: EpochOrder | MixtureOrder, batch_size: int) -> None:
         self.size = order.size
         self.steps_per_epoch = order.size / batch_size
         self._order = order

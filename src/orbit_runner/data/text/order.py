@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
-from orbit_runner.data.order.epochs import NO_EXAMPLES, Order, Rows
+from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows
 from orbit_runner.data.order.keyed_random import BATCHES, PAIRS, random_bits
-from orbit_runner.data.order.mixture import make_order
+from orbit_runner.data.order.mixture import MixtureOrder, make_order
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
 from orbit_runner.data.order.steps import Occurrences, RowOrder
 from orbit_runner.data.text.buckets import BatchPlan, count_batch_rows, plan_batches
@@ -25,24 +25,6 @@ class StepPairs(NamedTuple):
     counts: Array  # Which rows count, bool [rows].
 
 
-class PairOrder(Protocol):
-    """An order of pairs."""
-
-    @property
-    def row_count(self) -> int | None:
-        """The number of rows of each global batch, or None if they differ."""
-        ...
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether all rows of a batch may be without tokens."""
-        ...
-
-    def __call__(self, step: Array) -> StepPairs:
-        """Returns the pairs of the global batch of a step, an int64 scalar."""
-        ...
-
-
 class BucketOrder:
     """The batches of a plan, in a different order in each epoch.
 
@@ -50,11 +32,12 @@ class BucketOrder:
     for the steps of `__call__`; the other methods are for orders of NumPy arrays.
     """
 
-    row_count = None
+    row_count = None  # The number of rows of each global batch, or None if they differ.
 
     def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool, xp: Arrays = NUMPY) -> None:
         self.size = int((plan.members >= 0).sum())
         self.steps_per_epoch = float(plan.steps_per_epoch)
+        # Whether all rows of a batch may be without tokens.
         self.may_be_empty = plan.is_partial
         self._plan = plan
         self._seed = seed
@@ -146,7 +129,7 @@ class FixedRowOrder(RowOrder):
 
     may_be_empty = False
 
-    def __init__(self, order: Order, rows: int, xp: Arrays = NUMPY) -> None:
+    def __init__(self, order: EpochOrder | MixtureOrder, rows: int, xp: Arrays = NUMPY) -> None:
         super().__init__(order, rows)
         self.row_count = rows
         self._xp = xp
@@ -180,6 +163,9 @@ class SinglePassOrder:
         return StepPairs(
             self._xp.take(self._ids, self._xp.where(real, places, self._size - 1)), real
         )
+
+
+PairOrder: TypeAlias = BucketOrder | FixedRowOrder | SinglePassOrder
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
