@@ -115,7 +115,7 @@ def _table(source: str) -> Callable[[Path], object]:
         table = TABLE_SOURCES.get(source).load()
         dataset = table.load(data_dir="", input_path=(str(path),), options=TableOptions())
         kinds = {name: kind for name, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY)}
-        return read_table(dataset, kinds, kept_seconds=1e9) if kinds else None
+        return read_table(dataset, kinds) if kinds else None
 
     return read
 

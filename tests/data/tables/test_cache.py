@@ -27,11 +27,12 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "build_columns", build)
+    monkeypatch.setattr(cache, "KEPT_SECONDS", -1.0)
     return calls
 
 
 def _read(path: Path, kinds: Mapping[str, str] = KINDS) -> TablePart:
-    return read_table(open_table("csv", path), kinds, kept_seconds=-1.0)
+    return read_table(open_table("csv", path), kinds)
 
 
 def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) -> None:

@@ -193,8 +193,17 @@ def user_chunks(
     steps = count_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)
     candidates = Candidates(source, num_negatives=num_negatives, seed=seed)
     batch_size = global_batch_size // replicas
+
+    def make(positions: tf.Tensor) -> Tensors:
+        real = positions < source.num_users
+        users = tf.where(real, positions, 0)
+        items, valid = candidates(tf.reshape(users, [-1]))
+        shape = [-1, batch_size, candidates.width]
+        features = {"user": tf.cast(users, tf.int32), "item": tf.reshape(items, shape)}
+        return features, tf.reshape(valid, shape), tf.cast(real, tf.float32)
+
     return Chunks(
-        make=lambda positions: _user_batches(source, candidates, positions),
+        make=make,
         global_batch_size=global_batch_size,
         batch_size=batch_size,
         length=max(1, _CHUNK_PAIRS // (batch_size * candidates.width)),
@@ -205,14 +214,3 @@ def user_chunks(
 
 def _nbytes(source: RatingSource) -> int:
     return source.users.nbytes + source.items.nbytes
-
-
-def _user_batches(
-    source: RatingSource, candidates: Candidates, positions: tf.Tensor
-) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
-    real = positions < source.num_users
-    users = tf.where(real, positions, 0)
-    items, valid = candidates(tf.reshape(users, [-1]))
-    shape = [-1, positions.shape[1], candidates.width]
-    features = {"user": tf.cast(users, tf.int32), "item": tf.reshape(items, shape)}
-    return features, tf.reshape(valid, shape), tf.cast(real, tf.float32)

@@ -22,15 +22,12 @@ _THREADS = 4
 _CachedColumn = tuple[Column, Parts]
 
 
-def read_table(
-    dataset: TableDataset, kinds: Mapping[str, str], *, kept_seconds: float = KEPT_SECONDS
-) -> TablePart:
+def read_table(dataset: TableDataset, kinds: Mapping[str, str]) -> TablePart:
     """Returns the columns of a table, from the cache if the files have not changed.
 
     Args:
         dataset: The table.
         kinds: The kind of each column: `number`, `integer`, `category`, `date` or `key`.
-        kept_seconds: Columns are cached if reading them took longer.
 
     Raises:
         DataError: A column is missing, or a value does not fit the kind of its column.
@@ -51,7 +48,7 @@ def read_table(
         began = time.monotonic()
         columns, parts = build_columns(dataset, lacking)
         entries |= {name: (column, parts) for name, column in columns.items()}
-        if files and time.monotonic() - began > kept_seconds:
+        if files and time.monotonic() - began > KEPT_SECONDS:
             for name, column in columns.items():
                 stored[name].write(_values(column, parts))
                 # The mapped file takes the place of the array in memory.

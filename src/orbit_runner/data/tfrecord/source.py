@@ -21,7 +21,7 @@ from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.places import Places
-from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, int_of
+from orbit_runner.data.tfrecord.example import example_problem, features_of, value_of
 from orbit_runner.data.tfrecord.framing import FileIndex, index_files, record_files
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
@@ -57,7 +57,8 @@ class ExampleImages(StoredImages):
     def image(self, record: bytes) -> bytes:
         """Returns the image file in a record, or the record if it has none."""
         try:
-            return bytes_of(features_of(record)[self.image_key])
+            image: bytes = value_of(features_of(record)[self.image_key], "bytes")
+            return image
         except (ValueError, KeyError):
             return record  # The pipeline will report it.
 
@@ -69,7 +70,7 @@ class ExampleImages(StoredImages):
             return None  # The pipeline will report it.
 
     def _label_in(self, record: bytes) -> int:
-        return int_of(features_of(record)[self.label_key]) - self.label_offset
+        return int(value_of(features_of(record)[self.label_key], "int64")) - self.label_offset
 
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image, from the cache if no file has changed."""
