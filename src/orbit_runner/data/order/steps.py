@@ -25,12 +25,6 @@ class Occurrences:
     epochs: np.ndarray
     places: np.ndarray  # Positions in the epoch, in reading order.
 
-    def select_steps(self, first: int, stop: int) -> Occurrences:
-        """Returns the occurrences from step `first` to step `stop` - 1."""
-        inside = (self.steps >= first) & (self.steps < stop)
-        columns = (self.steps, self.rows, self.epochs, self.places)
-        return Occurrences(*(column[inside] for column in columns))
-
 
 class StepOrder(Protocol):
     """The order of the examples of training, by step."""

@@ -87,8 +87,10 @@ class BucketOrder:
             self._count_earlier_rows(int(turn), int(epoch))
             for turn, epoch in zip(turns, epochs, strict=True)
         ]
-        positions = rows + np.array(before, np.int64)
-        return Occurrences(epochs * each + turns, rows, epochs, positions).select_steps(first, stop)
+        steps = epochs * each + turns
+        inside = (steps >= first) & (steps < stop)
+        columns = steps, rows, epochs, rows + np.array(before, np.int64)
+        return Occurrences(*(column[inside] for column in columns))
 
     def _batches(self, turns: Array, epoch: Array) -> Array:
         """Returns the batches of the plan that are read in some turns of an epoch."""
