@@ -17,8 +17,7 @@ from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.order.steps import RowOrder, StepOrder
-from orbit_runner.data.text.buckets import plan_batches
-from orbit_runner.data.text.order import BucketOrder
+from orbit_runner.data.text.order import BucketOrder, plan_batches
 from orbit_runner.data.text.pipeline import TrainingPairs
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.source import load

@@ -22,7 +22,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.images import csv_labels
 from orbit_runner.data.ratings.interactions import leave_one_out
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.text import parallel_text

@@ -25,7 +25,7 @@ from orbit_runner.data.tables.arrow import (
     kinds_of_schemas,
     read_error_scope,
 )
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
 from orbit_runner.data.tables.dataset import (

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.tables import cache
-from orbit_runner.data.tables.build import build_columns
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables import build as module
+from orbit_runner.data.tables.build import build_columns, read_table
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableDataset
 from tests.data.tables.test_readers import KINDS, check_rows, open_table
@@ -26,8 +25,8 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
         return build_columns(reader, kinds)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "build_columns", build)
-    monkeypatch.setattr(cache, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(module, "build_columns", build)
+    monkeypatch.setattr(module, "KEPT_SECONDS", -1.0)
     return calls
 
 

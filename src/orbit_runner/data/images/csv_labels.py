@@ -14,7 +14,7 @@ import numpy as np
 
 from orbit_runner.data.files import data_folder
 from orbit_runner.data.images.files import DIRECTORY, FileImages, format_others
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart
 from orbit_runner.data.tables.csv_file import CSV
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
