@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from orbit_runner.data.arrays import bytes_keys
-from orbit_runner.data.dataset import check_classes, joined_fields
+from orbit_runner.data.dataset import MOST_COMPARED_BYTES, check_classes, joined_fields
 from orbit_runner.data.images.dataset import ImageDataset, Shape, Size, shape_tuple
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.order.keyed_random import mix
@@ -28,6 +28,7 @@ from orbit_runner.errors import DataError
 
 # A file is read at its beginning and at its end, where images have their checksums.
 _END_BYTES = 2**12
+_MOST_COMPARED = 20_000
 _Images = TypeVar("_Images", bound="StoredImages")
 
 
@@ -140,6 +141,14 @@ class StoredImages(ImageDataset):
         """Returns the files that contain the headers, and what else decides what is read."""
         part, row = self.places.locate(np.arange(self.size))
         return self.files, (hashlib.sha256(part.tobytes() + row.tobytes()).hexdigest(),)
+
+    def content_keys(self, labels: Sequence[str]) -> np.ndarray | None:
+        """Returns a key of each image file; None if there are too many."""
+        size = sum(os.path.getsize(path) for path in self.files)
+        if self.size <= _MOST_COMPARED and size <= MOST_COMPARED_BYTES:
+            with contextlib.suppress(DataError, OSError):  # Reported when the record is read.
+                return bytes_keys(map(end_bytes, self.header_sources(range(self.size))))
+        return None
 
     def place_keys(self) -> np.ndarray:
         """Returns a key of the place of each image, which two names of a file share: uint64 [n]."""
