@@ -181,5 +181,8 @@ def test_images_of_both_sections_are_found(folder: Path) -> None:
     assert shared is not None
     assert (shared.count, shared.size) == (1, 2)
     assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
+    without_first = shared_stored(train, validation, excluded=np.array([0]))
+    assert without_first is not None
+    assert without_first.places == (shared.places[0], shared.places[0])
     file, row = validation.places.locate(np.arange(validation.size))
     assert (file.tolist(), row.tolist()) == ([0, 1], [3, 1])
