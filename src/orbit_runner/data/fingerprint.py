@@ -157,13 +157,10 @@ def content_digest(path: Path) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _content_digest(file: FileStatus) -> str:
-    values = cached("digests", [], lambda: {"digest": compute_digest(Path(file.path))}, [file])
+    values = cached(
+        "digests", [], lambda: {"digest": f"sha256:{sha256_of(Path(file.path))}"}, [file]
+    )
     return str(values["digest"])
-
-
-def compute_digest(path: Path) -> str:
-    """Returns the SHA-256 digest of a file, as `sha256:<hex>`, without using the cache."""
-    return f"sha256:{sha256_of(path)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -232,7 +232,7 @@ class SyntheticPairs(PairDataset):
 
     def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
         """Returns the pairs, drawn once per process."""
-        return _load_pairs(
+        return load_pairs(
             num_examples=self.section.synthetic.num_examples,
             kind=self.section.synthetic.kind,
             vocab_size=vocab_size,
@@ -241,6 +241,7 @@ class SyntheticPairs(PairDataset):
         )
 
 
+@cache_source(maxsize=8)
 def load_pairs(
     *, num_examples: int, vocab_size: int, max_length: int, kind: str = "random", seed: int = 0
 ) -> PairSource:
@@ -267,9 +268,6 @@ def load_pairs(
         for lengths in (sources, targets)
     )
     return PairSource("synthetic", inputs, outputs, vocab_size)
-
-
-_load_pairs = cache_source(maxsize=8)(load_pairs)
 
 
 def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:

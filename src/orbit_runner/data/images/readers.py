@@ -14,6 +14,7 @@ from orbit_runner.data.images.dataset import ImageArrays, ImageDataset
 from orbit_runner.data.images.decode_errors import read_in_python, zero_or_raise
 from orbit_runner.data.images.files import FileImages
 from orbit_runner.data.images.stored import StoredImages
+from orbit_runner.data.options import ENDLESS
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
 from orbit_runner.data.order.sharding import ReplicaSlices
@@ -23,7 +24,6 @@ from orbit_runner.data.stored_tensor import Table, stored_tensor
 # Tensors [b] by name: `id`, `epoch`, `weight` (evaluation), `record`; later `raw` and `label`.
 Columns = dict[str, Any]
 Dataset = TypeVar("Dataset", bound=ImageDataset)
-_ENDLESS = 2**62
 _BATCHES_AHEAD = 2
 
 
@@ -67,7 +67,7 @@ class ImageReader(Generic[Dataset]):
             rows = order(slices.positions(element[tf.newaxis], start_step)[0])
             return set_batch_size(slices.batch_size, {"id": rows.examples, "epoch": rows.epochs})
 
-        return self._add_records(tf.data.Dataset.range(_ENDLESS).map(batch))
+        return self._add_records(tf.data.Dataset.range(ENDLESS).map(batch))
 
     def evaluation_columns(self, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
         """Returns a dataset of the columns of a pipeline's evaluation batches.

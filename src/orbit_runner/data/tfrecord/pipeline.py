@@ -14,6 +14,7 @@ from orbit_runner.data.images.readers import (
     add_records_in_python,
     set_batch_size,
 )
+from orbit_runner.data.options import ENDLESS
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import ReplicaSlices
@@ -47,9 +48,6 @@ class ExampleReader(ImageReader[_Examples], Generic[_Examples]):
     def names(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns names such as `train-00: record 3`."""
         return self._places.names(ids)
-
-
-_ENDLESS = 2**62
 
 
 def select_own_positions(
@@ -92,7 +90,7 @@ class RecordReader(ExampleReader[RecordImages]):
         reader = Reader(self.dataset, seed, shuffle_buffer_size, excluded)
         rows = reader.rows(
             start=start_step * slices.global_batch_size,
-            epochs=_ENDLESS,
+            epochs=ENDLESS,
             keep=lambda positions: select_own_positions(slices, positions, start_step),
         )
         return rows.rebatch(slices.batch_size).map(
