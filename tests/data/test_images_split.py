@@ -152,10 +152,10 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     assert source.size == len(rows)
     assert source.read(range(9)) == whole.read(rows.tolist())
     assert [source.location(n) for n in range(9)] == [whole.location(n) for n in rows.tolist()]
-    file, record = whole.file_and_record(200)
-    assert source.number_of(f"{file.name}:{record}") == 6
+    file, record = whole.places.part_and_number(200)
+    assert source.number_of(f"{Path(file).name}:{record}") == 6
     with pytest.raises(UnknownExample):
-        source.number_of(f"{file.name}:{record + 2}")
+        source.number_of(f"{Path(file).name}:{record + 2}")
     places = Places((("a/x", 3), ("b/x", 3)))
     assert (places.find("b/x:2"), places.select(np.array([4])).find("x:2")) == (4, 0)
     with pytest.raises(UnknownExample, match="is the end of 2 paths"):

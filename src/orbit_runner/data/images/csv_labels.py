@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -54,7 +53,13 @@ def load(
     Raises:
         DataError: A file, a directory or a column is missing, or a row is invalid.
     """
-    root = os.path.normpath(_image_folder(data_dir, input_path))
+    if len(input_path) > 1:
+        raise DataError(
+            f"{_NAME}: got input_path {list(input_path)}, expected one directory",
+            field="input_path",
+            code="not-allowed",
+        )
+    root = os.path.normpath(data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT))
     reader = _open_table(data_dir, labels_file, "labels_file")
     paths_in, labels_in = _choose_columns(reader, path_column, label_column)
     table = _read_columns(reader, (paths_in, labels_in), dict(split_columns))
@@ -62,7 +67,8 @@ def load(
     files = table.files
     if classes_file:
         other = _open_table(data_dir, classes_file, "classes_file")
-        classes = _read_classes(other, labels_in)
+        _check_column(other, labels_in, "classes_file")
+        classes = read_table(other, {labels_in: CATEGORY}).columns[labels_in].vocabulary
         files = (*files, *other.files)
     paths = _image_paths(table, paths_in, root)
     return FileImages(
@@ -76,16 +82,6 @@ def load(
         root=root,
         listed=table,
     ).with_shape()
-
-
-def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
-    if len(input_path) > 1:
-        raise DataError(
-            f"{_NAME}: got input_path {list(input_path)}, expected one directory",
-            field="input_path",
-            code="not-allowed",
-        )
-    return data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT)
 
 
 def _open_table(data_dir: str, name: str, field: str) -> TableDataset:
@@ -140,11 +136,6 @@ def _read_columns(
     kinds |= dict(zip(columns, (TEXT, CATEGORY), strict=True))
     with _table_error_scope("labels_file"):
         return read_table(reader, kinds)
-
-
-def _read_classes(reader: TableDataset, column: str) -> tuple[str, ...]:
-    _check_column(reader, column, "classes_file")
-    return read_table(reader, {column: CATEGORY}).columns[column].vocabulary
 
 
 def _image_paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:

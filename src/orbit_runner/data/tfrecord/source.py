@@ -15,14 +15,14 @@ import numpy as np
 from orbit_runner.data.dataset import check_equal
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import named_files
-from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.places import Places
 from orbit_runner.data.tfrecord.example import example_problem, features_of, value_of
-from orbit_runner.data.tfrecord.framing import FileIndex, index_files, record_files
+from orbit_runner.data.tfrecord.framing import FileIndex, index_files
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
 
@@ -100,18 +100,13 @@ class ExampleImages(StoredImages):
 
     def location(self, number: int) -> str:
         """Returns the name of a record, such as `train-00: record 3`."""
-        file, record = self.file_and_record(number)
+        file, record = self.places.part_and_number(number)
         return f"{file}: record {record}"
 
     def place(self, number: int) -> dict[str, object]:
         """Returns the file of a record and its number there."""
-        file, record = self.file_and_record(number)
-        return {"file": str(file), "record": record}
-
-    def file_and_record(self, number: int) -> tuple[Path, int]:
-        """Returns the file of a record and its number there."""
         file, record = self.places.part_and_number(number)
-        return Path(file), record
+        return {"file": file, "record": record}
 
     def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
         """Returns the files, and which of their records and features are used."""
@@ -187,8 +182,12 @@ class RecordImages(ExampleImages):
         return super().place(number) | {"offset": offset}
 
     def data_files(self) -> list[DataFile]:
-        """Returns descriptions of the files."""
-        return record_files(self.files, self.indexes)
+        """Returns descriptions of the files, with the digests of their indexes; reads no file."""
+        digests = {
+            path.absolute(): f"records:{index.digest}"
+            for path, index in zip(self.files, self.indexes, strict=True)
+        }
+        return describe_files(self.files, lambda path: digests[path])
 
     def blocks(self) -> Blocks:
         """Returns the blocks of the records that are used.
