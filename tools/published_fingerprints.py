@@ -8,6 +8,7 @@ them, after new versions of the packages or a change of an experiment.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -20,12 +21,7 @@ from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
-from orbit_runner.determinism.portable import (
-    Published,
-    PublishedRun,
-    read_published,
-    write_published,
-)
+from orbit_runner.determinism.portable import FILE, Published, PublishedRun, read_published
 from orbit_runner.repeat.reproduce import portable_experiment
 
 # They need no data, and train in seconds.
@@ -45,6 +41,13 @@ def train(name: str, *prefix: str) -> PublishedRun:
     last = json.loads(lines[-1])
     config = config_fingerprint(follow_run(portable_experiment(name).config, last["step"]))
     return PublishedRun(step=last["step"], weights=last["weights"], config=config)
+
+
+def write_published(published: Published, path: Path = FILE) -> None:
+    """Writes the published fingerprints."""
+    runs = {name: dataclasses.asdict(run) for name, run in published.runs.items()}
+    values = {"numerics": dict(published.numerics), "experiments": runs}
+    path.write_text(f"{json.dumps(values, indent=2)}\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -145,7 +145,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "array_record",
-        "data.array_record.source:load",
+        "data.array_record:load",
         "images in ArrayRecord files of tf.Example, read by index",
         SourceTraits(
             settings=_OF_RECORDS, required=_RECORD_FILES, knows_classes=False, needs_python=True

@@ -11,10 +11,10 @@ import pytest
 from orbit_runner.cli.main import main
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.determinism.portable import Published, PublishedRun, read_published
-from orbit_runner.determinism.portable import write_published as write
 from tests.support.problems import output_of
 from tests.support.processes import runner
 from tools.published_fingerprints import NAMES
+from tools.published_fingerprints import write_published as write
 
 
 def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

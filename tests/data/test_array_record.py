@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_record import files as array_files
-from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.source import ArrayRecordStore, load
+from orbit_runner.data import array_record as array_files
+from orbit_runner.data.array_record import ArrayRecordFiles, ArrayRecordImages, load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
-from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.errors import DataError
@@ -41,7 +39,7 @@ def _stored(number: int, label: int | None = None) -> bytes:
     return example(encoded, number if label is None else label)
 
 
-def open_set(folder: Path, **settings: Any) -> StoredImages[ArrayRecordStore]:
+def open_set(folder: Path, **settings: Any) -> ArrayRecordImages:
     return load(**{"data_dir": str(folder), "input_path": ["train-*"], **settings})
 
 
@@ -56,7 +54,7 @@ def test_labels_in_records_are_read_when_they_are_asked_for(folder: Path, offset
 
 
 def batches(
-    source: StoredImages[ArrayRecordStore],
+    source: ArrayRecordImages,
     start: int,
     steps: int,
     *,
@@ -75,7 +73,7 @@ def batches(
 def test_records_are_read_by_index_through_all_files(folder: Path) -> None:
     source = open_set(folder)
     assert (source.size, source.image_shape) == (COUNT, SHAPE)
-    assert source.store.record_files.counts == SIZES
+    assert source.record_files.counts == SIZES
     numbers = [0, 69, 70, 71, 134, 269, 5, 5, 269]
     stored = [_stored(number) for number in numbers]
     assert source.read(numbers) == stored
@@ -91,7 +89,7 @@ def test_more_files_than_may_be_open_are_read(
     expected = open_set(folder)
     for numbers in ([0, 70, 80, 200, 269, 1], [269, 0]):
         assert source.read(numbers) == expected.read(numbers)
-    assert len(source.store.record_files._readers) == 2
+    assert len(source.record_files._readers) == 2
 
 
 def _flip(path: Path, text: bytes) -> None:
@@ -175,7 +173,7 @@ def test_tf_data_services_are_rejected(folder: Path) -> None:
 def test_missing_package_is_reported(folder: Path) -> None:
     code = (
         "import sys; sys.modules['array_record.python.array_record_module'] = None\n"
-        "from orbit_runner.data.array_record.source import load\n"
+        "from orbit_runner.data.array_record import load\n"
         f"load(data_dir={str(folder)!r}, input_path=['train-*'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -13,8 +13,7 @@ from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder, exclude_ex
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings.interactions import leave_one_out
-from orbit_runner.data.text.buckets import plan_batches
-from orbit_runner.data.text.order import BucketOrder
+from orbit_runner.data.text.order import BucketOrder, plan_batches
 from orbit_runner.data.text.pipeline import TrainingPairs
 from orbit_runner.data.tfrecord import bad_record
 from orbit_runner.data.tfrecord.bad_record import remember_source

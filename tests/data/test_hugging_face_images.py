@@ -12,12 +12,11 @@ import pytest
 import tensorflow as tf
 from pyarrow import feather
 
-from orbit_runner.data.hugging_face import ArrowStore, load
+from orbit_runner.data.hugging_face import ArrowImages, load
 from orbit_runner.data.images.dataset import join_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.images.pipeline import eval_images
-from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.shared_examples import shared_stored
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE
@@ -47,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "fruit"
 
 
-def open_images(folder: Path, **settings: Any) -> StoredImages[ArrowStore]:
+def open_images(folder: Path, **settings: Any) -> ArrowImages:
     return load(**{"data_dir": str(folder), **settings})
 
 
@@ -77,7 +76,7 @@ def test_what_the_package_saves_is_read_exactly(tmp_path: Path) -> None:
     assert (source.labels, source.class_numbers().tolist()) == (NAMES, loaded["kind"][:])
 
 
-def evaluate(source: StoredImages[ArrowStore], most: int = 0) -> list[Any]:
+def evaluate(source: ArrowImages, most: int = 0) -> list[Any]:
     batches = eval_images(
         source, shape=SHAPE, resize=False, global_batch_size=8,
         bad=BadImages("validation_data", most),
@@ -102,7 +101,7 @@ def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
     save_to_disk(tmp_path / "more", table, FEATURES)
     chosen = open_images(folder).select(np.array([1, 30]))
     joined = join_images((chosen, open_images(tmp_path / "more")))
-    assert isinstance(joined.store, ArrowStore)
+    assert isinstance(joined, ArrowImages)
     (batch,) = evaluate(joined)
     np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
     assert joined.origins is not None
@@ -182,5 +181,8 @@ def test_images_of_both_sections_are_found(folder: Path) -> None:
     assert shared is not None
     assert (shared.count, shared.size) == (1, 2)
     assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
+    without_first = shared_stored(train, validation, excluded=np.array([0]))
+    assert without_first is not None
+    assert without_first.places == (shared.places[0], shared.places[0])
     file, row = validation.places.locate(np.arange(validation.size))
     assert (file.tolist(), row.tolist()) == ([0, 1], [3, 1])

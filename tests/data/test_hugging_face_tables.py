@@ -12,7 +12,7 @@ import pytest
 from pyarrow import feather, ipc
 
 from orbit_runner.data import hugging_face
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from tests.support.hugging_face import class_label, save_dict, save_to_disk, write_arrow
 from tests.support.problems import raises

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.data.images.csv_labels import load
-from orbit_runner.data.images.files import FileStore
-from orbit_runner.data.images.stored import StoredImages
+from orbit_runner.data.images.files import FileImages
 from orbit_runner.errors import DataError
 from tests.support.images import write_listed
 from tests.support.problems import raises
@@ -31,7 +30,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def open_listed(path: Path, **settings: Any) -> StoredImages[FileStore]:
+def open_listed(path: Path, **settings: Any) -> FileImages:
     return load(
         **{
             "data_dir": str(path.parent),
@@ -58,13 +57,13 @@ def test_images_are_in_the_order_of_the_rows(listed: Path) -> None:
 
     rows = rows_of(listed)
     images = listed.parent / "images"
-    assert source.store.paths == tuple(str(images / row["file"]) for row in rows)
+    assert source.paths == tuple(str(images / row["file"]) for row in rows)
     assert source.labels == ("10", "9", "ant")
     assert [source.labels[label] for label in source.class_numbers()] == [
         row["kind"] for row in rows
     ]
     assert source.image_shape[2] == 3
-    assert open_listed(listed, **COLUMNS).store.paths == source.store.paths
+    assert open_listed(listed, **COLUMNS).paths == source.paths
     assert open_listed(listed, label_column="person").labels == ("p0", "p1", "p2", "p3", "p4")
 
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.images.files import FileStore, load
-from orbit_runner.data.images.stored import StoredImages
+from orbit_runner.data.images.files import FileImages, load
 from orbit_runner.utils import log
 from tests.support.images import GARBAGE, jpeg, write_folder
 from tests.support.problems import raises
 
 
-def _names(source: StoredImages[FileStore]) -> list[str]:
-    return [Path(path).name for path in source.store.paths]
+def _names(source: FileImages) -> list[str]:
+    return [Path(path).name for path in source.paths]
 
 
 @pytest.fixture
@@ -142,4 +141,4 @@ def test_file_name_that_is_not_utf8_is_accepted(tmp_path: Path) -> None:
     write_folder(tmp_path, {"cat": 1, "ant": 1})
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/cat/caf\xe9.png")
     Path(odd).write_bytes(b"no image")
-    assert odd in load(split="train", data_dir=str(tmp_path)).store.paths
+    assert odd in load(split="train", data_dir=str(tmp_path)).paths

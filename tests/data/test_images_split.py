@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data import hugging_face
-from orbit_runner.data.array_record import source as array_record
-from orbit_runner.data.array_record.source import ArrayRecordStore
+from orbit_runner.data import array_record, hugging_face
+from orbit_runner.data.array_record import ArrayRecordImages
 from orbit_runner.data.images import csv_labels, files
 from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_images, part_of_images
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.files import FileStore
+from orbit_runner.data.images.files import FileImages
 from orbit_runner.data.images.pipeline import eval_images
-from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.places import Places, UnknownExample
 from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.data.tables.split import RowSplit
@@ -42,16 +40,16 @@ def parts_of(dataset: ImageDataset, **settings: Any) -> dict[str, Any]:
     return {part: part_of_images(dataset, split, part) for part in PARTS}
 
 
-def open_folder(root: Path) -> StoredImages[FileStore]:
+def open_folder(root: Path) -> FileImages:
     return files.load(split="train", data_dir=str(root))
 
 
-def paths_of(source: StoredImages[FileStore]) -> list[str]:
+def paths_of(source: FileImages) -> list[str]:
     return [source.location(number) for number in range(source.size)]
 
 
-def names_of(source: StoredImages[FileStore]) -> set[str]:
-    return {str(Path(path).relative_to(source.store.root)) for path in paths_of(source)}
+def names_of(source: FileImages) -> set[str]:
+    return {str(Path(path).relative_to(source.root)) for path in paths_of(source)}
 
 
 def test_each_file_is_in_one_part_and_keeps_its_order_and_class(tmp_path: Path) -> None:
@@ -91,7 +89,7 @@ def test_each_part_has_its_share_of_each_class(tmp_path: Path) -> None:
     assert counts == {"train": [18, 6, 13], "validation": [9, 3, 6], "test": [3, 1, 2]}
 
 
-def groups_are_whole(parts: dict[str, StoredImages[FileStore]], group_of: Any) -> bool:
+def groups_are_whole(parts: dict[str, FileImages], group_of: Any) -> bool:
     groups = [{group_of(path) for path in paths_of(part)} for part in parts.values()]
     return sum(map(len, groups)) == len(set().union(*groups)) and all(groups)
 
@@ -106,7 +104,7 @@ def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
     assert caught.value.field == "split.hash_of"
 
 
-def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> StoredImages[FileStore]:
+def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> FileImages:
     return csv_labels.load(
         data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
         split_columns=columns,
@@ -142,7 +140,7 @@ def test_a_listed_image_is_in_the_part_of_its_file(tmp_path: Path) -> None:
         assert names_of(of_rows[part]) == names_of(of_files[part])
 
 
-def open_arrays(folder: Path) -> StoredImages[ArrayRecordStore]:
+def open_arrays(folder: Path) -> ArrayRecordImages:
     return array_record.load(data_dir=str(folder), input_path=["train-*"])
 
 
@@ -154,10 +152,10 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     assert source.size == len(rows)
     assert source.read(range(9)) == whole.read(rows.tolist())
     assert [source.location(n) for n in range(9)] == [whole.location(n) for n in rows.tolist()]
-    file, record = whole.store.file_and_record(200)
-    assert source.number_of(f"{file.name}:{record}") == 6
+    file, record = whole.places.part_and_number(200)
+    assert source.number_of(f"{Path(file).name}:{record}") == 6
     with pytest.raises(UnknownExample):
-        source.number_of(f"{file.name}:{record + 2}")
+        source.number_of(f"{Path(file).name}:{record + 2}")
     places = Places((("a/x", 3), ("b/x", 3)))
     assert (places.find("b/x:2"), places.select(np.array([4])).find("x:2")) == (4, 0)
     with pytest.raises(UnknownExample, match="is the end of 2 paths"):
@@ -170,7 +168,7 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(batch["image"], [pixels(number) for number in rows])
     joined = join_images((source, whole.select(np.array([5]))))
-    assert isinstance(joined.store, ArrayRecordStore)
+    assert isinstance(joined, ArrayRecordImages)
     assert joined.read([6, 9]) == whole.read([200, 5])
 
 

@@ -160,7 +160,7 @@ def test_channels_lose_no_color_and_every_image_can_be_decoded(
     images = next(iter(batches))[0].numpy()
     assert images.shape == (len(kinds), *_SIZE, channels)
     # A trained model decodes files in the same way.
-    for image, path in zip(images, source.store.paths, strict=True):
+    for image, path in zip(images, source.paths, strict=True):
         served = decode_for_evaluation(
             tf.io.read_file(path), (*_SIZE, channels), center_crop_fraction=None
         )
@@ -219,7 +219,6 @@ def test_headers_are_cached_until_a_file_changes(
     config = _config(_SOURCES[name](tmp_path / "data", _files("gray", "gray")))
     dataset = load_source(config)
     assert isinstance(dataset, StoredImages)
-    store = type(dataset.store)
 
     def load() -> int:
         sources._load_cached.cache_clear()
@@ -227,7 +226,7 @@ def test_headers_are_cached_until_a_file_changes(
 
     assert load() == 1
     with monkeypatch.context() as patch:
-        patch.setattr(store, "headers", lambda *rows: pytest.fail("reads headers"))
+        patch.setattr(type(dataset), "headers", lambda self: pytest.fail("reads headers"))
         assert load() == 1
     _SOURCES[name](tmp_path / "data", _files("gray", "color"))
     assert load() == 3

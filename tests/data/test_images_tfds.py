@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.tfds import load
-from orbit_runner.data.tfrecord.pipeline import evaluation_rows
-from orbit_runner.data.tfrecord.random_access import RecordPlaces
-from orbit_runner.data.tfrecord.source import RecordStore
+from orbit_runner.data.tfrecord.pipeline import RecordReader
+from orbit_runner.data.tfrecord.reader import RecordPlaces
+from orbit_runner.data.tfrecord.source import RecordImages
 from orbit_runner.errors import DataError
 from tests.support.images import photo, write_tfds
 from tests.support.problems import raises
@@ -30,20 +29,19 @@ def folder(tmp_path: Path, own_cache: Path) -> Path:
     return tmp_path
 
 
-def _numbers(source: StoredImages[RecordStore]) -> tuple[list[int], list[str]]:
+def _numbers(source: RecordImages) -> tuple[list[int], list[str]]:
     """Returns the numbers of the records read, found by their contents, and their names."""
     slices = replica_slices(source.size, None)
-    (piece,) = evaluation_rows(source, slices, 1).rebatch(source.size)
-    records, ids, _ = piece
+    (batch,) = RecordReader(source).evaluation_columns(slices, 1)
     everything = load(
-        tfds_name="toy", tfds_split="train", tfds_data_dir=str(source.store.files[0].parents[2])
+        tfds_name="toy", tfds_split="train", tfds_data_dir=str(source.files[0].parents[2])
     )
-    (whole,) = evaluation_rows(everything, replica_slices(203, None), 1).rebatch(203)
-    places = {record: number for number, record in enumerate(whole[0].numpy())}
+    (whole,) = RecordReader(everything).evaluation_columns(replica_slices(203, None), 1)
+    places = {record: number for number, record in enumerate(whole["record"].numpy())}
     assert len(places) == 203
-    names_of = RecordPlaces(source.store.files, source.places).names
-    names = [name.decode().rsplit("tfrecord-", 1)[1] for name in names_of(ids).numpy()]
-    return [places[record] for record in records.numpy()], names
+    names_of = RecordPlaces(source.files, source.places).names
+    names = [name.decode().rsplit("tfrecord-", 1)[1] for name in names_of(batch["id"]).numpy()]
+    return [places[record] for record in batch["record"].numpy()], names
 
 
 @pytest.mark.slow

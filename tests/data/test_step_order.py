@@ -17,8 +17,7 @@ from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.order.steps import RowOrder, StepOrder
-from orbit_runner.data.text.buckets import plan_batches
-from orbit_runner.data.text.order import BucketOrder
+from orbit_runner.data.text.order import BucketOrder, plan_batches
 from orbit_runner.data.text.pipeline import TrainingPairs
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.source import load
@@ -111,7 +110,7 @@ def test_steps_of_records(
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
     excluded = some_indices(source.size, count)
-    whole = RecordOrder(source.store.blocks(source.places).records, SEED, window)
+    whole = RecordOrder(source.blocks().records, SEED, window)
     order = RowOrder(exclude_examples(whole, excluded), batch)
 
     def make(context: Any) -> tf.data.Dataset:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbit_runner.data.text.buckets import bucket_widths, plan_batches
-from orbit_runner.data.text.order import PairBatching
+from orbit_runner.data.text.order import PairBatching, bucket_widths, plan_batches
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from tests.support.problems import raises
 from tests.support.sentences import token_pairs

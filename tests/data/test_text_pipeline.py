@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.text.buckets import plan_batches
+from orbit_runner.data.text.order import plan_batches
 from orbit_runner.data.text.pipeline import TrainingPairs, eval_pairs
 from tests.support.batches import assert_equal_batches
 from tests.support.problems import raises

@@ -11,7 +11,7 @@ import pytest
 
 from orbit_runner.data import tfds
 from orbit_runner.data.places import Places
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableUse
 from orbit_runner.errors import DataError

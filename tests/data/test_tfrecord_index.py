@@ -104,11 +104,11 @@ def test_source_lists_the_blocks_of_all_files(tmp_path):
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
     assert (source.size, source.image_shape) == (sum(SIZES), SHAPE)
-    blocks = source.store.blocks(source.places)
+    blocks = source.blocks()
     np.testing.assert_array_equal(blocks.records, [64, 6, 1, 64, 64, 64, 2, 5])
     np.testing.assert_array_equal(blocks.first, [0, 64, 70, 71, 135, 199, 263, 265])
     np.testing.assert_array_equal(blocks.file, [0, 0, 1, 3, 4, 4, 4, 5])
-    for file, path in enumerate(source.store.files):
+    for file, path in enumerate(source.files):
         here = blocks.file == file
         assert blocks.length[here].sum() == path.stat().st_size
         ends = np.cumsum(blocks.length[here])
@@ -118,7 +118,7 @@ def test_source_lists_the_blocks_of_all_files(tmp_path):
 def test_files_follow_the_order_of_input_path(tmp_path):
     paths = write_set(tmp_path)
     source = load(input_path=[str(paths[4]), str(tmp_path / "train-0[02]")])
-    assert source.store.files == (paths[4], paths[0], paths[2])
+    assert source.files == (paths[4], paths[0], paths[2])
     assert source.size == 200
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.order.records import BlockOrder, WindowShuffle
+from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 
 _RECORDS = np.array([64, 6, 1, 64, 64, 64, 2, 5])
@@ -17,9 +17,9 @@ def _epoch(number: int) -> tf.Tensor:
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("records", [_RECORDS, _RECORDS[:1], np.full(500, 64)])
 def test_epoch_reads_each_block_once(shuffle, records):
-    order = BlockOrder(records, 3, shuffle=shuffle, xp=TENSORFLOW)
+    order = RecordOrder(records, 3, 1 + shuffle, TENSORFLOW)
     for epoch in (0, 1, 10**9):
-        blocks, starts = order(_epoch(epoch))
+        blocks, starts = order.blocks(_epoch(epoch))
         np.testing.assert_array_equal(np.sort(blocks), np.arange(len(records)))
         ends = np.cumsum(records[blocks.numpy()])
         np.testing.assert_array_equal(starts, ends - records[blocks.numpy()])
@@ -31,17 +31,22 @@ def test_epoch_reads_each_block_once(shuffle, records):
 @pytest.mark.parametrize("epoch", [0, 5])
 def test_records_are_shuffled_only_within_their_window(size, window, epoch):
     places = np.arange(size)
-    moved = WindowShuffle(size, window, 3)(tf.constant(places), _epoch(epoch)).numpy()
+    order = RecordOrder(np.array([size]), 3, window, TENSORFLOW)
+    moved = order.unshuffled(tf.constant(places), _epoch(epoch)).numpy()
     np.testing.assert_array_equal(np.sort(moved), places)
     np.testing.assert_array_equal(moved // window, places // window)
     assert window == 1 or (moved != places).any()
 
 
 def _orders(seed: int, epoch: int) -> list[np.ndarray]:
-    blocks, _ = BlockOrder(np.full(2000, 64), seed, shuffle=True, xp=TENSORFLOW)(_epoch(epoch))
-    one_window = WindowShuffle(2000, 2000, seed)(tf.range(2000, dtype=tf.int64), _epoch(epoch))
-    two = WindowShuffle(4000, 2000, seed)(tf.range(4000, dtype=tf.int64), _epoch(epoch)).numpy()
-    return [blocks.numpy(), one_window.numpy(), two[2000:] - 2000]
+    blocks, _ = RecordOrder(np.full(2000, 64), seed, 2000, TENSORFLOW).blocks(_epoch(epoch))
+    one, two = (
+        RecordOrder(np.array([size]), seed, 2000, TENSORFLOW)
+        .unshuffled(tf.range(size, dtype=tf.int64), _epoch(epoch))
+        .numpy()
+        for size in (2000, 4000)
+    )
+    return [blocks.numpy(), one, two[2000:] - 2000]
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(1, 0), (0, 1)])

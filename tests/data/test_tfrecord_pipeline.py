@@ -8,15 +8,14 @@ from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images.pipeline import decode_at_once
 from orbit_runner.data.images.readers import make_reader
-from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.order.records import BlockOrder
+from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import select_own_positions
-from orbit_runner.data.tfrecord.source import RecordStore, load
+from orbit_runner.data.tfrecord.source import RecordImages, load
 from tests.support.batches import assert_equal_batches, evaluation_batches, global_batches
 from tests.support.tfrecords import (
     SHAPE,
@@ -83,8 +82,8 @@ def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_
     position, settings = start_step * 8, {"shuffle_buffer_size": 40, "start_step": start_step}
     (expected,) = _train(source, 1, batch=8, **settings)
     epoch, place = divmod(position, source.size)
-    blocks = source.store.blocks(source.places)
-    order, starts = BlockOrder(blocks.records, _SEED, shuffle=True, xp=TENSORFLOW)(
+    blocks = source.blocks()
+    order, starts = RecordOrder(blocks.records, _SEED, 40, TENSORFLOW).blocks(
         tf.constant(epoch, tf.int64)
     )
     window = place // 40 * 40
@@ -137,7 +136,7 @@ def test_decoding_graph_has_no_stateful_ops(source):
     assert types == set()
 
 
-def _set_of(folder, *records) -> StoredImages[RecordStore]:
+def _set_of(folder, *records) -> RecordImages:
     good = example(tf.io.encode_png(pixels(0)).numpy(), 0)
     write_file(folder / "a", [good] * 3)
     write_file(folder / "b", [good, *records])

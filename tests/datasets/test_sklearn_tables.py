@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn import datasets
 
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.datasets import scikit_learn
 from tests.support.problems import raises
 

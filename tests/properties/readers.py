@@ -22,7 +22,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.images import csv_labels
 from orbit_runner.data.ratings.interactions import leave_one_out
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.text import parallel_text
@@ -115,7 +115,7 @@ def _table(source: str) -> Callable[[Path], object]:
         table = TABLE_SOURCES.get(source).load()
         dataset = table.load(data_dir="", input_path=(str(path),), options=TableOptions())
         kinds = {name: kind for name, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY)}
-        return read_table(dataset, kinds, kept_seconds=1e9) if kinds else None
+        return read_table(dataset, kinds) if kinds else None
 
     return read
 
@@ -160,9 +160,9 @@ def _framed(examples: Callable[[Path], list[bytes]]) -> Callable[[Path], Sequenc
 
 def _read_records(path: Path) -> None:
     source = tfrecord.load(input_path=(str(path),))
-    for record in source.store.read(range(source.size)):
+    for record in source.records(range(source.size)):
         example_problem(record, _EXPECTED)
-    assert source.store.blocks(source.places).records.sum() == source.size
+    assert source.blocks().records.sum() == source.size
 
 
 def _read_text(path: Path) -> None:

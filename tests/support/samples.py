@@ -300,7 +300,7 @@ WRITERS: dict[str, Callable[[Path], Settings]] = {
     "orbit_runner.datasets.cifar10:load": _write_cifar10,
     "orbit_runner.datasets.movielens:load": _write_movielens,
     "orbit_runner.data.tfrecord.source:load": _write_tfrecords,
-    "orbit_runner.data.array_record.source:load": _write_array_records,
+    "orbit_runner.data.array_record:load": _write_array_records,
     "orbit_runner.data.images.files:load": _write_image_folder,
     "orbit_runner.data.images.csv_labels:load": _write_image_csv,
     "orbit_runner.data.hugging_face:load": _write_hugging_face_images,

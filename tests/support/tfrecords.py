@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
-from orbit_runner.data.images.stored import StoredImages
-from orbit_runner.data.tfrecord.source import RecordStore
+from orbit_runner.data.tfrecord.source import RecordImages
 
 # One shorter than a block of 64, one empty, one of a single record, one of exactly a block.
 SIZES = (70, 1, 0, 64, 130, 5)
@@ -65,9 +64,7 @@ def ints(*values: int) -> tf.train.Feature:
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
-def train_records(
-    source: StoredImages[RecordStore], *, global_batch_size: int, **settings: Any
-) -> Any:
+def train_records(source: RecordImages, *, global_batch_size: int, **settings: Any) -> Any:
     """Returns training batches of images that need nothing but decoding."""
     batches = train_images(
         source,
@@ -80,9 +77,7 @@ def train_records(
     return batches.map(lambda batch: {name: batch[name] for name in ("image", "label")})
 
 
-def eval_records(
-    source: StoredImages[RecordStore], *, global_batch_size: int, **settings: Any
-) -> Any:
+def eval_records(source: RecordImages, *, global_batch_size: int, **settings: Any) -> Any:
     """Returns evaluation batches of images that need nothing but decoding, and their weights."""
     batches = eval_images(
         source,

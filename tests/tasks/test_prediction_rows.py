@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_SOURCES

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.config.resolve import load_config
-from orbit_runner.data import shared_examples
+from orbit_runner.data.images import stored
 from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
 from tests.support.images import write_folder, write_listed, write_tfds
@@ -109,7 +109,7 @@ def test_listed_images_are_separate_if_they_are_split(tmp_path: Path) -> None:
 def test_records_in_patterns_that_overlap(
     kind: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_examples, "_MOST_RECORDS", most)
+    monkeypatch.setattr(stored, "_MOST_COMPARED", most)
     write: Callable[..., Any] = write_file if kind == "tfrecord" else write_array_file
     images = [np.random.default_rng(n).bytes(100) for n in range(9)]
     for number in range(3):

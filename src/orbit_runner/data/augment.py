@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,14 +10,6 @@ import tensorflow as tf
 from orbit_runner.data.arrays import Gathered, stored_rows
 from orbit_runner.data.order.keyed_random import CROP_FLIP, random_uniform_int
 from orbit_runner.data.stored_tensor import row_finder, stored_tensor
-
-
-class CropFlips(NamedTuple):
-    """The draws of `CropFlip`, all [b]."""
-
-    top: tf.Tensor  # The first row in the padded image, int64 from 0 to 2·padding.
-    left: tf.Tensor  # The first column.
-    flipped: tf.Tensor  # Whether the image is mirrored from left to right, bool.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +23,18 @@ class CropFlip:
     padding: int = 4  # Zeros added on each side, in pixels.
     flip: bool = True  # Whether to mirror half of the images from left to right.
 
-    def draw(self, seed: int, ids: tf.Tensor, epochs: tf.Tensor) -> CropFlips:
-        """Returns the draws of a batch; `ids` and `epochs` are int64 [b]."""
+    def draw(
+        self, seed: int, ids: tf.Tensor, epochs: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the first row and the first column in padded images, and which are mirrored.
+
+        The first two are int64 [b], from 0 to 2·padding. `ids` and `epochs` are int64 [b].
+        """
         places = 2 * self.padding + 1
         # One number for all three, because each draw takes a dozen ops.
         drawn = random_uniform_int(seed, ids, epochs, CROP_FLIP, places**2 * (1 + self.flip))
         pairs, left = drawn // places, drawn % places
-        return CropFlips(pairs % places, left, pairs >= places)
+        return pairs % places, left, pairs >= places
 
 
 def crop_flip(

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.data.options import PipelineOptions, apply_on_services
+from orbit_runner.data.options import ENDLESS, PipelineOptions, apply_on_services
 from orbit_runner.data.order.sharding import ReplicaSlices
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
-
-_ENDLESS = 2**62
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,8 +62,8 @@ def endless_dataset(
         numbers = tf.range(first, first + chunks.length)
         return chunks.make(slices.positions(numbers, start_step))
 
-    firsts = tf.data.Dataset.range(0, _ENDLESS, chunks.length)
-    batches = _unbatch(_make_dataset(firsts, make_chunk, options), chunks.length, options)
+    firsts = tf.data.Dataset.range(0, ENDLESS, chunks.length)
+    batches = _unbatch(mapped_dataset(firsts, make_chunk, options), chunks.length, options)
     return options.apply_to(batches)
 
 
@@ -82,14 +80,18 @@ def one_pass_dataset(
     def make_chunk(first: tf.Tensor) -> Tensors:
         return chunks.make(slices.positions(tf.range(first, tf.minimum(first + length, count))))
 
-    dataset = _make_dataset(tf.data.Dataset.range(0, count, length), make_chunk, options)
+    dataset = mapped_dataset(tf.data.Dataset.range(0, count, length), make_chunk, options)
     batches = _unbatch(dataset.cache() if cache else dataset, length, options)
     return options.apply_to(batches, count)
 
 
-def _make_dataset(
+def mapped_dataset(
     firsts: tf.data.Dataset, make_chunk: Callable[[tf.Tensor], Tensors], options: PipelineOptions
 ) -> tf.data.Dataset:
+    """Returns a dataset of what a function makes of numbers, in the same order.
+
+    No branch of the function may depend on a tensor.
+    """
     # AutoGraph has nothing to convert here, and would take a second at the start.
     plain = tf.autograph.experimental.do_not_convert(make_chunk)
     return apply_on_services(

@@ -19,6 +19,8 @@ from orbit_runner.data.places import Places, index_of, unknown_id_error
 from orbit_runner.errors import DataError
 
 _Dataset = TypeVar("_Dataset", bound="Dataset")
+# Contents are compared up to this number of bytes, which takes about a second.
+MOST_COMPARED_BYTES = 2**28
 
 
 def arguments_of(load: Callable[..., Any], section: Any, **others: object) -> dict[str, object]:
@@ -78,6 +80,17 @@ class Dataset(abc.ABC):
         """Yields the examples that an ID names, unless it is an index."""
         if self.places is not None:
             yield self.places.find(text, self.id_help)
+
+    def content_keys(self, labels: Sequence[str]) -> np.ndarray | None:
+        """Returns a key of the contents of each example, uint64 [n]; None if that takes long.
+
+        Equal examples have equal keys. `labels` names the arrays that are not part of the contents.
+        """
+        return None
+
+    def place_keys(self) -> np.ndarray | None:
+        """Returns a key of the place of each example, uint64 [n]; None if it has none."""
+        return None
 
     def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
         """Returns the order of the examples in training, without a mixture."""

@@ -6,6 +6,7 @@ another directory keeps its fingerprint.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -86,13 +87,8 @@ def describe_files(
             path=os.fspath(path),
         )
 
-    try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(describe, absolute))
-    except OSError as error:
-        raise DataError(
-            f"{error.filename}: cannot be read ({error.strerror})", code="unreadable-file"
-        ) from None
+    with _read_error_scope(), ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(describe, absolute))
 
 
 def describe_directories(directories: Mapping[str, Sequence[str]]) -> list[DataFile]:
@@ -104,11 +100,17 @@ def describe_directories(directories: Mapping[str, Sequence[str]]) -> list[DataF
     if not directories:
         return []
     common = os.path.commonpath([os.path.dirname(directory) for directory in directories])
-    try:
+    with _read_error_scope():
         return [
             _describe_directory(directory, os.path.relpath(directory, common), paths)
             for directory, paths in directories.items()
         ]
+
+
+@contextlib.contextmanager
+def _read_error_scope() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise DataError(
             f"{error.filename}: cannot be read ({error.strerror})", code="unreadable-file"
@@ -155,13 +157,10 @@ def content_digest(path: Path) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _content_digest(file: FileStatus) -> str:
-    values = cached("digests", [], lambda: {"digest": compute_digest(Path(file.path))}, [file])
+    values = cached(
+        "digests", [], lambda: {"digest": f"sha256:{sha256_of(Path(file.path))}"}, [file]
+    )
     return str(values["digest"])
-
-
-def compute_digest(path: Path) -> str:
-    """Returns the SHA-256 digest of a file, as `sha256:<hex>`, without using the cache."""
-    return f"sha256:{sha256_of(path)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,7 @@ import numpy as np
 
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.stored import ImageStore, StoredImages
-from orbit_runner.data.places import Places
+from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.tables.arrow import (
     BLOCK_ROWS,
     blocks_of_batches,
@@ -26,7 +25,7 @@ from orbit_runner.data.tables.arrow import (
     kinds_of_schemas,
     read_error_scope,
 )
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
 from orbit_runner.data.tables.dataset import (
@@ -230,61 +229,48 @@ def _to_classes(block: Block, name: str, classes: Sequence[str]) -> pyarrow.Arra
     return pyarrow.array(classes, pyarrow.string()).take(numbers)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ArrowStore(ImageStore):
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ArrowImages(StoredImages):
     """Images in Arrow files, which are mapped into memory.
 
     Attributes:
         images: The encoded images of all rows.
-        numbers: The class of each row, int32 [rows].
         table: The rows of all columns.
-        places: The rows of the files.
-        files: The Arrow files.
-        descriptions: The files that describe them.
+        descriptions: The files that describe the Arrow files.
     """
 
     images: pyarrow.ChunkedArray
-    numbers: np.ndarray
     table: TableDataset
-    places: Places
-    files: tuple[Path, ...]
     descriptions: tuple[Path, ...] = ()
 
     stored = "in Arrow files"
     graph_reader = "orbit_runner.data.images.readers:MappedImageReader"
 
-    def read(self, rows: Sequence[int]) -> Iterator[bytes]:
+    def records(self, numbers: Sequence[int]) -> Iterator[bytes]:
         """Yields encoded images."""
-        return (self.images[row].as_py() for row in rows)
+        return (self.images[self.row(number)].as_py() for number in numbers)
 
-    def data_files(self, rows: np.ndarray) -> list[DataFile]:
+    def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files."""
         return describe_files((*self.files, *self.descriptions), content_digest)
 
-    def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the classes of some rows."""
-        return self.numbers[rows]
-
-    def split_column(self, name: str, kind: str, rows: np.ndarray) -> Column:
+    def split_column(self, name: str, kind: str) -> Column:
         """Returns a column of the images, to split them by."""
         if name not in self.table.kinds:
-            raise DataError(
-                unknown_name_message("column", name, [*self.table.kinds]), code="unknown-column"
-            )
-        return read_table(self.table, {name: kind}).columns[name].take(rows)
+            problem = unknown_name_message("column", name, [*self.table.kinds])
+            raise DataError(f"{self.name}: {problem}", code="unknown-column")
+        column = read_table(self.table, {name: kind}).columns[name]
+        return column.take(self.places.all_rows())
 
-    def join(self, stores: Sequence[ArrowStore]) -> ArrowStore:
-        """Returns the images of several stores."""
+    def joined_rows(self, datasets: Sequence[ArrowImages]) -> dict[str, Any]:
+        """Returns the fields for the rows of several datasets."""
         import pyarrow
 
-        return ArrowStore(
-            pyarrow.chunked_array([array for store in stores for array in store.images.chunks]),
-            numbers=np.concatenate([store.numbers for store in stores]),
-            table=self.table,
-            places=self.places.join([store.places for store in stores]),
-            files=tuple(path for store in stores for path in store.files),
-            descriptions=tuple(path for store in stores for path in store.descriptions),
-        )
+        chunks = [array for dataset in datasets for array in dataset.images.chunks]
+        return {
+            "images": pyarrow.chunked_array(chunks),
+            "descriptions": tuple(path for dataset in datasets for path in dataset.descriptions),
+        }
 
 
 def load(
@@ -295,7 +281,7 @@ def load(
     default_splits: Sequence[str] = ("train",),
     image_column: str = "",
     label_column: str = "",
-) -> StoredImages[ArrowStore]:
+) -> ArrowImages:
     """Returns the images of a dataset that `dataset.save_to_disk` wrote, or of Arrow files.
 
     Args:
@@ -319,22 +305,17 @@ def load(
     listed = read_table(table, {label: CATEGORY})
     kind = next(iter(saved.tables.values())).schema.field(label).type
     numbers, labels = _class_numbers(table.classes.get(label), kind, listed, label)
-    store = ArrowStore(
-        _images_of(saved, image),
-        numbers,
-        table,
-        listed.places,
-        tuple(saved.tables),
-        saved.descriptions,
-    )
-    return StoredImages(
+    return ArrowImages(
         name=_NAME,
-        store=store,
-        places=store.places,
-        image_shape=store.shape(0),
+        files=tuple(saved.tables),
+        places=listed.places,
+        numbers=numbers,
         labels=labels,
         num_classes=len(labels) if labels else int(numbers.max()) + 1,
-    )
+        images=_images_of(saved, image),
+        table=table,
+        descriptions=saved.descriptions,
+    ).with_shape()
 
 
 def _choose_column(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,20 +17,11 @@ from orbit_runner.data.fingerprint import DataFile, describe_arrays
 from orbit_runner.data.source import ArraySource, places_of_arrays
 from orbit_runner.errors import DataError, first_line
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
 # Examples that are read to notice that an object has changed, evenly spread.
 _DESCRIBED = 64
-
-
-class Indexable(Protocol):
-    """An object with a length that returns an item for each index from 0."""
-
-    def __len__(self) -> int:
-        """Returns the number of items."""
-        ...
-
-    def __getitem__(self, index: int) -> Any:
-        """Returns an item."""
-        ...
 
 
 class ExampleReader:
@@ -41,7 +32,7 @@ class ExampleReader:
 
     Args:
         name: The name of the object for messages.
-        items: The object.
+        items: The object: it has a length, and returns an item for each index from 0.
         parse: Returns the tree of what the object returns for an index.
         has_batches: Whether each item is a batch, whose rows are the examples, as in Keras'
             `PyDataset`. All batches but the last must have the same size.
@@ -50,7 +41,7 @@ class ExampleReader:
     def __init__(
         self,
         name: str,
-        items: Indexable,
+        items: SupportsLenAndGetItem[Any],
         parse: Callable[[Any], dict[str, Any]],
         *,
         has_batches: bool = False,

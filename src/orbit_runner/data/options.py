@@ -10,6 +10,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.data import DataConfig, service_addresses
 
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
+ENDLESS = 2**62  # the length of datasets without an end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +47,6 @@ class PipelineOptions:
         # With a finite dataset, a distributed iterator would check in each step whether the data of
         # any replica has ended.
         counted = batches.apply(tf.data.experimental.assert_cardinality(count))
-        return counted.with_options(self.tf_options())
-
-    def tf_options(self) -> tf.data.Options:
-        """Returns the options as `tf.data.Options`, with autosharding off."""
         options = tf.data.Options()
         # Every pipeline computes its own slice, so there is nothing to shard.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
@@ -60,7 +57,7 @@ class PipelineOptions:
         if self.autotune_algorithm is not None:
             algorithms = tf.data.experimental.AutotuneAlgorithm
             options.autotune.autotune_algorithm = algorithms[self.autotune_algorithm]
-        return options
+        return counted.with_options(options)
 
 
 def apply_on_services(

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from orbit_runner.data.arrays import leaves
-from orbit_runner.data.dataset import Dataset, check_classes, check_equal, joined_fields
+from orbit_runner.data.arrays import Gathered, bytes_keys, is_text, leaves, stored_rows
+from orbit_runner.data.dataset import (
+    MOST_COMPARED_BYTES,
+    Dataset,
+    check_classes,
+    check_equal,
+    joined_fields,
+)
 from orbit_runner.data.places import Places
 from orbit_runner.errors import DataError
 
 _Source = TypeVar("_Source", bound="ArraySource")
+_MOST_ROWS = 10**6  # whose contents are compared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,6 +72,19 @@ class ArraySource(Dataset):
         """The number of examples."""
         return len(next(leaves(self.arrays))[1])
 
+    def content_keys(self, labels: Sequence[str]) -> np.ndarray | None:
+        """Returns a key of the features of each example; None if there are too many."""
+        features = {name: tree for name, tree in self.arrays.items() if name not in labels}
+        arrays = dict(leaves(features))
+        size = sum(array.nbytes for array in arrays.values())
+        if self.size > _MOST_ROWS or size > MOST_COMPARED_BYTES or not arrays:
+            return None
+        keys = np.zeros(self.size, np.uint64)
+        for path in sorted(arrays):
+            own = _row_keys(arrays[path])
+            keys = bytes_keys(pair.tobytes() for pair in np.stack([keys, own], axis=1))
+        return keys
+
     def select(self: _Source, rows: np.ndarray) -> _Source:
         """Returns some of the examples."""
 
@@ -107,6 +127,18 @@ class ArraySource(Dataset):
 def places_of_arrays(kind: str, parts: Sequence[tuple[str, int]]) -> Places:
     """Returns the places of all examples of some arrays; `kind` is what the user calls them."""
     return Places(tuple(parts), kind=kind, unit="index", first=0)
+
+
+def _row_keys(array: np.ndarray | Gathered) -> np.ndarray:
+    """Returns a key of each row."""
+    keys = bytes_keys(_row_bytes(stored_rows(array)))
+    return array.expand(keys) if isinstance(array, Gathered) else keys
+
+
+def _row_bytes(rows: np.ndarray) -> Iterable[bytes]:
+    if is_text(rows):  # Their width in bytes depends on the longest string.
+        return (repr(row).encode("utf-8", "surrogatepass") for row in rows.tolist())
+    return (row.tobytes() for row in np.ascontiguousarray(rows))
 
 
 def _array_specs(source: ArraySource) -> dict[str, str]:

@@ -24,7 +24,7 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.array_tables import array_table
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.data.tables.dataset import TableDataset, TableReader, TableUse
-from orbit_runner.data.text.dataset import PairDataset
+from orbit_runner.data.text.parallel_text import PairDataset
 from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError
@@ -232,7 +232,7 @@ class SyntheticPairs(PairDataset):
 
     def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
         """Returns the pairs, drawn once per process."""
-        return _load_pairs(
+        return load_pairs(
             num_examples=self.section.synthetic.num_examples,
             kind=self.section.synthetic.kind,
             vocab_size=vocab_size,
@@ -240,10 +240,8 @@ class SyntheticPairs(PairDataset):
             seed=self.section.seed or 0,
         )
 
-    def check(self) -> None:
-        """Accepts all settings: the config has checked them."""
 
-
+@cache_source(maxsize=8)
 def load_pairs(
     *, num_examples: int, vocab_size: int, max_length: int, kind: str = "random", seed: int = 0
 ) -> PairSource:
@@ -270,9 +268,6 @@ def load_pairs(
         for lengths in (sources, targets)
     )
     return PairSource("synthetic", inputs, outputs, vocab_size)
-
-
-_load_pairs = cache_source(maxsize=8)(load_pairs)
 
 
 def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:

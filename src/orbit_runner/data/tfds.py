@@ -11,12 +11,11 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.source import ArrayRecordStore
+from orbit_runner.data.array_record import ArrayRecordFiles, ArrayRecordImages
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
@@ -26,11 +25,8 @@ from orbit_runner.data.tables.dataset import (
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
 from orbit_runner.data.tfrecord.framing import index_files
-from orbit_runner.data.tfrecord.source import RecordStore, record_images
+from orbit_runner.data.tfrecord.source import RecordImages, check_first_record
 from orbit_runner.errors import DataError, first_line, shorten
-
-if TYPE_CHECKING:
-    from orbit_runner.data.images.stored import StoredImages
 
 _TFRECORD, _ARRAY_RECORD = "tfrecord", "array_record"
 _BLOCK_ROWS = 2**13
@@ -214,7 +210,7 @@ def load(
     default_splits: Sequence[str] = ("train",),
     tfds_data_dir: str = "",
     any_size: bool = False,
-) -> StoredImages[RecordStore | ArrayRecordStore]:
+) -> RecordImages | ArrayRecordImages:
     """Returns the images of a prepared dataset.
 
     The examples must have the features `image` (a JPEG or PNG file) and `label`, or other names for
@@ -222,15 +218,23 @@ def load(
     `read_split`. If `any_size` is True, the first image need not be readable, because all images
     are resized.
     """
-    name = f"tfds {tfds_name}"
     prepared = read_split(tfds_name, tfds_data_dir, tfds_split, default_splits)
     image_key, label_key = _image_keys(prepared)
     is_array_record = prepared.file_format == _ARRAY_RECORD
-    store_class = ArrayRecordStore if is_array_record else RecordStore
-    store = store_class.open(prepared.files, image_key, label_key)
-    prepared.check_records(store.places.size)
-    labels = prepared.class_names(label_key)
-    return record_images(name, store, prepared.part, any_size=any_size, labels=labels)
+    images_class = ArrayRecordImages if is_array_record else RecordImages
+    images = images_class.open(
+        prepared.files,
+        name=f"tfds {tfds_name}",
+        image_key=image_key,
+        label_key=label_key,
+        labels=prepared.class_names(label_key),
+    )
+    prepared.check_records(images.size)
+    images = check_first_record(images, any_size=any_size)
+    if prepared.part is None:
+        return images
+    places = images.places.select(np.arange(*prepared.part, dtype=np.int64))
+    return dataclasses.replace(images, places=places)
 
 
 def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:

@@ -136,10 +136,3 @@ def read_published(path: Path = FILE) -> Published:
     content = json.loads(path.read_text(encoding="utf-8"))
     runs = {name: PublishedRun(**run) for name, run in content["experiments"].items()}
     return Published(numerics=content["numerics"], runs=runs)
-
-
-def write_published(published: Published, path: Path = FILE) -> None:
-    """Writes the published fingerprints."""
-    runs = {name: dataclasses.asdict(run) for name, run in published.runs.items()}
-    values = {"numerics": dict(published.numerics), "experiments": runs}
-    path.write_text(f"{json.dumps(values, indent=2)}\n", encoding="utf-8")

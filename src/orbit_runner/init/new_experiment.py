@@ -14,10 +14,9 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
-from orbit_runner.data.images.files import FileStore
+from orbit_runner.data.images.files import FileImages
 from orbit_runner.data.images.files import load as load_images
 from orbit_runner.data.images.headers import add_survey, read_header
-from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError, RunnerError, format_count, format_list
@@ -353,7 +352,7 @@ def _draft_of_images(path: Path) -> _Draft:
     size, sizes = _image_size(train)
     counts = np.bincount(train.class_numbers(), minlength=len(names)).tolist()
     classes = [f"{plain_text(n)} ({count:,})" for n, count in zip(names, counts, strict=True)]
-    decoded = train.store.paths[:: max(1, train.size // _MOST_DECODED)]
+    decoded = train.paths[:: max(1, train.size // _MOST_DECODED)]
     task = _IMAGES.substitute(
         decoded=f"{len(decoded):,} of {format_count(train.size, 'training image')}",
         count=f"{len(names):,}",
@@ -379,7 +378,7 @@ def _find_damaged_image(paths: Iterable[str]) -> str:
     return ""
 
 
-def _image_size(source: StoredImages[FileStore]) -> tuple[list[int] | None, str]:
+def _image_size(source: FileImages) -> tuple[list[int] | None, str]:
     """Returns the size to resize images to, None if they keep theirs, and the sizes in words."""
     step = max(1, source.size // _MOST_HEADERS)
     survey = add_survey(source.select(np.arange(0, source.size, step))).survey

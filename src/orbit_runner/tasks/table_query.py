@@ -12,8 +12,7 @@ from orbit_runner.data.fingerprint import (
     describe_files,
 )
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.tables.build import CellError
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import CellError, read_table
 from orbit_runner.data.tables.columns import (
     CATEGORY,
     DATE,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.ratings import step_batches as module
-from orbit_runner.data.ratings.step_batches import NegativeItems, TrainingPairs, pair_chunks
+from orbit_runner.data.ratings.step_batches import NegativeItems, pair_chunks
 from tests.support.batches import assert_equal_batches
 from tests.support.choices import batches_of, chosen_pairs, make_choices, train_pairs
 
@@ -15,9 +15,9 @@ _SEED = 11
 
 
 def _epoch(source, number, seed=_SEED, k=4, **settings):
-    pairs = TrainingPairs(source, num_negatives=k, seed=seed, **settings)
     size = source.size * (1 + k)
-    features, labels = pairs(tf.range(number * size, (number + 1) * size, dtype=tf.int64))
+    pairs = pair_chunks(source, num_negatives=k, global_batch_size=size, seed=seed, **settings)
+    features, labels = pairs.batch_at(tf.constant(number, tf.int64))
     return features["user"].numpy(), features["item"].numpy(), labels.numpy()
 
 
@@ -60,8 +60,9 @@ def test_epoch_has_each_positive_once_and_k_negatives_for_each(shuffle):
 
 def test_negatives_are_uniform_over_unchosen_items():
     source, epochs = make_choices(5, 9), 2000
-    pairs = TrainingPairs(source, num_negatives=4, seed=_SEED)
-    features, labels = pairs(tf.range(epochs * source.size * 5, dtype=tf.int64))
+    size = epochs * source.size * 5
+    pairs = pair_chunks(source, num_negatives=4, global_batch_size=size, seed=_SEED)
+    features, labels = pairs.batch_at(tf.constant(0, tf.int64))
     drawn = labels.numpy() == 0
     counts = np.zeros((5, 9))
     np.add.at(counts, (features["user"].numpy()[drawn], features["item"].numpy()[drawn]), 1)

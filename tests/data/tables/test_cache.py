@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.tables import cache
-from orbit_runner.data.tables.build import build_columns
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables import build as module
+from orbit_runner.data.tables.build import build_columns, read_table
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableDataset
 from tests.data.tables.test_readers import KINDS, check_rows, open_table
@@ -26,12 +25,13 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
         return build_columns(reader, kinds)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "build_columns", build)
+    monkeypatch.setattr(module, "build_columns", build)
+    monkeypatch.setattr(module, "KEPT_SECONDS", -1.0)
     return calls
 
 
 def _read(path: Path, kinds: Mapping[str, str] = KINDS) -> TablePart:
-    return read_table(open_table("csv", path), kinds, kept_seconds=-1.0)
+    return read_table(open_table("csv", path), kinds)
 
 
 def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) -> None:

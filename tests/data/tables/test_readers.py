@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from orbit_runner.data.tables import csv_file
 from orbit_runner.data.tables.array_tables import array_table
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import TablePart, sort_texts
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tables.hashing import hash_texts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.tables.text_files import TEXT_FILES

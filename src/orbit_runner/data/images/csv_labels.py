@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from orbit_runner.data.files import data_folder
-from orbit_runner.data.images.files import DIRECTORY, FileStore, format_others
-from orbit_runner.data.images.stored import StoredImages
-from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.images.files import DIRECTORY, FileImages, format_others
+from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart
 from orbit_runner.data.tables.csv_file import CSV
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
@@ -38,7 +36,7 @@ def load(
     path_column: str = "",
     label_column: str = "",
     split_columns: Sequence[tuple[str, str]] = (),
-) -> StoredImages[FileStore]:
+) -> FileImages:
     """Returns the images that a CSV file lists, in the order of its rows.
 
     Args:
@@ -55,7 +53,13 @@ def load(
     Raises:
         DataError: A file, a directory or a column is missing, or a row is invalid.
     """
-    root = os.path.normpath(_image_folder(data_dir, input_path))
+    if len(input_path) > 1:
+        raise DataError(
+            f"{_NAME}: got input_path {list(input_path)}, expected one directory",
+            field="input_path",
+            code="not-allowed",
+        )
+    root = os.path.normpath(data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT))
     reader = _open_table(data_dir, labels_file, "labels_file")
     paths_in, labels_in = _choose_columns(reader, path_column, label_column)
     table = _read_columns(reader, (paths_in, labels_in), dict(split_columns))
@@ -63,35 +67,21 @@ def load(
     files = table.files
     if classes_file:
         other = _open_table(data_dir, classes_file, "classes_file")
-        classes = _read_classes(other, labels_in)
+        _check_column(other, labels_in, "classes_file")
+        classes = read_table(other, {labels_in: CATEGORY}).columns[labels_in].vocabulary
         files = (*files, *other.files)
     paths = _image_paths(table, paths_in, root)
-    store = FileStore(
-        paths,
-        _class_numbers(table, labels_in, classes),
-        table.places,
+    return FileImages(
+        name=_NAME,
+        files=tuple(dict.fromkeys(files)),
+        places=table.places,
+        numbers=_class_numbers(table, labels_in, classes),
+        labels=classes,
+        paths=paths,
         directories=((root, len(paths)),),
         root=root,
         listed=table,
-        files=tuple(dict.fromkeys(files)),
-    )
-    return StoredImages(
-        name=_NAME,
-        store=store,
-        places=store.places,
-        image_shape=store.shape(0),
-        labels=classes,
-    )
-
-
-def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
-    if len(input_path) > 1:
-        raise DataError(
-            f"{_NAME}: got input_path {list(input_path)}, expected one directory",
-            field="input_path",
-            code="not-allowed",
-        )
-    return data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT)
+    ).with_shape()
 
 
 def _open_table(data_dir: str, name: str, field: str) -> TableDataset:
@@ -148,11 +138,6 @@ def _read_columns(
         return read_table(reader, kinds)
 
 
-def _read_classes(reader: TableDataset, column: str) -> tuple[str, ...]:
-    _check_column(reader, column, "classes_file")
-    return read_table(reader, {column: CATEGORY}).columns[column].vocabulary
-
-
 def _image_paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:
     """Returns the paths of the images of a part; checks that they exist."""
     column = listed.column(name)
@@ -181,8 +166,7 @@ def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.n
     """Returns the class of each image, int32 [n]."""
     column = listed.column(name)
     _check_values(listed, name, column.is_missing(), "has no value, expected the name of a class")
-    numbers = {text: number for number, text in enumerate(classes)}
-    label = np.array([numbers.get(text, -1) for text in column.vocabulary], np.int32)[column.values]
+    label = column.numbers(classes)
     new = label < 0
     near = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
     _check_values(listed, name, new, f"is not a label of classes_file{near}")

@@ -52,16 +52,8 @@ class ImageDataset(Dataset):
     survey: ImageSurvey | None = None
 
     is_in_memory: ClassVar[bool] = False
-
-    @property
-    @abc.abstractmethod
-    def stored(self) -> str:
-        """Where the images are, for messages."""
-
-    @property
-    @abc.abstractmethod
-    def graph_reader(self) -> str:
-        """The class that reads the images in a graph, `module:Class`."""
+    stored: ClassVar[str]  # Where the images are, for messages.
+    graph_reader: ClassVar[str]  # The class that reads the images in a graph, `module:Class`.
 
     @property
     @abc.abstractmethod
@@ -105,12 +97,15 @@ class ImageDataset(Dataset):
     def split_hashes(self) -> np.ndarray:
         """Returns the hash of each image that decides on its part, uint64 [n]."""
 
-    @abc.abstractmethod
     def split_column(self, name: str, kind: str) -> Column:
         """Returns values of each image by which images can be split.
 
         Raises `DataError` if there are none of that name.
         """
+        raise DataError(
+            f"{self.name}: got {name!r}, but the images have no columns, expected none",
+            code="unknown-column",
+        )
 
     def with_channels(self: _Dataset, channels: int) -> _Dataset:
         """Returns a dataset whose images are converted to some channels when they are decoded."""
@@ -196,13 +191,6 @@ class ImageArrays(ArraySource, ImageDataset):
         """Returns the hash of the pixels of each image, so that equal images are in one part."""
         images: np.ndarray = self.arrays["image"]
         return bytes_keys(image.tobytes() for image in images)
-
-    def split_column(self, name: str, kind: str) -> Column:
-        """Raises `DataError`, because arrays have no columns."""
-        raise DataError(
-            f"{self.name}: got {name!r}, but the images have no columns, expected none",
-            code="unknown-column",
-        )
 
     def class_numbers(self) -> np.ndarray:
         """Returns the class of each image."""

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from orbit_runner.data.fingerprint import (
     describe_files,
 )
 from orbit_runner.data.images.headers import ImageHeader
-from orbit_runner.data.images.stored import ImageStore, StoredImages, valid_header
-from orbit_runner.data.places import Places, is_same_file
+from orbit_runner.data.images.stored import StoredImages, valid_header
+from orbit_runner.data.places import Places, is_same_file, place_of
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message
@@ -41,37 +42,34 @@ _HASHED_AT_ONCE = 2**16
 DIRECTORY = "directory"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class FileStore(ImageStore):
-    """Image files.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class FileImages(StoredImages):
+    """Image files. Rows are those of the CSV file that lists them, or numbers in the directories.
 
     Attributes:
-        paths: The images, in the order of their classes, or of the CSV file that lists them.
-        numbers: The class of each image, int32 [rows].
-        places: The rows of the CSV file, or the numbers of images in the directories.
+        paths: The image of each row, in the order of their classes, or of the CSV file.
         directories: The class directories and their numbers of images, in the order of `paths`.
         root: The directory that the names of images start in.
         listed: The table whose rows list the images, if there is one.
         files: The CSV files.
     """
 
+    files: tuple[Path, ...] = ()
     paths: tuple[str, ...]
-    numbers: np.ndarray
-    places: Places
     directories: tuple[tuple[str, int], ...]
     root: str = ""
     listed: TablePart | None = None
-    files: tuple[Path, ...] = ()
 
     stored = "in separate files"
     graph_reader = "orbit_runner.data.images.readers:FileReader"
 
-    def read(self, rows: Sequence[int]) -> Iterator[bytes]:
+    def records(self, numbers: Sequence[int]) -> Iterator[bytes]:
         """Yields the contents of images."""
-        return (Path(self.paths[row]).read_bytes() for row in rows)
+        return (Path(self.location(number)).read_bytes() for number in numbers)
 
-    def data_files(self, rows: np.ndarray) -> list[DataFile]:
+    def data_files(self) -> list[DataFile]:
         """Returns descriptions of the CSV files and of the directories with some images."""
+        rows = self.places.all_rows()
         ends = np.cumsum([count for _, count in self.directories])
         paths = np.split(np.array(self.paths, object)[rows], np.searchsorted(rows, ends[:-1]))
         images = {
@@ -81,29 +79,24 @@ class FileStore(ImageStore):
         }
         return [*describe_files(self.files, content_digest), *describe_directories(images)]
 
-    def join(self, stores: Sequence[FileStore]) -> FileStore:
-        """Returns the image files of several stores."""
-        return FileStore(
-            paths=tuple(path for store in stores for path in store.paths),
-            numbers=np.concatenate([store.numbers for store in stores]),
-            places=self.places.join([store.places for store in stores]),
-            directories=tuple(pair for store in stores for pair in store.directories),
-            files=tuple(path for store in stores for path in store.files),
-        )
+    def joined_rows(self, datasets: Sequence[FileImages]) -> dict[str, Any]:
+        """Returns the fields for the rows of several datasets."""
+        return {
+            "paths": tuple(path for dataset in datasets for path in dataset.paths),
+            "directories": tuple(pair for dataset in datasets for pair in dataset.directories),
+            "root": "",
+            "listed": None,
+        }
 
-    def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the classes of some images."""
-        return self.numbers[rows]
-
-    def name(self, row: int) -> str:
+    def location(self, number: int) -> str:
         """Returns the path of an image."""
-        return self.paths[row]
+        return self.paths[self.row(number)]
 
-    def place(self, row: int) -> dict[str, object]:
+    def place(self, number: int) -> dict[str, object]:
         """Returns the file of an image, and its row in a CSV file if there is one."""
-        names: dict[str, object] = {"file": self.paths[row]}
+        names: dict[str, object] = {"file": self.location(number)}
         if self.listed is not None:
-            names["place"] = self.places.text(row)
+            names["place"] = self.places.text(number)
         return names
 
     @property
@@ -111,10 +104,14 @@ class FileStore(ImageStore):
         """The forms of IDs besides indices."""
         return f", or the path of an image{', or FILE:ROW' if self.listed else ''}"
 
-    def rows_of_file(self, path: str) -> Sequence[int]:
-        """Returns the images that a path names."""
-        rows = self._rows_by_name.get(path.rpartition("/")[2], ())
-        return [row for row in rows if is_same_file(self.paths[row], path)]
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the images that a path names, or a CSV file and a row."""
+        rows = self._rows_by_name.get(text.rpartition("/")[2], ())
+        named = [row for row in rows if is_same_file(self.paths[row], text)]
+        numbers = map(self.places.example_of, named)
+        yield from (number for number in numbers if number is not None)
+        if not named and place_of(text) and self.places.unit == "row":
+            yield from super().find(text)
 
     @functools.cached_property
     def _rows_by_name(self) -> dict[str, list[int]]:
@@ -124,36 +121,39 @@ class FileStore(ImageStore):
             rows.setdefault(path.rpartition("/")[2], []).append(row)
         return rows
 
-    def header_sources(self, rows: Sequence[int]) -> Iterator[bytes | str]:
+    def header_sources(self, numbers: Sequence[int]) -> Iterator[bytes | str]:
         """Yields the paths of images."""
-        return (self.paths[row] for row in rows)
+        return map(self.location, numbers)
 
-    def headers(self, rows: Sequence[int]) -> Iterator[ImageHeader | None]:
+    def headers(self) -> Iterator[ImageHeader | None]:
         """Yields the header of each image."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            yield from pool.map(valid_header, self.header_sources(rows), chunksize=64)
+            yield from pool.map(valid_header, self.used_paths(), chunksize=64)
 
-    def header_files(self, rows: np.ndarray) -> tuple[Sequence[str | Path], Sequence[str]]:
+    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
         """Returns the images."""
-        return [self.paths[row] for row in rows.tolist()], ()
+        return self.used_paths(), ()
 
-    def place_keys(self, rows: np.ndarray) -> np.ndarray:
+    def used_paths(self) -> list[str]:
+        """Returns the path of each image."""
+        return [self.paths[row] for row in self.places.all_rows().tolist()]
+
+    def place_keys(self) -> np.ndarray:
         """Returns a key of the path of each image."""
-        return bytes_keys(os.fsencode(self.paths[row]) for row in rows.tolist())
+        return bytes_keys(map(os.fsencode, self.used_paths()))
 
-    def split_hashes(self, rows: np.ndarray) -> np.ndarray:
+    def split_hashes(self) -> np.ndarray:
         """Returns the hash of the path of each image below `root`."""
-        return _hash_names(self.paths[row][self._name_start :] for row in rows.tolist())
+        return _hash_names(path[self._name_start :] for path in self.used_paths())
 
-    def split_column(self, name: str, kind: str, rows: np.ndarray) -> Column:
+    def split_column(self, name: str, kind: str) -> Column:
         """Returns the column of the CSV file, or the directory of each image below `root`."""
         if self.listed is not None and name in self.listed.columns:
-            return self.listed.columns[name].take(rows)
+            return self.listed.columns[name].take(self.places.all_rows())
         if name != DIRECTORY:
-            raise DataError(
-                unknown_name_message("column", name, [DIRECTORY]), code="unknown-column"
-            )
-        paths = (self.paths[row][self._name_start :] for row in rows.tolist())
+            problem = unknown_name_message("column", name, [DIRECTORY])
+            raise DataError(f"{self.name}: {problem}", code="unknown-column")
+        paths = (path[self._name_start :] for path in self.used_paths())
         return Column(name, KEY, _hash_names(path.rpartition("/")[0] for path in paths))
 
     @property
@@ -172,7 +172,7 @@ def _hash_names(names: Iterable[str]) -> np.ndarray:
     return np.concatenate(hashes)
 
 
-def load(*, split: str, data_dir: str = "") -> StoredImages[FileStore]:
+def load(*, split: str, data_dir: str = "") -> FileImages:
     """Returns the JPEG and PNG files of a directory that contains one directory per class.
 
     The split `train` reads `train/`, `test` reads the first of `val/`, `validation/`, `valid/` and
@@ -210,20 +210,15 @@ def load(*, split: str, data_dir: str = "") -> StoredImages[FileStore]:
         [number for number, *_ in class_images], [len(part) for *_, part in class_images]
     )
     directories = tuple((directory, len(part)) for _, directory, part in class_images)
-    store = FileStore(
-        paths,
-        label.astype(np.int32),
-        Places(directories, kind="DIRECTORY", unit="image"),
-        directories,
-        root=str(chosen[0] if len(chosen) == 1 else root),
-    )
-    return StoredImages(
+    return FileImages(
         name="image_folder",
-        store=store,
-        places=store.places,
-        image_shape=store.shape(0),
+        places=Places(directories, kind="DIRECTORY", unit="image"),
+        numbers=label.astype(np.int32),
         labels=labels,
-    )
+        paths=paths,
+        directories=directories,
+        root=str(chosen[0] if len(chosen) == 1 else root),
+    ).with_shape()
 
 
 def _split_folders(root: Path, split: str) -> tuple[list[Path], list[Path]]:

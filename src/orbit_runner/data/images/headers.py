@@ -122,19 +122,17 @@ def add_survey(dataset: Dataset) -> Dataset:
     if dataset.is_in_memory:
         return dataset
 
-    rows = dataset.places.all_rows()
-
     def read_headers() -> Values:
         progress = Progress("reading the headers of images")
         headers = np.zeros((dataset.size, 3), np.int32)
-        for number, header in enumerate(dataset.store.headers(rows.tolist())):
+        for number, header in enumerate(dataset.headers()):
             if header is not None:
                 headers[number] = header.height, header.width, header.channels
             if number % 1024 == 0:
                 progress(f"{number:,} images")
         return {"headers": headers}
 
-    paths, key = dataset.store.header_files(rows)
+    paths, key = dataset.header_files()
     files = [file_status(path) for path in paths]
     values = cached("images", ["headers", *key], read_headers, files)
     survey = ImageSurvey(values["headers"])

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from orbit_runner.data.images.dataset import ImageArrays, ImageDataset
 from orbit_runner.data.images.decode_errors import read_in_python, zero_or_raise
-from orbit_runner.data.images.files import FileStore
-from orbit_runner.data.images.stored import ImageStore, StoredImages
+from orbit_runner.data.images.files import FileImages
+from orbit_runner.data.images.stored import StoredImages
+from orbit_runner.data.options import ENDLESS
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
 from orbit_runner.data.order.sharding import ReplicaSlices
@@ -23,7 +24,6 @@ from orbit_runner.data.stored_tensor import Table, stored_tensor
 # Tensors [b] by name: `id`, `epoch`, `weight` (evaluation), `record`; later `raw` and `label`.
 Columns = dict[str, Any]
 Dataset = TypeVar("Dataset", bound=ImageDataset)
-_ENDLESS = 2**62
 _BATCHES_AHEAD = 2
 
 
@@ -67,7 +67,7 @@ class ImageReader(Generic[Dataset]):
             rows = order(slices.positions(element[tf.newaxis], start_step)[0])
             return set_batch_size(slices.batch_size, {"id": rows.examples, "epoch": rows.epochs})
 
-        return self._add_records(tf.data.Dataset.range(_ENDLESS).map(batch))
+        return self._add_records(tf.data.Dataset.range(ENDLESS).map(batch))
 
     def evaluation_columns(self, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
         """Returns a dataset of the columns of a pipeline's evaluation batches.
@@ -145,13 +145,12 @@ class ArrayReader(ImageReader[ImageArrays]):
         return tf.strings.join([self.dataset.name, ": example ", tf.strings.as_string(ids)])
 
 
-class FileReader(ImageReader[StoredImages[FileStore]]):
+class FileReader(ImageReader[FileImages]):
     """Reads image files."""
 
-    def __init__(self, dataset: StoredImages[FileStore]) -> None:
+    def __init__(self, dataset: FileImages) -> None:
         super().__init__(dataset)
-        stored = dataset.store.paths
-        paths = [os.fsencode(stored[row]) for row in dataset.places.all_rows().tolist()]
+        paths = [*map(os.fsencode, dataset.used_paths())]
         self._paths = stored_tensor(np.array(paths, object))
         self._labels = stored_tensor(dataset.class_numbers())
 
@@ -168,12 +167,12 @@ class FileReader(ImageReader[StoredImages[FileStore]]):
         return tf.io.read_file(raw)
 
 
-class MappedImageReader(ImageReader[StoredImages[ImageStore]]):
+class MappedImageReader(ImageReader[StoredImages]):
     """Reads images in Arrow files that are mapped into memory."""
 
     needs_python = True
 
-    def __init__(self, dataset: StoredImages[ImageStore]) -> None:
+    def __init__(self, dataset: StoredImages) -> None:
         super().__init__(dataset)
         self._labels = stored_tensor(dataset.class_numbers())
 

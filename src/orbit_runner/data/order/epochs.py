@@ -13,7 +13,7 @@ fixed shares (`mixture.MixtureOrder`).
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,27 +32,10 @@ class Rows(NamedTuple):
     places: Array  # Positions in the epoch, in reading order.
 
 
-class Order(Protocol):
-    """An order of examples, for NumPy arrays or for tensors."""
+class EpochOrder(abc.ABC):
+    """An order in which each epoch has each example once, for NumPy arrays or for tensors."""
 
     size: int  # The number of examples of an epoch.
-
-    def __call__(self, positions: Array) -> Rows:
-        """Returns the examples at positions, int64 [b]."""
-        ...
-
-    def positions(self, example: int, first: int, stop: int) -> np.ndarray:
-        """Returns the positions from `first` to `stop` - 1 at which an example is: int64 [k].
-
-        They are ascending. Only for orders of NumPy arrays.
-        """
-        ...
-
-
-class EpochOrder(abc.ABC):
-    """An order in which each epoch has each example once."""
-
-    size: int
 
     @abc.abstractmethod
     def examples(self, places: Array, epochs: Array) -> Array:
@@ -72,7 +55,10 @@ class EpochOrder(abc.ABC):
         return Rows(self.examples(places, epochs), epochs, places)
 
     def positions(self, example: int, first: int, stop: int) -> np.ndarray:
-        """Returns the positions from `first` to `stop` - 1 at which an example is, ascending."""
+        """Returns the positions from `first` to `stop` - 1 at which an example is: int64 [k].
+
+        They are ascending. Only for orders of NumPy arrays.
+        """
         epochs = np.arange(first // self.size, max(first, stop + self.size - 1) // self.size)
         places = self.places(np.full(len(epochs), example, np.int64), epochs)
         positions = (epochs * self.size + places)[places >= 0]

@@ -19,7 +19,13 @@ from fractions import Fraction
 import numpy as np
 
 from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
-from orbit_runner.data.order.epochs import NO_EXAMPLES, Order, Rows, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.epochs import (
+    NO_EXAMPLES,
+    EpochOrder,
+    Rows,
+    ShuffledOrder,
+    exclude_examples,
+)
 from orbit_runner.data.order.keyed_random import MIXTURE, PASSES, random_bits
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
 from orbit_runner.errors import DataError
@@ -230,7 +236,7 @@ def make_order(
     excluded: np.ndarray = NO_EXAMPLES,
     mixture: Mixture | None = None,
     xp: Arrays = NUMPY,
-) -> Order:
+) -> EpochOrder | MixtureOrder:
     """Returns the order of `size` examples without `excluded`, int64 [k], ascending.
 
     If `mixture` is given, it determines the order; it must not contain excluded examples. `xp` are

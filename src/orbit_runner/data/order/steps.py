@@ -6,11 +6,14 @@ Steps and epochs are numbered from 0, as in the input pipelines.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from orbit_runner.data.order.epochs import Order, Rows
+from orbit_runner.data.order.epochs import EpochOrder, Rows
+
+if TYPE_CHECKING:
+    from orbit_runner.data.order.mixture import MixtureOrder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +24,6 @@ class Occurrences:
     rows: np.ndarray  # Rows of the global batch.
     epochs: np.ndarray
     places: np.ndarray  # Positions in the epoch, in reading order.
-
-    def select_steps(self, first: int, stop: int) -> Occurrences:
-        """Returns the occurrences from step `first` to step `stop` - 1."""
-        inside = (self.steps >= first) & (self.steps < stop)
-        columns = (self.steps, self.rows, self.epochs, self.places)
-        return Occurrences(*(column[inside] for column in columns))
 
 
 class StepOrder(Protocol):
@@ -54,7 +51,7 @@ class StepOrder(Protocol):
 class RowOrder:
     """Batches with the same number of rows, which continue across the ends of epochs."""
 
-    def __init__(self, order: Order, batch_size: int) -> None:
+    def __init__(self, order: EpochOrder | MixtureOrder, batch_size: int) -> None:
         self.size = order.size
         self.steps_per_epoch = order.size / batch_size
         self._order = order

@@ -78,52 +78,6 @@ _CHUNK_PAIRS = 2**16
 _EVALUATION_SALT = 0x72616E6B
 
 
-class TrainingPairs:
-    """The training examples: each interaction, followed by k = `num_negatives` sampled items.
-
-    Example e of n·(1 + k) belongs to interaction e // (1 + k). The first example of an interaction
-    is the interaction itself. The others are sampled again in each epoch, uniformly from the items
-    that are not in the user's training interactions. The held-out item may be among them: as in the
-    published code of He et al. 2017, training has no information about it.
-
-    If `shuffle` is false, examples are in stored order. `excluded`, int64 [k], are the examples to
-    leave out, ascending. The item of an interaction that is left out still counts as one that the
-    user has interacted with, so that the items sampled for other examples stay the same.
-    """
-
-    def __init__(
-        self,
-        source: RatingSource,
-        *,
-        num_negatives: int,
-        seed: int,
-        shuffle: bool = True,
-        excluded: np.ndarray = NO_EXAMPLES,
-    ) -> None:
-        self._each = 1 + num_negatives
-        self._seed = seed
-        self._order = make_order(source.size * self._each, seed, shuffle, excluded, xp=TENSORFLOW)
-        self._users, self._items = Table(source.users), Table(source.items)
-        self._negatives = NegativeItems(
-            source.users, source.items, source.num_users, source.num_items
-        )
-
-    def __call__(self, positions: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Returns `user` and `item`, int32 [b], and labels, float32 [b], 1 for an interaction.
-
-        `positions`, int64 [b], are in the infinite sequence of examples.
-        """
-        ids, epochs, _ = self._order(positions)
-        choices = ids // self._each
-        chosen = tf.equal(ids, choices * self._each)
-        users = self._users(choices, epochs)
-        bits = random_bits(self._seed, ids, epochs, NEGATIVES)
-        free = tf.cast(self._negatives.count(users), tf.uint64)
-        drawn = self._negatives(users, tf.cast(scale(bits, free), tf.int64))
-        items = tf.where(chosen, self._items(choices, epochs), tf.cast(drawn, tf.int32))
-        return {"user": users, "item": items}, tf.cast(chosen, tf.float32)
-
-
 def pair_chunks(
     source: RatingSource,
     *,
@@ -134,18 +88,33 @@ def pair_chunks(
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> Chunks:
-    """Returns the infinite sequence of training batches, indexed by step.
+    """Returns the training batches `({user, item}, label)`, which never end, addressed by step.
 
-    They are `({user, item}, label)`, with `num_negatives` negative examples per interaction.
-    `excluded`, int64 [k], are the examples to leave out, ascending.
+    Each interaction is followed by k = `num_negatives` sampled items, and its label is 1. Example e
+    of n·(1 + k) belongs to interaction e // (1 + k). Items are sampled again in each epoch,
+    uniformly from those that are not in the user's training interactions. The held-out item may be
+    among them: as in the published code of He et al. 2017, training has no information about it.
+
+    If `shuffle` is false, examples are in stored order. `excluded`, int64 [k], are the examples to
+    leave out, ascending. The item of an interaction that is left out still counts as one that the
+    user has interacted with, so that the items sampled for other examples stay the same.
     """
-    pairs = TrainingPairs(
-        source, num_negatives=num_negatives, seed=seed, shuffle=shuffle, excluded=excluded
-    )
+    each = 1 + num_negatives
     batch_size = global_batch_size // replicas
+    order = make_order(source.size * each, seed, shuffle, excluded, xp=TENSORFLOW)
+    all_users, all_items = Table(source.users), Table(source.items)
+    negatives = NegativeItems(source.users, source.items, source.num_users, source.num_items)
 
     def make(positions: tf.Tensor) -> Tensors:
-        batches = pairs(tf.reshape(positions, [-1]))
+        ids, epochs, _ = order(tf.reshape(positions, [-1]))
+        choices = ids // each
+        chosen = tf.equal(ids, choices * each)
+        users = all_users(choices, epochs)
+        bits = random_bits(seed, ids, epochs, NEGATIVES)
+        free = tf.cast(negatives.count(users), tf.uint64)
+        drawn = negatives(users, tf.cast(scale(bits, free), tf.int64))
+        items = tf.where(chosen, all_items(choices, epochs), tf.cast(drawn, tf.int32))
+        batches = {"user": users, "item": items}, tf.cast(chosen, tf.float32)
         return tf.nest.map_structure(lambda t: tf.reshape(t, [-1, batch_size]), batches)
 
     return Chunks(
@@ -224,8 +193,17 @@ def user_chunks(
     steps = count_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)
     candidates = Candidates(source, num_negatives=num_negatives, seed=seed)
     batch_size = global_batch_size // replicas
+
+    def make(positions: tf.Tensor) -> Tensors:
+        real = positions < source.num_users
+        users = tf.where(real, positions, 0)
+        items, valid = candidates(tf.reshape(users, [-1]))
+        shape = [-1, batch_size, candidates.width]
+        features = {"user": tf.cast(users, tf.int32), "item": tf.reshape(items, shape)}
+        return features, tf.reshape(valid, shape), tf.cast(real, tf.float32)
+
     return Chunks(
-        make=lambda positions: _user_batches(source, candidates, positions),
+        make=make,
         global_batch_size=global_batch_size,
         batch_size=batch_size,
         length=max(1, _CHUNK_PAIRS // (batch_size * candidates.width)),
@@ -236,14 +214,3 @@ def user_chunks(
 
 def _nbytes(source: RatingSource) -> int:
     return source.users.nbytes + source.items.nbytes
-
-
-def _user_batches(
-    source: RatingSource, candidates: Candidates, positions: tf.Tensor
-) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
-    real = positions < source.num_users
-    users = tf.where(real, positions, 0)
-    items, valid = candidates(tf.reshape(users, [-1]))
-    shape = [-1, positions.shape[1], candidates.width]
-    features = {"user": tf.cast(users, tf.int32), "item": tf.reshape(items, shape)}
-    return features, tf.reshape(valid, shape), tf.cast(real, tf.float32)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,22 +94,13 @@ def _kind_of_types(types: set[type]) -> str:
 
 
 def _read_rows(path: Path) -> Iterator[JsonObject]:
-    """Yields the rows of a file."""
-    with open_lines(path) as lines:
+    """Yields the rows of a file, plain or gzip."""
+    with open_binary(path) as file:
+        # Only a line feed ends a line. Bytes that are not UTF-8 become surrogates, so that an error
+        # can name the row.
+        lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
         for number, line in enumerate(lines, 1):
             yield parse_line(line, f"{path}, row {number}")
-
-
-@contextlib.contextmanager
-def open_lines(path: Path) -> Iterator[Iterable[str]]:
-    """Opens a file of lines, plain or gzip, for training and for prediction.
-
-    Only a line feed ends a line. A byte order mark is left out. Bytes that are not UTF-8 become
-    surrogates, so that an error can name the row.
-    """
-    with open_binary(path) as file:
-        text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
-        yield text
 
 
 def parse_line(line: str, where: str) -> JsonObject:

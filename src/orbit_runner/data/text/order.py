@@ -1,21 +1,149 @@
-"""Which pairs are in the batch of a step."""
+"""Which pairs are in the batch of a step, with about the same number of tokens in each batch."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
-from orbit_runner.data.order.epochs import NO_EXAMPLES, Order, Rows
+from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows
 from orbit_runner.data.order.keyed_random import BATCHES, PAIRS, random_bits
-from orbit_runner.data.order.mixture import make_order
+from orbit_runner.data.order.mixture import MixtureOrder, make_order
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
 from orbit_runner.data.order.steps import Occurrences, RowOrder
-from orbit_runner.data.text.buckets import BatchPlan, count_batch_rows, plan_batches
 from orbit_runner.data.text.source import PairSource
+from orbit_runner.errors import DataError
+
+# From tensor2tensor and Model Garden (official/nlp/data/wmt_dataloader.py).
+_FIRST_WIDTH = 8
+_GROWTH = 1.1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """How the pairs of an epoch are divided into batches, which is the same for all epochs.
+
+    Pairs are arranged in a sequence, bucket after bucket, from the shortest to the longest. An
+    epoch shuffles the pairs of each bucket, cuts the sequence at the same positions as every other
+    epoch, and shuffles the batches. So each pair is in one batch of each epoch, and any batch can
+    be computed independently.
+
+    A batch may include pairs of several buckets, and is as wide as its longest sentence.
+    """
+
+    # Pair indices, bucket after bucket, -1 for a pair that is left out: int64 [n].
+    members: np.ndarray
+    bucket_offsets: np.ndarray  # First position of each bucket, and the end: int64 [buckets + 1].
+    batch_starts: np.ndarray  # First position of each batch: int64 [steps].
+    # Rows of each batch, multiples of `rows_multiple`: int64 [steps]. They may extend beyond the
+    # last pair of the batch; the additional rows are padding.
+    batch_rows: np.ndarray
+
+    @functools.cached_property
+    def batch_ends(self) -> np.ndarray:
+        """The position after the last pair of each batch: int64 [steps]."""
+        return np.append(self.batch_starts[1:], len(self.members))
+
+    @functools.cached_property
+    def is_partial(self) -> bool:
+        """Whether some pairs are left out."""
+        return bool((self.members < 0).any())
+
+    def exclude(self, excluded: np.ndarray) -> BatchPlan:
+        """Returns the plan without some pairs, int64 [k]. Their rows stay empty.
+
+        All other rows keep their positions. If the pairs were removed before the batches are cut,
+        every batch would change, even in steps before the pairs are first used.
+        """
+        if not len(excluded):
+            return self
+        members = np.where(np.isin(self.members, excluded), np.int64(-1), self.members)
+        return dataclasses.replace(self, members=members)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of batches per epoch."""
+        return len(self.batch_starts)
+
+
+def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 8) -> BatchPlan:
+    """Returns a plan of batches of pairs of about the same length.
+
+    `batch_tokens` is the maximum number of tokens per side of a batch, including padding. The
+    number of rows of each batch is a multiple of `rows_multiple`, which must be a multiple of the
+    number of replicas; apart from that, batches do not depend on that number. Raises DataError with
+    the field `batch_tokens` if the longest pair does not fit.
+    """
+    lengths = source.lengths
+    widths = bucket_widths(int(lengths.max()))
+    count_batch_rows(
+        batch_tokens=batch_tokens, max_length=int(widths[-1]), rows_multiple=rows_multiple
+    )
+    rows = batch_tokens // widths // rows_multiple * rows_multiple
+    buckets = np.searchsorted(widths, lengths)
+    counts = np.bincount(buckets, minlength=len(widths))
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    members = np.argsort(buckets, kind="stable").astype(np.int64)
+    starts, taken = _cut_batches(offsets, rows, rows_multiple)
+    return BatchPlan(members, offsets, starts, taken)
+
+
+def bucket_widths(longest: int) -> np.ndarray:
+    """Returns the maximum tokens of a sentence in each bucket: int64 [buckets], ascending.
+
+    Each is about a tenth larger than the one before. The last is `longest`.
+    """
+    widths = []
+    width = _FIRST_WIDTH
+    while width < longest:
+        widths.append(width)
+        width = max(width + 1, int(width * _GROWTH))
+    return np.array([*widths, longest], np.int64)
+
+
+def count_batch_rows(*, batch_tokens: int, max_length: int, rows_multiple: int = 8) -> int:
+    """Returns the number of sentences per batch, a multiple of `rows_multiple`, if it is fixed.
+
+    `batch_tokens` is the maximum number of tokens per side of a batch, including padding. Raises
+    DataError with the field `batch_tokens` if `rows_multiple` sentences of `max_length` tokens do
+    not fit.
+    """
+    rows = batch_tokens // max_length // rows_multiple * rows_multiple
+    if not rows:
+        raise DataError(
+            f"got {batch_tokens:,} tokens per batch, expected at least "
+            f"{max_length * rows_multiple:,}: {rows_multiple} sentences "
+            f"(batch_rows_multiple) of up to {max_length} tokens (the longest sentence)",
+            field="batch_tokens",
+            code="out-of-range",
+        )
+    return rows
+
+
+def _cut_batches(
+    offsets: np.ndarray, rows: np.ndarray, multiple: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first position and the rows of each batch.
+
+    A batch may include pairs of the following buckets if they fit.
+    """
+    ends = offsets[1:].copy()
+    # The number of rows is rounded up; the additional rows are padding.
+    ends[-1] += -ends[-1] % multiple
+    starts = []
+    taken = []
+    start = 0
+    while start < ends[-1]:
+        # A batch whose last pair is in bucket j must fit at the width of that bucket.
+        fitting = np.minimum(rows, ends - start)
+        count = int(fitting.max()) // multiple * multiple
+        starts.append(start)
+        taken.append(count)
+        start += count
+    return np.array(starts, np.int64), np.array(taken, np.int64)
 
 
 class StepPairs(NamedTuple):
@@ -25,24 +153,6 @@ class StepPairs(NamedTuple):
     counts: Array  # Which rows count, bool [rows].
 
 
-class PairOrder(Protocol):
-    """An order of pairs."""
-
-    @property
-    def row_count(self) -> int | None:
-        """The number of rows of each global batch, or None if they differ."""
-        ...
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether all rows of a batch may be without tokens."""
-        ...
-
-    def __call__(self, step: Array) -> StepPairs:
-        """Returns the pairs of the global batch of a step, an int64 scalar."""
-        ...
-
-
 class BucketOrder:
     """The batches of a plan, in a different order in each epoch.
 
@@ -50,11 +160,12 @@ class BucketOrder:
     for the steps of `__call__`; the other methods are for orders of NumPy arrays.
     """
 
-    row_count = None
+    row_count = None  # The number of rows of each global batch, or None if they differ.
 
     def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool, xp: Arrays = NUMPY) -> None:
         self.size = int((plan.members >= 0).sum())
         self.steps_per_epoch = float(plan.steps_per_epoch)
+        # Whether all rows of a batch may be without tokens.
         self.may_be_empty = plan.is_partial
         self._plan = plan
         self._seed = seed
@@ -104,8 +215,10 @@ class BucketOrder:
             self._count_earlier_rows(int(turn), int(epoch))
             for turn, epoch in zip(turns, epochs, strict=True)
         ]
-        positions = rows + np.array(before, np.int64)
-        return Occurrences(epochs * each + turns, rows, epochs, positions).select_steps(first, stop)
+        steps = epochs * each + turns
+        inside = (steps >= first) & (steps < stop)
+        columns = steps, rows, epochs, rows + np.array(before, np.int64)
+        return Occurrences(*(column[inside] for column in columns))
 
     def _batches(self, turns: Array, epoch: Array) -> Array:
         """Returns the batches of the plan that are read in some turns of an epoch."""
@@ -146,7 +259,7 @@ class FixedRowOrder(RowOrder):
 
     may_be_empty = False
 
-    def __init__(self, order: Order, rows: int, xp: Arrays = NUMPY) -> None:
+    def __init__(self, order: EpochOrder | MixtureOrder, rows: int, xp: Arrays = NUMPY) -> None:
         super().__init__(order, rows)
         self.row_count = rows
         self._xp = xp
@@ -180,6 +293,9 @@ class SinglePassOrder:
         return StepPairs(
             self._xp.take(self._ids, self._xp.where(real, places, self._size - 1)), real
         )
+
+
+PairOrder: TypeAlias = BucketOrder | FixedRowOrder | SinglePassOrder
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,11 +1,17 @@
-"""Parallel text: two files whose lines are translations of each other."""
+"""Sentence pairs, and parallel text: two files whose lines are translations of each other.
+
+Does not import TensorFlow. Each way of storing pairs is a subclass of `PairDataset`; the task asks
+a dataset, and never which of them it is.
+"""
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.disk_cache import Values, cached
@@ -13,7 +19,6 @@ from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.data.places import Places
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import count_lines, lines_digest, read_files
 from orbit_runner.data.text.source import PairSource, Ragged, limit_lengths
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
@@ -26,6 +31,44 @@ _HINT = (
     "provide two text files with one sentence per line, such as train.en.gz and train.de.gz, or "
     "download a dataset that `runner data list` shows"
 )
+
+
+class PairDataset(abc.ABC):
+    """Pairs of sentences that a section of a config names.
+
+    Attributes:
+        section: The section, such as `train_data`.
+    """
+
+    is_text: ClassVar[bool] = False  # Whether there are files, of which a vocabulary makes ids.
+
+    def __init__(self, section: Any) -> None:
+        self.section = section
+
+    @abc.abstractmethod
+    def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
+        """Returns the pairs, read into memory once per process.
+
+        `vocabulary` may be None if the pairs are ids. Raises `DataError` if they cannot be read.
+        """
+
+    def text_files(self) -> tuple[list[Path], list[Path]]:
+        """Returns the files with the text of the sources and of the targets; none for ids."""
+        return [], []
+
+    def check(self) -> None:
+        """Raises `DataError` if a file is missing, empty, not UTF-8, or has other lines."""
+        count_pairs(*self.text_files())
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files, with digests of their text."""
+        sources, targets = self.text_files()
+        return describe_files([*sources, *targets], lines_digest)
+
+    def places(self) -> list[Places]:
+        """Returns the lines of the files of each side; [] for no files."""
+        sides = [[(str(p), count_lines([p])[0]) for p in side] for side in self.text_files()]
+        return [Places(tuple(parts), unit="line") for parts in sides if parts]
 
 
 class ParallelText(PairDataset):
@@ -54,20 +97,6 @@ class ParallelText(PairDataset):
             max_length=self.section.max_seq_length,
             is_training=bool(self.section.is_training),
         )
-
-    def check(self) -> None:
-        """Raises `DataError` if a file is missing, empty, not UTF-8, or has other lines."""
-        count_pairs(*self.text_files())
-
-    def data_files(self) -> list[DataFile]:
-        """Returns descriptions of the files, with digests of their text."""
-        sources, targets = self.text_files()
-        return describe_files([*sources, *targets], lines_digest)
-
-    def places(self) -> list[Places]:
-        """Returns the lines of the files of both sides."""
-        sides = [[(str(p), count_lines([p])[0]) for p in side] for side in self.text_files()]
-        return [Places(tuple(parts), unit="line") for parts in sides]
 
 
 def find_files(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.options import PipelineOptions, apply_on_services
+from orbit_runner.data.chunks import mapped_dataset
+from orbit_runner.data.options import ENDLESS, PipelineOptions
 from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.stored_tensor import stored_tensor
@@ -110,7 +111,6 @@ def _split_by_replica(rows: tf.Tensor, replicas: int, share: int | tf.Tensor) ->
     return tf.reshape(rows, [replicas, share, *columns])
 
 
-_ENDLESS = 2**62
 _TRAINING = ("inputs", "targets", "share")
 
 
@@ -154,8 +154,8 @@ class TrainingPairs(PairBatching):
             batch = read(start_step + slices.first_step + number * slices.step_stride, slices)
             return self._element({name: batch[name] for name in _TRAINING})
 
-        batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), make_batches, options)
-        return options.apply_to(batches.unbatch())
+        batches = mapped_dataset(tf.data.Dataset.range(ENDLESS), make_batches, options)
+        return options.apply_to(options.add_prefetch(batches).unbatch())
 
     def batch_at(self) -> Callable[[tf.Tensor], Tensors]:
         """Returns a function from a step, an int64 scalar, to its global batch.
@@ -230,22 +230,7 @@ def eval_pairs(
 
     count = slices.elements(steps)
     turns = tf.data.Dataset.range(count // slices.replicas)
-    batches = _make_dataset(turns, make_batches, options, cache=cache)
-    return options.apply_to(batches.unbatch(), count)
-
-
-def _make_dataset(
-    turns: tf.data.Dataset,
-    make_batches: Callable[[tf.Tensor], Tensors],
-    options: PipelineOptions,
-    *,
-    cache: bool = False,
-) -> tf.data.Dataset:
-    # No branch in `make_batches` depends on a tensor, and AutoGraph would take longer than tracing.
-    plain = tf.autograph.experimental.do_not_convert(make_batches)
-    batches = apply_on_services(
-        options.services, turns, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)
-    )
+    batches = mapped_dataset(turns, make_batches, options)
     if cache:
         batches = batches.cache()
-    return options.add_prefetch(batches)
+    return options.apply_to(options.add_prefetch(batches).unbatch(), count)

@@ -10,19 +10,16 @@ import os
 import re
 import weakref
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.images.stored import StoredImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, index_file
-from orbit_runner.data.tfrecord.source import RecordStore
+from orbit_runner.data.tfrecord.source import RecordImages
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import phase
 
-_Source: TypeAlias = "StoredImages[RecordStore]"
 _CHECKSUM = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _NAMED_RECORD = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)", re.DOTALL)
 # Parts of TensorFlow's messages about records that cannot be parsed, and images that cannot be
@@ -30,10 +27,10 @@ _NAMED_RECORD = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)"
 _RECORD_ERRORS = ("ParseExample", "Could not parse example", "DecodePng", "decode_png")
 # The sources that this process reads, and the records that are left out. A pipeline may be built
 # several times.
-_READ: weakref.WeakKeyDictionary[_Source, frozenset[int]] = weakref.WeakKeyDictionary()
+_READ: weakref.WeakKeyDictionary[RecordImages, frozenset[int]] = weakref.WeakKeyDictionary()
 
 
-def remember_source(source: _Source, excluded: np.ndarray = NO_EXAMPLES) -> None:
+def remember_source(source: RecordImages, excluded: np.ndarray = NO_EXAMPLES) -> None:
     """Stores a source that a pipeline reads without the excluded records, for `find_bad_record`."""
     left_out = frozenset(excluded.tolist())
     # The newest source comes last, and is searched first.
@@ -92,7 +89,7 @@ def find_damaged_record(path: Path) -> str:
 def _find_first_damage() -> str:
     """Returns the problem of the first damaged record of the newest source that has one."""
     phase("looking for the damaged record")
-    paths = (path for source in list(_READ)[::-1] for path in source.store.files)
+    paths = (path for source in list(_READ)[::-1] for path in source.files)
     try:
         return next(filter(None, map(find_damaged_record, paths)), "")
     except DataError as error:
@@ -103,21 +100,20 @@ def _find_first_bad() -> str:
     """Returns the problem of the first bad record of the newest source that has one."""
     phase("looking for the bad record")
     for source, excluded in list(_READ.items())[::-1]:
-        rows = source.places.all_rows().tolist()
-        for number, record in enumerate(source.store.read(rows)):
+        for number, record in enumerate(source.records(range(source.size))):
             reason = "" if number in excluded else _problem(source, record)
             if reason:
-                offset = source.store.place(rows[number])["offset"]
+                offset = source.place(number)["offset"]
                 return f"{source.location(number)} at byte {offset}: {reason}"
     return ""
 
 
-def _problem(source: _Source, data: bytes) -> str:
-    problem = source.store.problem(data)
+def _problem(source: RecordImages, data: bytes) -> str:
+    problem = source.problem(data)
     if not problem:
         try:
-            tf.io.decode_png(source.store.image(data), channels=source.image_shape[2])
+            tf.io.decode_png(source.image(data), channels=source.image_shape[2])
         except tf.errors.InvalidArgumentError:
             advice = "set max_bad_images of its section to skip it"
-            problem = f"{source.store.image_key} cannot be decoded; {advice}"
+            problem = f"{source.image_key} cannot be decoded; {advice}"
     return problem

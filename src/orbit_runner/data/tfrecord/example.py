@@ -92,24 +92,12 @@ def values_of(feature: Any) -> tuple[str, Sequence[Any]]:
     return (field.removesuffix("_list"), getattr(feature, field).value) if field else ("", ())
 
 
-def bytes_of(feature: Any) -> bytes:
-    """Returns the first value of a feature's bytes list; raises ValueError if there is none."""
-    for value in feature.bytes_list.value:
-        return bytes(value)
-    raise ValueError("no bytes")
+def value_of(feature: Any, kind: str = "") -> Any:
+    """Returns the only value of a feature, whose kind must be `kind` unless that is "".
 
-
-def int_of(feature: Any) -> int:
-    """Returns the first value of a feature's int64 list; raises ValueError if there is none."""
-    for value in feature.int64_list.value:
-        return int(value)
-    raise ValueError("no integers")
-
-
-def value_of(feature: Any) -> bytes | float | int:
-    """Returns the only value of a feature; raises ValueError if there is none or several."""
-    _, values = values_of(feature)
-    if len(values) != 1:
-        raise ValueError(f"got {len(values)} values")
-    value: bytes | float | int = values[0]
-    return value
+    Raises ValueError if there is none, or several, or one of another kind.
+    """
+    actual_kind, values = values_of(feature)
+    if len(values) != 1 or kind not in ("", actual_kind):
+        raise ValueError(f"got {len(values)} values of {actual_kind or 'no kind'}")
+    return values[0]

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.disk_cache import Values, cached, file_status
-from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
 
@@ -125,15 +124,6 @@ def index_file(path: Path) -> FileIndex:
 
     # Always kept, because there may be a thousand files.
     return FileIndex(**cached("tfrecord", "offsets", scan_file, [file], kept_seconds=0.0))
-
-
-def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[DataFile]:
-    """Returns the fingerprints of files from the digests of their indexes; reads no file."""
-    digests = {
-        path.absolute(): f"records:{index.digest}"
-        for path, index in zip(paths, indexes, strict=True)
-    }
-    return describe_files(paths, lambda path: digests[path])
 
 
 def unreadable_error(path: Path, error: OSError) -> DataError:

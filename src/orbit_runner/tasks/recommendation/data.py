@@ -195,7 +195,7 @@ class RatingExamples:
         return int(choice) * self._group_size
 
     def _negatives(self, ids: np.ndarray, epochs: np.ndarray, users: np.ndarray) -> np.ndarray:
-        """Returns the items that `TrainingPairs` draws, int64 [b]."""
+        """Returns the items that `pair_chunks` draws, int64 [b]."""
         ratings = self._ratings
         starts = ratings.starts[users]
         counts = ratings.starts[users + 1] - starts

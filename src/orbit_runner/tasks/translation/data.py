@@ -22,9 +22,9 @@ from orbit_runner.data.shared_examples import (
     shared_files,
 )
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.order import PairBatching
+from orbit_runner.data.text.parallel_text import PairDataset
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, vocabulary_of_text
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE

@@ -1,22 +1,29 @@
-"""Reads records of ArrayRecord files by their index. Does not import TensorFlow."""
+"""ArrayRecord files, whose records are read by index, and images in them. No TensorFlow."""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.tfrecord.source import ExampleImages, load_records, places_of_records
 from orbit_runner.errors import DataError, first_line
 
 if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
+    from typing_extensions import Self
 
 # Each open file takes a descriptor, of which processes have 1,024 by default, and a buffer.
 _OPEN_FILES = 256
 _BUFFER_BYTES = 2**15
+_RECORDS_AT_ONCE = 256
 
 
 class ArrayRecordFiles:
@@ -119,3 +126,48 @@ def _reader_class() -> type[ArrayRecordReader]:
             code="missing-package",
         ) from None
     return ArrayRecordReader
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ArrayRecordImages(ExampleImages):
+    """Images in ArrayRecord files, which are read by index, in any order."""
+
+    record_files: ArrayRecordFiles
+
+    stored = "in ArrayRecord files"
+    graph_reader = "orbit_runner.data.tfrecord.pipeline:ArrayRecordReader"
+
+    @classmethod
+    def open(cls, files: Sequence[Path], **fields: Any) -> Self:
+        """Returns the records of ArrayRecord files. Raises `DataError` if one is damaged."""
+        records = ArrayRecordFiles(files)
+        places = places_of_records(files, records.counts)
+        return cls(files=records.paths, places=places, record_files=records, **fields)
+
+    def records(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        """Yields records, several of which are read at once."""
+        for start in range(0, len(numbers), _RECORDS_AT_ONCE):
+            part = np.asarray(numbers[start : start + _RECORDS_AT_ONCE], np.int64)
+            files, records = self.places.locate(part)
+            contents = [b""] * len(part)
+            for file in np.unique(files).tolist():
+                indices = np.flatnonzero(files == file).tolist()
+                of_file = self.record_files.read(file, records[indices].tolist())
+                for index, record in zip(indices, of_file, strict=True):
+                    contents[index] = record
+            yield from contents
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files."""
+        return describe_files(self.files, content_digest)
+
+    def joined_rows(self, datasets: Sequence[ArrayRecordImages]) -> dict[str, Any]:
+        """Returns the fields for the records of several datasets."""
+        for dataset in datasets:
+            dataset.record_files.close()  # The joined dataset opens the files itself.
+        paths = [path for dataset in datasets for path in dataset.record_files.paths]
+        counts = [count for dataset in datasets for count in dataset.record_files.counts]
+        return super().joined_rows(datasets) | {"record_files": ArrayRecordFiles(paths, counts)}
+
+
+load = functools.partial(load_records, "array_record", ArrayRecordImages)

@@ -1,1 +1,0 @@
-"""ArrayRecord files, whose records are read by index."""
