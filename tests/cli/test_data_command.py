@@ -29,7 +29,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[str]:
     def handler(*arguments: object) -> _Quiet:
-        return _Quiet(*arguments, directory=os.fspath(folder))  # type: ignore[arg-type]
+        return _Quiet(*arguments, directory=os.fspath(folder))
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -231,7 +231,6 @@ def test_predictions_are_printed_as_items_are_typed(made: Path) -> None:
         command, cwd=made, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         os.close(theirs)
-        assert process.stdout is not None
         for name in ("00.png", "nope.png"):
             os.write(ours, f"images/{name}\n".encode())
             assert json.loads(process.stdout.readline())["image"] == f"images/{name}"

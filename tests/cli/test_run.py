@@ -254,7 +254,6 @@ def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path: Path) -
         if not part and process.poll() is not None:
             break
     os.close(mine)
-    assert process.stdout is not None
     out = process.stdout.read().decode()
     process.stdout.close()
     assert process.wait() == 0

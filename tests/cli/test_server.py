@@ -62,7 +62,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def ready(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
     return process.stdout.readline()
 
 

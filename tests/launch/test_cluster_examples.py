@@ -153,7 +153,6 @@ def test_processes_of_an_example_form_its_cluster(name: str, tmp_path: Path) -> 
         assert flags.model_dir
         assert config.task.train_data.data_dir != resolve_data_dir(config.name)
         cluster = resolve_cluster(config.runtime, member.environ)
-        assert cluster is not None
         assert [*batch_problems(config, config.runtime.num_replicas(len(cluster.trainers())))] == []
         found.append(cluster)
 
