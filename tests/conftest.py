@@ -197,23 +197,34 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+# The settings of the finished run that tests share.
+FINISHED_RUN = {
+    "trainer.train_steps": "30",
+    "task.model.hidden_units": "[8]",
+    "task.model.dropout_rate": "0.3",
+    "trainer.checkpoint_interval": "10",
+    "trainer.max_to_keep": "2",
+    "trainer.summary_interval": "5",
+    "trainer.validation_interval": "30",
+    "trainer.best_checkpoint_export_subdir": "best",
+    "trainer.best_checkpoint_eval_metric": "accuracy",
+    # TensorFlow fixes the thread settings of the test process at its first op.
+    "runtime.intra_op_threads": "0",
+}
+
+
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 20 steps with two checkpoints and a best one, which tests copy before a change."""
+    """A run of 30 steps, which tests copy before a change. Its results are beside it, as JSON.
+
+    It has the checkpoints of steps 20 and 30, a best one, and a fingerprint of step 10.
+    """
     directory = tmp_path_factory.mktemp("finished")
-    done = warm_runner.run(
-        "--experiment=digits_mlp",
-        "--model_dir=run",
-        "--train_steps=20",
-        "--task.model.hidden_units=[4]",
-        "--trainer.checkpoint_interval=10",
-        "--trainer.validation_interval=20",
-        "--trainer.best_checkpoint_export_subdir=best",
-        "--trainer.best_checkpoint_eval_metric=accuracy",
-        cwd=directory,
-        timeout=600.0,
-    )
+    settings = [f"--{path}={value}" for path, value in FINISHED_RUN.items()]
+    flags = ["--experiment=digits_mlp", "--model_dir=run", "--json", *settings]
+    done = warm_runner.run(*flags, cwd=directory)
     assert done.returncode == 0, done.stderr
+    (directory / "results.json").write_text(done.stdout)
     return directory / "run"
 
 

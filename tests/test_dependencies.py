@@ -46,7 +46,7 @@ def imports_below(node: ast.AST, file: str, *, is_deferred: bool) -> Iterator[Im
     else:
         children = [*ast.iter_child_nodes(node)]
         for module in modules_of(node):
-            yield Import(module, f"{file}:{node.lineno}", is_deferred)  # type: ignore[attr-defined]
+            yield Import(module, f"{file}:{node.lineno}", is_deferred)
     is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
     for child in children:
         yield from imports_below(child, file, is_deferred=is_deferred or is_function)
@@ -82,7 +82,7 @@ def distributions_of(module: str) -> frozenset[str]:
 @functools.cache
 def project() -> dict[str, Any]:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)["project"]  # type: ignore[no-any-return]
+    return tomllib.loads(text)["project"]
 
 
 def names_in(requirements: list[str]) -> set[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import process
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 
@@ -45,14 +46,7 @@ def test_it_is_stored_with_results_and_asserts_its_claims(path: Path) -> None:
 @pytest.mark.slow
 @each_notebook
 def test_it_runs(path: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, str(path)],
-        cwd=tmp_path,
-        # What a notebook writes to a temporary directory is removed with that of the test.
-        env={**os.environ, "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    # What a notebook writes to a temporary directory is removed with that of the test.
+    env = {**os.environ, "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
+    done = process(sys.executable, "-c", EXECUTE, path, cwd=tmp_path, env=env, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,14 +1,18 @@
 """The documentation page on custom tasks: its files are extracted, and its command is run."""
 
+import json
 import re
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.support.processes import process
 
 PAGE = Path(__file__).parent.parent / "docs" / "own_task.md"
 
 
+@pytest.mark.slow
 def test_documented_custom_task_trains(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", text, re.M | re.S)
@@ -23,8 +27,6 @@ def test_documented_custom_task_trains(tmp_path: Path) -> None:
     runner = Path(sys.executable).with_name("runner")
     done = process(str(runner), *command.split(), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    import json
-
     results = json.loads(done.stdout)
     assert results["step"] == 600
     assert results["metrics"]["validation_examples"] == 1000

@@ -28,7 +28,7 @@ import orbit_runner
 from orbit_runner.errors import RunnerError
 from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 from tests.support import keras_models
-from tests.support.processes import process
+from tests.support.processes import process, runner
 
 _MODULE = """
 import numpy as np, tf_keras
@@ -68,11 +68,22 @@ print(json.dumps({
 """
 
 
+def _write_project(folder: Path) -> Path:
+    (folder / "my_nets.py").write_text(_MODULE)
+    (folder / "train.py").write_text(_PROGRAM)
+    return folder
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "my_nets.py").write_text(_MODULE)
-    (tmp_path / "train.py").write_text(_PROGRAM)
-    return tmp_path
+    return _write_project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A project in which the program has made the run `run`, and what it printed."""
+    folder = _write_project(tmp_path_factory.mktemp("project"))
+    return folder, _run(folder, "run", epochs=4)
 
 
 def _command(run: str, **settings: Any) -> list[str]:
@@ -82,8 +93,7 @@ def _command(run: str, **settings: Any) -> list[str]:
 def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
     done = process(*_command(run, **settings), cwd=project)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 @pytest.mark.slow
@@ -122,8 +132,8 @@ def test_killed_program_resumes_and_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-def test_run_directory_is_that_of_the_command_line(project: Path) -> None:
-    found = _run(project, "run", epochs=4)
+def test_run_directory_is_that_of_the_command_line(trained: tuple[Path, dict[str, Any]]) -> None:
+    project, found = trained
 
     assert (found["model"], found["inexact"], found["history"]) == ("Sequential", [], 4)
     assert found["metrics"]["accuracy"] > 0.5
@@ -138,20 +148,16 @@ def test_run_directory_is_that_of_the_command_line(project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_same_experiment_of_the_command_line_has_the_same_weights(project: Path) -> None:
-    found = _run(project, "run", epochs=4)
+def test_same_experiment_of_the_command_line_has_the_same_weights(
+    trained: tuple[Path, dict[str, Any]],
+) -> None:
+    project, found = trained
     config = yaml.safe_load((project / "run" / "config.yaml").read_text())
     for section in ("train_data", "validation_data"):
         config["task"][section] |= {"digest": "", "features": {}}
     config["task"]["train_data"] |= {"source": "arrays", "function": "my_nets:load"}
     (project / "again.yaml").write_text(yaml.safe_dump(config))
-    done = process(
-        str(Path(sys.executable).with_name("runner")),
-        "--experiment=again.yaml",
-        "--model_dir=again",
-        "--json",
-        cwd=project,
-    )
+    done = runner("--experiment=again.yaml", "--model_dir=again", "--json", cwd=project)
     assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout)["fingerprint"] == found["weights"]
@@ -262,7 +268,7 @@ def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_
     assert lines[0] == lines[1]
 
 
-class _Epochs(tf_keras.callbacks.Callback):  # type: ignore[misc]
+class _Epochs(tf_keras.callbacks.Callback):
     def __init__(self, last: int) -> None:
         super().__init__()
         self.last = last
@@ -325,17 +331,16 @@ def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_p
     assert len(second.history["accuracy"]) == 4
 
 
-def _traceback(**changes: Any) -> str:
-    settings = {"model": keras_models.classifier, "data": keras_models.classes(), **changes}
-    model, data = settings.pop("model"), settings.pop("data")
-    with pytest.raises(Exception) as caught:  # noqa: PT011 (the test checks the text)
-        orbit_runner.run(model, data, progress="none", **settings)
-    return "".join(traceback.format_exception(caught.value))
-
-
 def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> None:
-    # Found while the run is built.
-    text = _traceback(loss="categorical_crossentropy", model_dir=tmp_path)
+    with pytest.raises(RunnerError) as caught:  # Found while the run is built.
+        orbit_runner.run(
+            keras_models.classifier,
+            keras_models.classes(),
+            loss="categorical_crossentropy",
+            model_dir=tmp_path,
+            progress="none",
+        )
+    text = "".join(traceback.format_exception(caught.value))
 
     assert text.count("Traceback") == 1
     assert text.count("  File ") == 2  # this file, and `run`

@@ -129,7 +129,6 @@ def test_notebook_shows_a_table_and_the_curves(result: RunResult) -> None:
     html = result._repr_html_()
     assert result.weights[:16] in html
     image = re.search(r"base64,([^\"]+)", html)
-    assert image is not None
     assert base64.b64decode(image[1]).decode() == result.plot().svg
     assert "<style" not in html  # It would change the rest of the notebook.
 

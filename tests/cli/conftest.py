@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import warm_runner
 from tests.support.processes import runner
 
 
@@ -30,26 +29,21 @@ def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    """A copy of the run `made` of a test file, to be changed."""
-    return Path(shutil.copytree(made, tmp_path / "a"))
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be changed."""
+    return Path(shutil.copytree(finished_run, tmp_path / "a"))
 
 
 @pytest.fixture
-def refused() -> Callable[..., str]:
-    """Runs a command that must be rejected, and returns its error message."""
-    return _refused
+def refused(tmp_path: Path, without_tensorflow: dict[str, str]) -> Callable[..., str]:
+    """Runs a command that must be rejected without tensorflow; returns its error message."""
 
+    def run(*arguments: str) -> str:
+        done = runner(*arguments, cwd=tmp_path, env=without_tensorflow)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "Traceback" not in done.stderr
+        message = done.stderr[done.stderr.index("runner: ") :]
+        assert len(message.splitlines()) <= 10
+        return message
 
-def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    if env is None:
-        done = warm_runner.run(*arguments, cwd=folder)
-    else:
-        done = runner(*arguments, cwd=folder, env=env)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("runner: ") or "\nrunner: " in done.stderr
-    said = done.stderr[done.stderr.index("runner: ") :]
-    assert len(said.splitlines()) <= 10
-    return said
+    return run

@@ -32,8 +32,8 @@ PARENT = [
     "--trainer.best_checkpoint_eval_metric=accuracy",
     "--trainer.best_checkpoints_to_keep=4",
 ]
-# Steps without a checkpoint, before the first one too. At 30 and 45, the run evaluates.
-NO_CHECKPOINTS = [1, 7, 19, 21, 30, 33, 39, 41, 45, 59]
+# Steps without a checkpoint, before the first one too. At 30, the run evaluates.
+NO_CHECKPOINTS = [1, 19, 21, 30, 41, 59]
 Branched = Callable[..., Path]
 
 
@@ -145,7 +145,6 @@ def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branche
     assert mine == theirs
     assert RunReader(branch).changes == {"runtime.seed": 3, "trainer.train_steps": 50}
     found = read_branch(branch)
-    assert found is not None
     assert (found.parent.resolve(), found.step) == (parent.resolve(), 45)
     assert {one.path: (one.left, one.right) for one in found.changes} == {
         "runtime.seed": ("17", "3"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,39 +15,25 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.repeat.branch import find_branch_step
 from orbit_runner.repeat.plan import read_repetition
 from orbit_runner.step.examples import TrainingOrder
+from tests.support import warm_runner
 from tests.support.problems import error_of, fails, problems_of, raises
 from tests.support.run_directories import locked_by_another
 
-PARENT = [
-    "--experiment=digits_mlp",
-    "--task.model.hidden_units=[8]",
-    "--train_steps=30",
-    "--trainer.checkpoint_interval=10",
-    "--trainer.max_to_keep=2",
-]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with the checkpoints of steps 20 and 30; that of step 10 was removed."""
-    path = tmp_path_factory.mktemp("made") / "a"
-    assert main(["run", *PARENT, f"--model_dir={path}", "--quiet"]) == 0
-    return path
-
 
 @pytest.fixture
-def parent(made: Path, here: Path) -> Path:
-    """A copy of the run as `a` in the working directory, to be changed."""
-    return Path(shutil.copytree(made, here / "a"))
+def parent(run: Path, here: Path) -> Path:
+    """The run `a` in the working directory, to be changed."""
+    return run
 
 
 @pytest.fixture(scope="module")
-def runs(made: Path) -> Path:
-    """The directory of the run, of a branch of it, and of directories that are no run."""
-    folder = made.parent
+def runs(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run, of a branch of it, and of directories that are no run."""
+    folder = tmp_path_factory.mktemp("runs")
     (folder / "full").mkdir()
     (folder / "full/x").touch()
-    shutil.copytree(made, folder / "damaged")
+    for name in ("a", "damaged"):
+        shutil.copytree(finished_run, folder / name)
     for path in (folder / "damaged/checkpoints").glob("*.index"):
         path.unlink()
     with pytest.MonkeyPatch.context() as patch:
@@ -145,9 +130,8 @@ def test_damaged_checkpoint_is_not_used(parent: Path, capsys: pytest.CaptureFixt
 def test_kill_while_the_directory_is_made_leaves_no_half_made_run(
     parent: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "orbit_runner", "branch", "a", "--at=25", "--model_dir=b"]
-    command.append("--prepare")
-    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    command = ["branch", "a", "--at=25", "--model_dir=b", "--prepare"]
+    first = warm_runner.start(*command, stderr=subprocess.DEVNULL)
     copied = tmp_path / ".b.branch/checkpoints/ckpt-20.index"
     end = time.monotonic() + 60
     while not copied.exists():
@@ -156,7 +140,7 @@ def test_kill_while_the_directory_is_made_leaves_no_half_made_run(
     first.kill()
     assert first.wait() < 0
     assert not (tmp_path / "b").exists()
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = warm_runner.run(*command)
     assert again.returncode == 0, again.stderr
     assert "b was interrupted during its creation; creating it again" in again.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]

@@ -11,6 +11,7 @@ import pytest
 from tests.support import warm_runner
 from tests.support.repository import git
 
+pytestmark = pytest.mark.slow
 ARGUMENTS = [
     "--experiment=digits_mlp",
     "--config_file=quick.yaml",
@@ -52,7 +53,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.slow
 def test_git_apply_accepts_the_patch_of_a_run(repository: Path, tmp_path: Path) -> None:
     first, second = attempts_of(repository / "runs/a")
     assert first["code"]["revision"] == git("rev-parse", "HEAD", cwd=repository)
@@ -81,7 +81,6 @@ def test_each_start_records_its_experiment_and_changes(repository: Path) -> None
     assert second["changes"] == common | {"trainer.max_to_keep": 3, "trainer.train_steps": 4}
 
 
-@pytest.mark.slow
 def test_reproduce_reports_changed_code(repository: Path) -> None:
     # In processes of their own, like the runs: threads and oneDNN affect the weights.
     assert json.loads(_reproduce(repository, "--json").stdout)["notes"] == []
@@ -101,7 +100,6 @@ def _reproduce(cwd: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     return done
 
 
-@pytest.mark.slow
 def test_setting_switches_the_patch_off_and_evaluation_keeps_none(repository: Path) -> None:
     train(repository, "--trainer.keep_code_patch=false", "--model_dir=runs/c")
     train(repository, "--mode=eval", "--model_dir=runs/c")

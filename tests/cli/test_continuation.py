@@ -70,6 +70,7 @@ def _signal_flag(number: int) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("named", [True, False])
 def test_command_after_a_signal_continues_in_the_same_directory(

@@ -62,8 +62,7 @@ def evaluate(trained: Path) -> Evaluate:
     def call(*arguments: str) -> dict[str, Any]:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             assert main(["evaluate", str(trained), "--json", *arguments]) == 0
-        results: dict[str, Any] = json.loads(printed.getvalue())
-        return results
+        return json.loads(printed.getvalue())
 
     return call
 

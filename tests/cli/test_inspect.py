@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.reporting.inspection import _measured_rows
-from tests.support.problems import fails, output_of
+from tests.support.problems import output_of
 
 QUIET = "--quiet"
 
@@ -40,18 +40,6 @@ def test_flag_and_positional_argument_name_the_same_experiment(tmp_path: Path) -
     assert "<h2>Layers</h2>" in text
     assert "data:image/png;base64," in text
     assert "<script" not in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["digits", "--experiment=digits_mlp"], "conflict", "--experiment"),
-        (["digit"], "unknown-name", "--experiment"),
-        (["digits", "--trainer.train_epochs=0"], "not-set", "trainer.train_steps"),
-    ],
-)
-def test_mistakes_are_reported_as_by_run(arguments: list[str], code: str, path: str) -> None:
-    fails(["inspect", *arguments, QUIET], code, path)
 
 
 def test_a_section_without_data_is_reported_in_its_place(tmp_path: Path) -> None:

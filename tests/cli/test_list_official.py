@@ -6,9 +6,12 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.processes import process
 
 
+@pytest.mark.slow
 def test_every_experiment_is_listed_with_its_module(
     tmp_path: Path, without_tensorflow: dict[str, str]
 ) -> None:

@@ -33,7 +33,6 @@ def page_flags() -> list[str]:
 def garden_flags() -> Iterator[str]:
     """Yields the flags that all drivers of the installed Model Garden have."""
     spec = find_spec("official")
-    assert spec is not None
     (root,) = spec.submodule_search_locations or ()
     tree = ast.parse((Path(root) / "common/flags.py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -19,11 +18,6 @@ from orbit_runner.utils.files import write_output
 from tests.support.problems import error_of, fails
 
 _NULL = os.makedev(1, 3)
-
-
-@pytest.fixture
-def run(finished_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished_run, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -58,7 +52,7 @@ def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
     assert main(["compare", str(run), str(run), f"--html={null}"]) == 0
 
     assert stat.S_ISCHR(null.stat().st_mode)
-    assert {path.name for path in run.parent.iterdir()} == {"run", "null"}
+    assert {path.name for path in run.parent.iterdir()} == {"a", "null"}
 
 
 def test_full_device_is_an_error(tmp_path: Path) -> None:
@@ -96,8 +90,8 @@ def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
     [
         ["inspect", "digits", "--html={}"],
         ["batch", "digits", "--step=1", "--images={}"],
-        ["compare", "run", "run", "--html={}"],
-        ["report", "run", "--html={}"],
+        ["compare", "a", "a", "--html={}"],
+        ["report", "a", "--html={}"],
     ],
     ids=lambda arguments: " ".join(arguments),
 )
@@ -111,7 +105,7 @@ def test_directory_in_place_of_a_file_is_refused_and_kept(
     path = arguments[-1].partition("=")[0]
 
     fails([argument.format("place") for argument in arguments], "bad-path", path)
-    assert {path.name for path in run.parent.iterdir()} == {"run", "place"}
+    assert {path.name for path in run.parent.iterdir()} == {"a", "place"}
 
 
 @pytest.mark.parametrize("kind", ["file", "dangling link"])
@@ -119,12 +113,12 @@ def test_directory_in_place_of_a_file_is_refused_and_kept(
     "arguments",
     [
         ["--experiment=digits", "--model_dir={}"],
-        ["export", "run", "--to={}"],
+        ["export", "a", "--to={}"],
         ["data", "get", "mnist", "--dir={}"],
         ["init", "{}"],
         ["sweep", "s.yaml", "--model_dir={}"],
-        ["branch", "run", "--at=1", "--model_dir={}"],
-        ["reproduce", "run", "--model_dir={}"],
+        ["branch", "a", "--at=1", "--model_dir={}"],
+        ["reproduce", "a", "--model_dir={}"],
     ],
     ids=lambda arguments: " ".join(arguments),
 )
@@ -148,7 +142,7 @@ def test_other_file_in_place_of_a_directory_is_refused_and_kept(
     error = error_of([argument.format("place") for argument in arguments])
     assert "place" in str(error)
     assert os.path.samestat(before, place.lstat())
-    assert {path.name for path in Path().iterdir()} == {"run", "place", "s.yaml"}
+    assert {path.name for path in Path().iterdir()} == {"a", "place", "s.yaml"}
 
 
 def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -159,7 +153,7 @@ def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_standard_output_may_be_named(run: Path) -> None:
-    done = _shell("(echo first; runner report run --html=/dev/stdout) > page.html", run.parent)
+    done = _shell("(echo first; runner report a --html=/dev/stdout) > page.html", run.parent)
 
     assert done.returncode == 0, done.stderr
     page = (run.parent / "page.html").read_text()

@@ -95,7 +95,7 @@ def test_images_of_a_directory_are_predicted_in_order(
         assert all(each["label"] == str(each["class"]) for each in one["predictions"])
 
 
-def test_text_output_has_one_aligned_line_per_image(made: Path, predicted: Predicted) -> None:
+def test_text_output_has_one_line_per_image(made: Path, predicted: Predicted) -> None:
     items = [made / "images/03.png", made / "images/deeper/09.PNG"]
     code, lines, err = predicted(made / "run/export", *items, "--top_k=2")
     assert code == 0
@@ -104,9 +104,6 @@ def test_text_output_has_one_aligned_line_per_image(made: Path, predicted: Predi
     assert len(words) == 5
     assert words[1] == str(SET["label"][3])
     assert float(words[2]) > float(words[4])
-    # Aligned: the labels begin in the same column.
-    width = len(str(items[1])) + 2
-    assert all(line[width - 1] == " " != line[width] for line in lines)
     assert "loading" in err
 
 
@@ -234,7 +231,6 @@ def test_predictions_are_printed_as_items_are_typed(made: Path) -> None:
         command, cwd=made, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         os.close(theirs)
-        assert process.stdout is not None
         for name in ("00.png", "nope.png"):
             os.write(ours, f"images/{name}\n".encode())
             assert json.loads(process.stdout.readline())["image"] == f"images/{name}"

@@ -9,7 +9,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from tests.support.pages import Page
-from tests.support.problems import fails, output_of
+from tests.support.problems import output_of
 from tests.support.run_directories import write_best, write_run
 
 
@@ -88,17 +88,3 @@ def test_report_of_100000_records_is_under_two_megabytes(run: Path) -> None:
     assert main(["report", "runs/a"]) == 0
     size = (run / "report.html").stat().st_size
     assert 20_000 < size < 200_000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["runs"], "not-a-run", "RUN"),
-        (["missing"], "not-a-run", "RUN"),
-        (["gs://bucket/run"], "bad-path", "RUN"),
-        (["runs/a", "--html=runs/a/run.json/x.html"], "bad-path", "--html"),
-    ],
-)
-@pytest.mark.usefixtures("run")
-def test_invalid_arguments_are_errors(arguments: list[str], code: str, path: str) -> None:
-    fails(["report", *arguments], code, path)

@@ -15,30 +15,7 @@ from tests.support import warm_runner
 from tests.support.damage import change_record
 from tests.support.problems import check, error_of, fails, problems_of
 
-ARGUMENTS = [
-    "--experiment=digits_mlp",
-    "--task.model.hidden_units=[8]",
-    "--train_steps=30",
-    "--trainer.checkpoint_interval=10",
-    "--trainer.summary_interval=5",
-    "--trainer.max_to_keep=2",
-    # TensorFlow fixes the thread settings of the test process at its first op.
-    "--runtime.intra_op_threads=0",
-    "--model_dir=a",
-]
 Reproduced = Callable[..., tuple[int, str, str]]
-
-
-def _process(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return warm_runner.run(*arguments, cwd=folder)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    done = _process(folder, *ARGUMENTS)
-    assert done.returncode == 0, done.stderr
-    return folder / "a"
 
 
 @pytest.fixture
@@ -84,27 +61,27 @@ def _row(out: str, name: str) -> str:
 
 @pytest.mark.slow
 def test_unchanged_run_is_reproduced_exactly(
-    made: Path, reproduced: Reproduced, temporary: Path
+    finished_run: Path, reproduced: Reproduced, temporary: Path
 ) -> None:
-    before = {p: p.stat().st_mtime_ns for p in made.rglob("*")}
-    code, out, err = reproduced(made)
+    before = {p: p.stat().st_mtime_ns for p in finished_run.rglob("*")}
+    code, out, err = reproduced(finished_run)
     assert code == 0
     # The checkpoint of step 10 was removed, but its fingerprints remain.
     assert out.splitlines()[0] == "equal: 3 checkpoints up to step 30"
-    record = _record(made, 30)
+    record = _record(finished_run, 30)
     assert _row(out, "weights") == f"sha256 {record['weights']}"
     assert _row(out, "state") == f"sha256 {record['state']}"
     assert "note" not in out + err
     assert "training from step 0 to 30" in err
     assert [*temporary.glob("reproduce-*")] == []
-    assert {p: p.stat().st_mtime_ns for p in made.rglob("*")} == before
+    assert {p: p.stat().st_mtime_ns for p in finished_run.rglob("*")} == before
 
 
 @pytest.mark.slow
 def test_different_seed_is_reported_as_a_difference(run: Path, tmp_path: Path) -> None:
     """As a process: checks the exit code and the directory that remains."""
     _change(run, "seed: 17", "seed: 18")
-    done = _process(tmp_path, "reproduce", "a", "--model_dir=b")
+    done = warm_runner.run("reproduce", "a", "--model_dir=b", cwd=tmp_path)
     out = done.stdout
     assert done.returncode == 4, done.stderr
     assert "Traceback" not in done.stderr
@@ -157,7 +134,8 @@ def test_intra_op_threads_setting_is_applied_to_the_rerun(run: Path, tmp_path: P
     for step in (20, 30):
         _set_threads(run, step, "1")
 
-    done = _process(tmp_path, "reproduce", "a", "--runtime.intra_op_threads=1", "--model_dir=b")
+    flags = ("--runtime.intra_op_threads=1", "--model_dir=b")
+    done = warm_runner.run("reproduce", "a", *flags, cwd=tmp_path)
 
     # The original run used all cores, which may change the last bits of the weights.
     assert done.returncode in (0, 4), done.stderr
@@ -170,7 +148,9 @@ def test_intra_op_threads_setting_is_applied_to_the_rerun(run: Path, tmp_path: P
 def test_live_run_and_resumed_killed_run_are_reproduced(
     tmp_path: Path, reproduced: Reproduced
 ) -> None:
-    arguments = [*ARGUMENTS, "--mode=train", "--trainer.checkpoint_interval=50"]
+    arguments = ["--experiment=digits_mlp", "--task.model.hidden_units=[8]", "--model_dir=a",
+                 "--mode=train", "--trainer.checkpoint_interval=50", "--trainer.max_to_keep=2",
+                 "--runtime.intra_op_threads=0"]  # fmt: skip
     first = warm_runner.start(
         *arguments, "--train_steps=10000000", cwd=tmp_path, stdout=subprocess.DEVNULL
     )
@@ -188,7 +168,7 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
     assert json.loads(out)["equal"], (out, err)
     steps = [int(path.stem[5:]) for path in (run / "checkpoints").glob("ckpt-*.index")]
     target = max(steps) + 20
-    rest = _process(tmp_path, *arguments, f"--train_steps={target}")
+    rest = warm_runner.run(*arguments, f"--train_steps={target}", cwd=tmp_path)
     assert rest.returncode == 0, rest.stderr
     code, out, _ = reproduced(run)
     assert (code, f"up to step {target}\n" in out) == (0, True), out

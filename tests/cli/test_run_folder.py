@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -106,12 +105,11 @@ def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
 
 @pytest.mark.slow
 def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
-    finished_run: Path, here: Path
+    finished_run: Path, run: Path
 ) -> None:
-    copy = Path(shutil.copytree(finished_run, here / "a"))
-    (copy / "config.yaml").unlink()
+    (run / "config.yaml").unlink()
     config = f"--experiment={finished_run / 'config.yaml'}"
-    fails([config, "--model_dir=a", "--train_steps=30", "--seed=18"], "other-config")
+    fails([config, f"--model_dir={run}", "--train_steps=40", "--seed=18"], "other-config")
 
 
 @pytest.mark.usefixtures("no_tensorflow")
@@ -147,7 +145,7 @@ def _lines(path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
-    cli: Cli, refused: Refused, without_tensorflow: dict[str, str], tmp_path: Path
+    cli: Cli, refused: Refused, tmp_path: Path
 ) -> None:
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=50", "--model_dir=a"]
     first = warm_runner.start(
@@ -164,9 +162,7 @@ def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
         else:
             pytest.fail("no 21 metrics within 120 s")
         before = (run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()
-        found = refused(
-            tmp_path, *arguments, "--seed=3", "--resume=override", env=without_tensorflow
-        )
+        found = refused(*arguments, "--seed=3", "--resume=override")
         assert "another process is training in a" in found
         assert f"process {first.pid} on {os.uname().nodename}, since 20" in found
         assert "-m orbit_runner --experiment=digits_mlp" in found
@@ -189,33 +185,33 @@ def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
 
 
 @pytest.mark.slow
-def test_finished_run_reports_completion_and_evaluates_again(cli: Cli, tmp_path: Path) -> None:
-    arguments = [*MLP, "--train_steps=20", "--model_dir=a", "--json"]
-    first, second = (cli(*arguments) for _ in range(2))
-    assert second.returncode == 0, second.stderr
-    assert "the run is finished: step 20 of 20" in second.stderr
-    assert "evaluation at step 20: loss" in second.stderr
-    one, two = (json.loads(done.stdout) for done in (first, second))
-    for found in (one, two):
-        found["metrics"].pop("steps_per_second", None)
+def test_finished_run_reports_completion_and_evaluates_again(
+    cli: Cli, run: Path, finished_run: Path
+) -> None:
+    before = json.loads((finished_run.parent / "results.json").read_text())
+    again = cli(f"--experiment={run}", f"--model_dir={run}", "--json")
+    assert again.returncode == 0, again.stderr
+    assert "the run is finished: step 30 of 30" in again.stderr
+    assert "evaluation at step 30: loss" in again.stderr
+    after = json.loads(again.stdout)
+    for results in (before, after):
+        results["metrics"].pop("steps_per_second", None)
     for name in ("step", "metrics", "fingerprint"):
-        assert one[name] == two[name]
+        assert after[name] == before[name]
 
 
 @pytest.mark.slow
-def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, tmp_path: Path) -> None:
-    arguments = [*MLP, "--model_dir=a", "--mode=train"]
-    assert cli(*arguments, "--train_steps=20").returncode == 0
-    before = (tmp_path / "a" / "config.yaml").read_bytes()
-    other = ["--task.model.hidden_units=[128, 7]", "--train_steps=30", "--resume=override"]
-    second = cli(*arguments, *other)
+def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, run: Path) -> None:
+    arguments = [f"--experiment={run}", f"--model_dir={run}", "--train_steps=40"]
+    before = (run / "config.yaml").read_bytes()
+    second = cli(*arguments, "--task.model.hidden_units=[128, 7]", "--resume=override")
     assert second.returncode == 2
     assert "does not fit" in second.stderr
-    assert (tmp_path / "a" / "config.yaml").read_bytes() == before
+    assert (run / "config.yaml").read_bytes() == before
     # The run resumes as if nothing had happened.
-    third = cli(*arguments, "--train_steps=30")
+    third = cli(*arguments)
     assert third.returncode == 0, third.stderr
-    assert resolve(Request(experiment=str(tmp_path / "a"))).config.trainer.train_steps == 30
+    assert resolve(Request(experiment=str(run))).config.trainer.train_steps == 40
 
 
 @pytest.mark.parametrize("step", [0, 7])

@@ -14,12 +14,10 @@ from tests.support.problems import check, error_of, fails, problems_of
 Refused = Callable[..., str]
 
 
-def test_all_errors_are_reported_in_one_message(
-    tmp_path: Path, without_tensorflow: dict[str, str], refused: Refused
-) -> None:
+def test_all_errors_are_reported_in_one_message(refused: Refused) -> None:
     """A new process shows what users see: one message, and no traceback."""
     flags = ["--data_dir=nowhere", "--mode=trian", "--model_dir=/proc/x"]
-    said = refused(tmp_path, "--experiment=mnist", *flags, env=without_tensorflow)
+    said = refused("--experiment=mnist", *flags)
 
     lines = said.splitlines()
     assert lines[0] == "runner: 4 problems in the configuration"

@@ -233,20 +233,6 @@ def test_results_of_a_split_are_those_of_its_newest_evaluation(runs: Path) -> No
     fails(["runs", "--sort=test.los"], "unknown-name", "--sort")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["missing"], "missing-file", "DIR"),
-        (["gs://bucket/runs"], "bad-path", "DIR"),
-        (["--limit=0"], "out-of-range", "--limit"),
-        (["--sort=nothing_like_it"], "unknown-name", "--sort"),
-    ],
-)
-@pytest.mark.usefixtures("runs")
-def test_invalid_arguments_are_errors(arguments: list[str], code: str, path: str) -> None:
-    fails(["runs", *arguments], code, path)
-
-
 def test_directory_without_runs_prints_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

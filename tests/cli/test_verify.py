@@ -9,28 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import warm_runner
 from tests.support.damage import DATA, change_record
-from tests.support.problems import fails, output_of
+from tests.support.problems import output_of
 from tests.support.processes import runner
 
-NAMES = ["checkpoints/ckpt-10", "checkpoints/ckpt-20", "checkpoints/ckpt-30"]
+NAMES = ["checkpoints/ckpt-20", "checkpoints/ckpt-30"]
 BEST = "best/best-30"
-INDEX = "checkpoints/ckpt-30.index"
 Damage = Callable[[Path], object]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 30 steps, made by a separate process."""
-    folder = tmp_path_factory.mktemp("made")
-    arguments = ["--experiment=digits_mlp", "--task.model.hidden_units=[8]", "--train_steps=30",
-                 "--trainer.checkpoint_interval=10", "--trainer.max_to_keep=3",
-                 "--trainer.best_checkpoint_export_subdir=best", "--model_dir=a",
-                 "--trainer.best_checkpoint_eval_metric=accuracy"]  # fmt: skip
-    done = warm_runner.run(*arguments, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder / "a"
 
 
 def verified(*arguments: object, exit_code: int = 0) -> str:
@@ -54,20 +39,20 @@ def _line_of(out: str, name: str) -> str:
 
 
 @pytest.mark.slow
-def test_intact_run_is_reported_as_intact(made: Path) -> None:
-    out = verified(made)
+def test_intact_run_is_reported_as_intact(finished_run: Path) -> None:
+    out = verified(finished_run)
     lines = out.splitlines()
     assert lines[0].split() == ["checkpoint", "weights", "state"]
-    assert [line.split()[0] for line in lines[1:-1]] == [*NAMES, "best/best-30"]
+    assert [line.split()[0] for line in lines[1:-1]] == [*NAMES, BEST]
     assert all(line.endswith("  intact") for line in lines[1:-1])
-    assert lines[-1] == f"{made}: intact, 4 checkpoints read"
-    for name in [*NAMES, "best/best-30"]:
-        record = json.loads((made / f"{name}.json").read_text())
+    assert lines[-1] == f"{finished_run}: intact, 3 checkpoints read"
+    for name in [*NAMES, BEST]:
+        record = json.loads((finished_run / f"{name}.json").read_text())
         assert record["weights"][:12] in _line_of(out, name)
         assert record["state"][:12] in _line_of(out, name)
-    found = json.loads(verified(made, "--json"))
+    found = json.loads(verified(finished_run, "--json"))
     assert found["well"] is True
-    (one,) = (one for one in found["checkpoints"] if one["name"] == "best/best-30")
+    (one,) = (one for one in found["checkpoints"] if one["name"] == BEST)
     assert (one["weights"], one["state"], one["well"]) == (
         record["weights"], record["state"], True,
     )  # fmt: skip
@@ -77,30 +62,30 @@ def _write(name: str, text: str) -> Damage:
     return lambda run: (run / f"checkpoints/{name}").write_text(text)
 
 
+def _delete(name: str) -> Damage:
+    return lambda run: (run / f"checkpoints/{name}").unlink()
+
+
 def _edit(**values: object) -> Damage:
     return lambda run: change_record(run / "checkpoints/ckpt-20.json", **values)
 
 
 def _cut(run: Path) -> None:
-    os.truncate(_data(run, 10), _data(run, 10).stat().st_size - 1)
+    os.truncate(_data(run, 20), _data(run, 20).stat().st_size - 1)
 
 
 # The damage, the damaged checkpoint, and the message about it.
 DAMAGES: dict[str, tuple[Damage, str, str]] = {
-    "data": (lambda run: _flip(_data(run, 20), 700), NAMES[1], f"ckpt-20.{DATA} has changed"),
+    "data": (lambda run: _flip(_data(run, 20), 700), NAMES[0], f"ckpt-20.{DATA} has changed"),
     "best": (lambda run: _flip(run / "best/best-30.index", 100), BEST, "best-30.index has changed"),
     "end": (_cut, NAMES[0], " bytes instead of "),
-    "index": (lambda run: (run / INDEX).unlink(), NAMES[2], "ckpt-30.index is missing"),
-    "weights": (_edit(weights="0" * 64), NAMES[1], " on disk, 000000000000 in its record"),
-    "state": (_edit(state="0" * 64), NAMES[1], " on disk, 000000000000 in its record"),
-    "step": (_edit(step=21), NAMES[1], "ckpt-20.json is the record of step 21"),
-    "syntax": (_write("ckpt-10.json", "{"), NAMES[0], "ckpt-10.json cannot be read"),
-    "type": (_write("ckpt-10.json", "[]"), NAMES[0], "expected a JSON object"),
-    "record": (
-        lambda run: (run / "checkpoints/ckpt-10.json").unlink(),
-        NAMES[0],
-        "ckpt-10.json is missing",
-    ),
+    "index": (_delete("ckpt-30.index"), NAMES[1], "ckpt-30.index is missing"),
+    "weights": (_edit(weights="0" * 64), NAMES[0], " on disk, 000000000000 in its record"),
+    "state": (_edit(state="0" * 64), NAMES[0], " on disk, 000000000000 in its record"),
+    "step": (_edit(step=21), NAMES[0], "ckpt-20.json is the record of step 21"),
+    "syntax": (_write("ckpt-30.json", "{"), NAMES[1], "ckpt-30.json cannot be read"),
+    "type": (_write("ckpt-30.json", "[]"), NAMES[1], "expected a JSON object"),
+    "record": (_delete("ckpt-30.json"), NAMES[1], "ckpt-30.json is missing"),
 }
 
 
@@ -113,18 +98,18 @@ def test_damage_is_found_in_one_checkpoint(what: str, run: Path) -> None:
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")} == before
     assert said in _line_of(out, name)
     assert all(_line_of(out, other).endswith("  intact") for other in {*NAMES, BEST} - {name})
-    assert out.splitlines()[-1] == f"{run}: 1 of 4 damaged"
+    assert out.splitlines()[-1] == f"{run}: 1 of 3 damaged"
 
 
 def test_swapped_checkpoint_files_with_matching_file_records_are_detected(run: Path) -> None:
     """Intact files of another step: only the tensors reveal the swap."""
     marks = {}
     for suffix in ("index", "data-00000-of-00001"):
-        source, target = (run / f"checkpoints/ckpt-{step}.{suffix}" for step in (10, 20))
+        source, target = (run / f"checkpoints/ckpt-{step}.{suffix}" for step in (20, 30))
         shutil.copyfile(source, target)
-        record = json.loads((run / "checkpoints/ckpt-10.json").read_text())
+        record = json.loads((run / "checkpoints/ckpt-20.json").read_text())
         marks[target.name] = record["files"][source.name]
-    change_record(run / "checkpoints/ckpt-20.json", files=marks)
+    change_record(run / "checkpoints/ckpt-30.json", files=marks)
     out = verified(run, exit_code=4)
     assert re.search(r"weights \w{12} on disk, \w{12} in its rec", _line_of(out, NAMES[1]))
 
@@ -133,27 +118,20 @@ def test_swapped_checkpoint_files_with_matching_file_records_are_detected(run: P
 def test_damaged_files_are_detected_without_importing_tensorflow(
     run: Path, without_tensorflow: dict[str, str]
 ) -> None:
-    for step in (10, 20, 30):
+    for step in (20, 30):
         _flip(_data(run, step), 700)
     _flip(run / "best/best-30.index", 100)
     done = runner("verify", run, env=without_tensorflow)
     assert done.returncode == 4, done.stderr
-    assert done.stdout.count("has changed since it was written") == 4
-    assert done.stdout.splitlines()[-1] == f"{run}: 4 of 4 damaged"
-    assert "reading the files of 4 checkpoints" in done.stderr
+    assert done.stdout.count("has changed since it was written") == 3
+    assert done.stdout.splitlines()[-1] == f"{run}: 3 of 3 damaged"
+    assert "reading the files of 3 checkpoints" in done.stderr
 
 
 def test_checkpoint_that_a_killed_run_has_not_completed_is_ignored(run: Path) -> None:
     for suffix in ("json", DATA):
-        shutil.copyfile(run / f"{NAMES[2]}.{suffix}", run / f"checkpoints/ckpt-40.{suffix}")
-    assert verified(run).splitlines()[-1] == f"{run}: intact, 4 checkpoints read"
-
-
-@pytest.mark.parametrize("name", ["nowhere", "empty"])
-@pytest.mark.usefixtures("no_tensorflow")
-def test_verify_rejects_a_path_without_checkpoints(name: str, here: Path) -> None:
-    (here / "empty/checkpoints").mkdir(parents=True)
-    fails(["verify", name], "no-checkpoint", "RUN")
+        shutil.copyfile(run / f"{NAMES[1]}.{suffix}", run / f"checkpoints/ckpt-40.{suffix}")
+    assert verified(run).splitlines()[-1] == f"{run}: intact, 3 checkpoints read"
 
 
 def test_checkpoint_removed_during_verification_is_skipped(
@@ -162,12 +140,12 @@ def test_checkpoint_removed_during_verification_is_skipped(
     from orbit_runner.checkpoint import directory
 
     # As a live run removes it: the index first, the rest a moment later.
-    (run / "checkpoints/ckpt-10.index").unlink()
+    (run / "checkpoints/ckpt-20.index").unlink()
 
     def rest_goes(seconds: float) -> None:
-        for path in (run / "checkpoints").glob("ckpt-10.*"):
+        for path in (run / "checkpoints").glob("ckpt-20.*"):
             path.unlink()
 
     monkeypatch.setattr(directory.time, "sleep", rest_goes)
     out = verified(run)
-    assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*NAMES[1:], "best/best-30"]
+    assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*NAMES[1:], BEST]

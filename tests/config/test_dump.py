@@ -34,7 +34,7 @@ def test_string_round_trips_in_our_reader_and_yaml_1_1(text: str) -> None:
     line = f"        x: {inline_yaml(text)}"
 
     assert "\n" not in line
-    assert load_text(line, "x", 1).children["x"].value == text  # type: ignore[union-attr]
+    assert load_text(line, "x", 1).children["x"].value == text
     assert yaml.safe_load(line) == {"x": text}
 
 
@@ -42,7 +42,7 @@ def test_string_round_trips_in_our_reader_and_yaml_1_1(text: str) -> None:
 def test_number_round_trips_in_our_reader_and_yaml_1_1(number: float) -> None:
     line = f"x: {inline_yaml(number)}"
 
-    for got in (load_text(line, "x", 1).children["x"].value, yaml.safe_load(line)["x"]):  # type: ignore[union-attr]
+    for got in (load_text(line, "x", 1).children["x"].value, yaml.safe_load(line)["x"]):
         assert (got, type(got)) == (number, type(number))
         assert math.copysign(1, got) == math.copysign(1, number)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.problems import check, fails, output_of
+from tests.support.problems import check, output_of
 
 NAMED_AFTER = {"name", "trainer.best_checkpoint_export_subdir", "trainer.export_subdir"}
 
@@ -95,24 +94,3 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
 
     assert choose_model_dir(flags, resolve(Request(experiment="digits"))) == tmp_path / "x"
     assert flags.config_file == [str(tmp_path / "a.yaml")]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["verify", "~/nothing"], "no-checkpoint", "RUN"),
-        (["reproduce", "~/nothing"], "not-a-run", "RUN"),
-        (["export", "~/nothing"], "not-a-run", "RUN"),
-        (["predict", "~/nothing", "item"], "not-a-run", "WHERE"),
-        (["validate", "~/nothing.yaml"], "missing-file", ""),
-        (["show", "--experiment=digits", "--diff=~/nothing.yaml"], "missing-file", ""),
-    ],
-)
-def test_tilde_is_expanded_in_every_command_line_path(
-    here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, path: str
-) -> None:
-    monkeypatch.setenv("HOME", str(here))
-
-    fails(arguments, code, path)
-
-    assert not [name for name in os.listdir(here) if name.startswith("~")]

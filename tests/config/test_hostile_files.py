@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orbit_runner.config.errors import Problem
-from tests.support.problems import check, error_of, fails
+from tests.support.problems import check, error_of
 
 Write = Callable[..., str]
 Refused = Callable[..., list[Problem]]
@@ -42,7 +41,6 @@ def test_invalid_file_is_rejected_with_a_short_message(
     (problem,) = refused(config_files=(name,))
 
     check([problem], (code, problem.path))
-    assert problem.origin is not None
     assert problem.origin.label == name
     assert len(str(problem)) < 1000
 
@@ -62,9 +60,9 @@ def test_long_value_is_truncated_in_the_error_message(
 
 
 def test_many_unknown_names_are_summarized_by_a_count(write: Write) -> None:
-    write("a.yaml", "trainer:\n" + "".join(f"  unknown_{i}: 1\n" for i in range(2000)))
+    write("a.yaml", "trainer:\n" + "".join(f"  unknown_{i}: 1\n" for i in range(250)))
 
-    assert "… and 1800 more" in str(error_of(["validate", "--experiment=digits", "a.yaml"]))
+    assert "… and 50 more" in str(error_of(["validate", "--experiment=digits", "a.yaml"]))
 
 
 def test_gin_file_may_start_with_a_byte_order_mark(
@@ -73,28 +71,3 @@ def test_gin_file_may_start_with_a_byte_order_mark(
     write("a.gin", "\ufefftrainer.train_steps = 7\n")
 
     assert over_digits(gin_files=("a.gin",)).trainer.train_steps == 7
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["show", "--experiment=digits", "--config_file=d"], "wrong-file-type", ""),
-        (["show", "--experiment=digits", "--config_file=d.yaml"], "wrong-file-type", ""),
-        (["show", "--experiment=digits", "--gin_file=d"], "wrong-file-type", ""),
-        (["show", "--experiment=d"], "unknown-name", "--experiment"),
-        (["validate", "d"], "unknown-name", "--experiment"),
-        (["show", "--experiment=d", "--diff=digits"], "unknown-name", "--experiment"),
-        (["show", "--experiment=digits", "--config_file=/dev/stdin"], "wrong-file-type", ""),
-        (["show", "--experiment=digits", "--gin_file=/dev/zero"], "wrong-file-type", ""),
-        (["show", "--experiment=digits", "--config_file=a\0b"], "missing-file", ""),
-        (["show", "--experiment=digits", "--config_file=" + "a/" * 3000], "missing-file", ""),
-        (["show", "--experiment=" + "a" * 3000], "unknown-name", "--experiment"),
-    ],
-)  # fmt: skip
-def test_path_that_is_not_a_regular_file_is_rejected(
-    here: Path, arguments: list[str], code: str, path: str
-) -> None:
-    (here / "d").mkdir()
-    (here / "d.yaml").mkdir()
-
-    fails(arguments, code, path)

@@ -116,7 +116,7 @@ def test_module_without_python_source_has_no_path() -> None:
     assert declared_parameters("math:sqrt") is None
 
 
-def _plain(count: int, flag: bool = False, scale=1.0, label="a", free=None): ...  # type: ignore
+def _plain(count: int, flag: bool = False, scale=1.0, label="a", free=None): ...
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_arguments_are_checked(arguments: dict[str, Any], wrong: list[str]) -> N
 def test_values_are_compared_with_annotations_of_one_type(
     annotation: str, fits: list[Any], does_not: list[Any]
 ) -> None:
-    def function(value): ...  # type: ignore
+    def function(value): ...
 
     function.__annotations__ = {"value": annotation}
     signature = actual_parameters(function)

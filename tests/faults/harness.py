@@ -8,14 +8,13 @@ import json
 import os
 import select
 import signal
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from tests.faults.starters import Starter
+from tests.faults import starters
 from tests.faults.system_calls import Call, Listener
 
 _SECONDS = 900.0
@@ -42,20 +41,19 @@ class Life:
 
 
 def live(
-    starter: Starter, arguments: list[str], directory: Path, fault: str = "", at: int = -1
+    arguments: list[str], directory: Path, fault: str = "", at: int = -1, *, as_fork: bool
 ) -> Life:
     """Runs `runner` to its end. `fault` happens at call number `at` below a directory."""
     life, log = Life(), directory.with_suffix(".log")
-    descriptor = starter.start(arguments, log)
+    process, descriptor = starters.start(arguments, log, as_fork=as_fork)
     watch = threading.Thread(
         target=_answer, args=(Listener(descriptor), life, directory, fault, at), daemon=True
     )
     watch.start()
     try:
-        life.code = starter.wait(_SECONDS)
-    except (TimeoutError, subprocess.TimeoutExpired):
-        starter.end()
-        raise
+        life.code = process.wait(_SECONDS)
+    finally:
+        process.kill()
     watch.join(_SECONDS)
     os.close(descriptor)
     life.told = log.read_text()

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import platform
+import socket
 import struct
 from pathlib import Path
 
@@ -200,6 +201,14 @@ def install_filter() -> int:
     if found < 0:
         raise OSError(ctypes.get_errno(), "seccomp")
     return int(found)
+
+
+def send_listener(descriptor: int) -> None:
+    """Installs the filter in this process, and sends the descriptor for its `Listener`."""
+    with socket.socket(fileno=descriptor) as connection:
+        listener = install_filter()
+        socket.send_fds(connection, [b"."], [listener])
+        os.close(listener)
 
 
 def _program() -> list[bytes]:

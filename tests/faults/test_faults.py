@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 
 from tests.faults.conftest import Record
 from tests.faults.harness import FAULTS, KILL, SHORT, Life, final_state, live, problems_of, spread
-from tests.faults.starters import ForkStarter, ProcessStarter, Starter, Starters
 from tests.faults.system_calls import is_available
 
 pytestmark = [
@@ -46,8 +45,10 @@ _CASES = [
 ]
 
 
-def _arguments(name: str, directory: Path) -> list[str]:
-    return [*_COMMANDS[name], f"--model_dir={directory}"]
+def _live(name: str, directory: Path, fault: str = "", at: int = -1) -> Life:
+    arguments = [*_COMMANDS[name], f"--model_dir={directory}"]
+    # The launcher itself does not import TensorFlow.
+    return live(arguments, directory, fault, at, as_fork=name != "two workers")
 
 
 def _state(name: str, directory: Path) -> dict[str, Any]:
@@ -56,37 +57,19 @@ def _state(name: str, directory: Path) -> dict[str, Any]:
     return {**state, "records": sorted({*state["records"]})} if name == "evaluator" else state
 
 
-@pytest.fixture(scope="module")
-def starters(points: int) -> Iterator[Callable[[str], Starters]]:
-    """Returns what starts a command: as many as run at the same time."""
-    count, made = (os.cpu_count() or 1) if points else 1, dict[type[Starter], Starters]()
-
-    def get(name: str) -> Starters:
-        # The launcher itself does not import TensorFlow.
-        kind = ProcessStarter if name == "two workers" else ForkStarter
-        if kind not in made:
-            made[kind] = Starters(kind, count)
-        return made[kind]
-
-    yield get
-    for one in made.values():
-        one.end()
-
-
 Whole = Callable[[str], tuple[Life, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def whole(starters: Callable[[str], Starters], tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Runs a command without a fault, once. Returns its calls and what it ends with."""
     found: dict[str, tuple[Life, dict[str, Any]]] = {}
 
     def run(name: str) -> tuple[Life, dict[str, Any]]:
         if name not in found:
             directory = tmp_path_factory.mktemp("whole") / "run"
-            with starters(name).borrow() as starter:
-                _prepare(starter, name, directory)
-                life = live(starter, _arguments(name, directory), directory)
+            _prepare(name, directory)
+            life = _live(name, directory)
             assert life.code == 0, life.told
             found[name] = life, _state(name, directory)
         return found[name]
@@ -94,10 +77,10 @@ def whole(starters: Callable[[str], Starters], tmp_path_factory: pytest.TempPath
     return run
 
 
-def _prepare(starter: Starter, name: str, directory: Path) -> None:
+def _prepare(name: str, directory: Path) -> None:
     """Trains the run that an evaluator reads."""
     if name == "evaluator":
-        life = live(starter, _arguments("one device", directory), directory)
+        life = _live("one device", directory)
         assert life.code == 0, life.told
 
 
@@ -109,16 +92,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_fault_at_a_writing_call_loses_nothing(
-    name: str,
-    fault: str,
-    whole: Whole,
-    starters: Callable[[str], Starters],
-    points: int,
-    record: Record,
-    tmp_path: Path,
+    name: str, fault: str, whole: Whole, points: int, record: Record, tmp_path: Path
 ) -> None:
     undisturbed, expected = whole(name)
-    own_starters = starters(name)
     places = [
         index
         for index, call in enumerate(undisturbed.calls)
@@ -131,17 +107,15 @@ def test_fault_at_a_writing_call_loses_nothing(
     def problems(place: int) -> str:
         directory = tmp_path / str(place) / "run"
         directory.parent.mkdir()
-        arguments = _arguments(name, directory)
-        with own_starters.borrow() as starter:
-            _prepare(starter, name, directory)
-            life = live(starter, arguments, directory, fault, place)
-            found = problems_of(
-                life,
-                directory,
-                lambda: live(starter, arguments, directory),
-                lambda: _state(name, directory),
-                expected,
-            )
+        _prepare(name, directory)
+        life = _live(name, directory, fault, place)
+        found = problems_of(
+            life,
+            directory,
+            lambda: _live(name, directory),
+            lambda: _state(name, directory),
+            expected,
+        )
         at = life.calls[place] if place < len(life.calls) else "the end"
         print(f"{name}, {fault} at call {place} ({at}): {'; '.join(found) or 'ok'}", flush=True)
         if found:

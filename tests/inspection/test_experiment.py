@@ -26,8 +26,16 @@ def config_of(experiment: str, files: tuple[str, ...] = (), **settings: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def digits() -> Inspection:
-    return inspect_experiment(config_of("digits"))
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which `digits` is inspected."""
+    return tmp_path_factory.mktemp("inspected")
+
+
+@pytest.fixture(scope="module")
+def digits(directory: Path) -> Inspection:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        return inspect_experiment(config_of("digits"))
 
 
 def test_digits_have_the_parameters_and_operations_of_the_network(digits: Inspection) -> None:
@@ -45,7 +53,6 @@ def test_batches_of_digits_have_the_shapes_and_values_of_the_pipeline(digits: In
 
     assert (features.name, features.shape, features.dtype) == ("features", (64, 8, 8, 1), "uint8")
     images = digits.batches["training"].images
-    assert images is not None
     assert (features.low, features.high) == (images.min(), images.max())
     assert features.mean == pytest.approx(images.mean())
     assert (labels.low, labels.high) == (0, 9)
@@ -113,12 +120,9 @@ def test_a_replica_has_its_share_of_the_batch() -> None:
     assert found.schedule.train_steps == 899
 
 
-def test_inspection_writes_nothing(here: Path) -> None:
-    config = config_of("digits")
-
-    inspect_experiment(config)
-
-    assert os.listdir(here) == []
+@pytest.mark.usefixtures("digits")
+def test_inspection_writes_nothing(directory: Path) -> None:
+    assert os.listdir(directory) == []
 
 
 @pytest.mark.slow
@@ -129,7 +133,5 @@ def test_resnet_on_synthetic_data_adds_up() -> None:
 
     assert sum(totals(found.layers)) == 271098
     measured, images = found.measured, found.batches["training"].images
-    assert measured is not None
     assert measured.steps_per_second > 0
-    assert images is not None
     assert images.dtype == np.uint8

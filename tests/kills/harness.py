@@ -70,7 +70,6 @@ class _Life:
         return self.said[-1] if self.said else "no output yet"
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
         for line in self._process.stderr:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)

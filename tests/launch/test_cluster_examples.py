@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.config.resolve import resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
+from tests.support.processes import process
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTERS = ROOT / "configs" / "clusters"
@@ -50,14 +50,8 @@ def run_script(
         (programs / program).write_text(RECORDER)
         (programs / program).chmod(0o755)
     (folder / "calls").unlink(missing_ok=True)
-    done = subprocess.run(
-        [BASH, str(CLUSTERS / name), *arguments],
-        cwd=folder,
-        env={"PATH": os.pathsep.join([str(programs), os.environ["PATH"]]), **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"PATH": os.pathsep.join([str(programs), os.environ["PATH"]]), **environ}
+    done = process(BASH, CLUSTERS / name, *arguments, cwd=folder, env=env)
     assert done.stderr == ""
     calls = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
     return done.returncode, [
@@ -152,14 +146,13 @@ def test_every_example_is_tested_and_documented() -> None:
 def test_processes_of_an_example_form_its_cluster(name: str, tmp_path: Path) -> None:
     processes_of, roles = EXAMPLES[name]
     found: list[Any] = []
-    for process in processes_of(tmp_path):
-        assert process.words[:2] == ["runner", "run"]
-        flags = parse_flags(run.COMMAND.parser(), process.words[2:])
+    for member in processes_of(tmp_path):
+        assert member.words[:2] == ["runner", "run"]
+        flags = parse_flags(run.COMMAND.parser(), member.words[2:])
         config = resolve(build_request(flags)).config
         assert flags.model_dir
         assert config.task.train_data.data_dir != resolve_data_dir(config.name)
-        cluster = resolve_cluster(config.runtime, process.environ)
-        assert cluster is not None
+        cluster = resolve_cluster(config.runtime, member.environ)
         assert [*batch_problems(config, config.runtime.num_replicas(len(cluster.trainers())))] == []
         found.append(cluster)
 

@@ -206,8 +206,6 @@ def test_chief_output_is_passed_to_stdout_unchanged(start: Start) -> None:
 
 
 def _bytes(launch: Launch) -> tuple[bytes, bytes]:
-    assert launch.process.stdout is not None
-    assert launch.process.stderr is not None
     out = launch.process.stdout.buffer.read()
     err = launch.process.stderr.buffer.read()
     assert launch.process.wait() == 0
@@ -217,8 +215,6 @@ def _bytes(launch: Launch) -> tuple[bytes, bytes]:
 def test_members_continue_when_nobody_reads_their_output(start: Start) -> None:
     flood = "for _ in range(20000): print('x' * 50)\nexit(0)"
     launch = start({"worker 0": [flood], "worker 1": [flood]})
-    assert launch.process.stdout is not None
-    assert launch.process.stderr is not None
     launch.process.stdout.close()
     launch.process.stderr.close()
     assert launch.process.wait(SECONDS) == 0

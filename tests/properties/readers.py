@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.run_reader import RunReader
 from orbit_runner.tasks.keras.sources import read_files as read_keras_files
 from tests.support.records import example_of, frame_records
+from tests.support.samples import png
 
 _ROWS = [
     {"size": 1.5, "color": "red", "age": 3, "y": "a"},
@@ -100,7 +100,7 @@ def _archives(**arrays: np.ndarray) -> list[bytes]:
     contents = []
     for values in (arrays, {"a": pickled}):
         file = io.BytesIO()
-        np.savez_compressed(file, **values)  # type: ignore[arg-type]
+        np.savez_compressed(file, **values)
         contents.append(file.getvalue())
     return contents
 
@@ -126,19 +126,9 @@ def _parquet(folder: Path) -> list[bytes]:
     return [file.getvalue()]
 
 
-def _png() -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        crc = struct.pack(">I", zlib.crc32(kind + data))
-        return struct.pack(">I", len(data)) + kind + data + crc
-
-    head = struct.pack(">IIBBBBB", 2, 2, 8, 2, 0, 0, 0)
-    body = zlib.compress(b"\0" + bytes(6) + b"\0" + bytes(6))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
-
-
 def _image_csv(folder: Path) -> list[bytes]:
     for name in ("a.png", "b.png"):
-        (folder / name).write_bytes(_png())
+        (folder / name).write_bytes(png(0, size=2))
     return [b"path,label\na.png,cat\nb.png,dog\n", b"path,label\na.png,1\nb.png,10\n"]
 
 
@@ -147,7 +137,7 @@ def _read_image_csv(path: Path) -> object:
 
 
 def _image_example(folder: Path) -> list[bytes]:
-    return [example_of(image__encoded=[_png()], image__class__label=[3])]
+    return [example_of(image__encoded=[png(0, size=2)], image__class__label=[3])]
 
 
 def _frame(content: bytes) -> bytes:

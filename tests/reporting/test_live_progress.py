@@ -40,7 +40,7 @@ def _view(history: History, **changes: object) -> View:
         "place": "runs/resnet_cifar/20261123-101500",
         "phase": TRAINING,
     }
-    return View(history, **{**values, **changes})  # type: ignore[arg-type]
+    return View(history, **{**values, **changes})
 
 
 def _plain(view: View, width: int) -> list[str]:
@@ -94,12 +94,10 @@ def _terminal_output(end: str, *, columns: int = 80, **environment: str) -> tupl
     os.close(follower)
     # A frame may have been drawn before all values of the loop were stored.
     shown = _read(leader, lambda text: re.search("ready.*loss 0.4213.*left", text, re.DOTALL))
-    assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.close()
     shown += _read(leader, lambda text: False)
     os.close(leader)
-    assert process.stdout is not None
     with process.stdout:
         out = process.stdout.read().decode()
     return shown, out, process.wait()

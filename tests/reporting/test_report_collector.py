@@ -71,7 +71,6 @@ def test_weights_and_records_are_the_same_with_a_report(
 
     assert _results(with_report) == _results(without)
     found = read_data(with_report)
-    assert found.evaluation is not None
     assert found.evaluation.step == 40
     (last,) = [r for r in _results(without)["records"] if r["step"] == 40 and "accuracy" in r][-1:]
     counts = found.evaluation.confusion
@@ -86,8 +85,6 @@ def test_weights_and_records_are_the_same_with_a_report(
 def test_inputs_are_those_of_the_first_step(here: Path) -> None:
     run = _train("a", "--experiment=digits", "--train_steps=2")
     found = read_data(run)
-    assert found.inputs is not None
-    assert found.model is not None
     assert found.inputs.step == 0
     assert len(found.inputs.pictures) == 32
     assert [one.name for one in found.inputs.tensors] == ["features", "labels"]
@@ -97,7 +94,6 @@ def test_inputs_are_those_of_the_first_step(here: Path) -> None:
     # A resumed run shows the first batch that it trains on.
     assert main(["run", "--experiment=a", "--model_dir=a", "--train_steps=4"]) == 0
     again = read_data(run).inputs
-    assert again is not None
     assert again.step == 2
     assert again.pictures != found.inputs.pictures
 
@@ -115,12 +111,9 @@ def test_translation_shows_sentences(here: Path, monkeypatch: pytest.MonkeyPatch
     run = _train("a", "--experiment=a.yaml", "--train_steps=2")
 
     found = read_data(run)
-    assert found.evaluation is not None
     assert found.evaluation.head == ("source", "reference", "translation")
     assert len(found.evaluation.rows) == 10
-    assert found.inputs is not None
     assert {name for name, _ in found.inputs.sentences} >= {"features.inputs", "features.targets"}
-    assert found.model is not None
     assert any(row.shape for row in found.model.layers)
 
 

@@ -21,7 +21,6 @@ def line_chart(title: str, series: Sequence[Series]) -> str:
 
 def _svg(html: str) -> ET.Element:
     found = re.search(r"<svg.*</svg>", html, re.S)
-    assert found is not None
     return ET.fromstring(found[0])
 
 

@@ -201,7 +201,6 @@ def test_permanent_store_failure_is_one_error_that_names_the_local_files(
     assert "Traceback" not in err
     assert "a-secret-of-the-tests" not in err
     match = re.search(r"all files of the run are in (.*)", err)
-    assert match is not None
     assert (Path(match[1]) / "checkpoints" / "ckpt-200.index").exists()
 
     # Back again: the same command continues from the store.

@@ -84,10 +84,3 @@ def run_in_fork(arguments: Sequence[str], environ: Mapping[str, str], parent: in
         importlib.import_module("orbit_runner.cli.main").entry()
     except _ImportedTooEarly:
         os.execve(sys.executable, new_process, dict(environ))
-
-
-def redirect_output(log: Path) -> None:
-    """Appends what this process writes to a file."""
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from tests.support.array_records import write_array_file
-from tests.support.tfds import IMAGE, class_label, features_json
+from tests.support.records import example_of
+from tests.support.tfds import IMAGE, class_label, write_prepared
 from tests.support.tfrecords import example, write_file
 
 GARBAGE = {"empty": b"", "garbage": b"no image at all" * 20}
@@ -97,35 +98,18 @@ def write_listed(folder: Path, counts: dict[str, int], name: str = "labels.csv")
 def write_tfds(
     folder: Path,
     name: str,
-    splits: dict[str, Sequence[int]],
+    splits: Mapping[str, Sequence[int]],
     labels: Sequence[str],
-    version: str = "1.0.0",
-    template: str | None = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
     file_format: str = "tfrecord",
 ) -> Path:
     """Writes a dataset as TensorFlow Datasets prepares it; labels are the records' numbers."""
-    place = folder / name / version
-    place.mkdir(parents=True)
-    said, write = [], write_file if file_format == "tfrecord" else write_array_file
-    for split, sizes in splits.items():
-        first = 0
-        for number, size in enumerate(sizes):
-            path = place / f"{name}-{split}.{file_format}-{number:05}-of-{len(sizes):05}"
-            write(path, [_tfds_example(k, labels) for k in range(first, first + size)])
-            first += size
-        entry = {"name": split, "shardLengths": [str(size) for size in sizes], "numBytes": "1"}
-        said.append(entry | ({"filepathTemplate": template} if template else {}))
-    info = {"name": name, "version": version, "fileFormat": file_format, "splits": said}
-    (place / "dataset_info.json").write_text(json.dumps(info))
     features = {"image": IMAGE, "label": class_label(len(labels))}
-    (place / "features.json").write_text(features_json(features))
-    (place / "label.labels.txt").write_text("".join(f"{label}\n" for label in labels))
-    return place
-
-
-def _tfds_example(number: int, labels: Sequence[str]) -> bytes:
-    features = {
-        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg(number)])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % len(labels)])),
+    records = {
+        split: [
+            [example_of(image=[jpeg(k)], label=[k % len(labels)]) for k in range(end - size, end)]
+            for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)
+        ]
+        for split, sizes in splits.items()
     }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    write = write_file if file_format == "tfrecord" else write_array_file
+    return write_prepared(folder, name, records, features, {"label": labels}, write, file_format)

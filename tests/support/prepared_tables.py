@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from tests.support.array_records import write_array_file
-from tests.support.tfds import TEXT, class_label, features_dict, features_json, scalar
+from tests.support.records import example_of
+from tests.support.tfds import TEXT, class_label, features_dict, scalar, write_prepared
 from tests.support.tfrecords import write_file
 
 CLASSES = ("small", "big")
@@ -45,35 +45,21 @@ def write_table(
     change: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> Path:
     """Writes the dataset `rows` with numbered rows, and returns the directory of its version."""
-    place, first, said = folder / "rows" / "1.0.0", 0, []
-    place.mkdir(parents=True)
-    write = write_file if file_format == "tfrecord" else write_array_file
+    numbers = itertools.count()
+    records = {}
     for split, sizes in splits.items():
-        for shard, size in enumerate(sizes):
-            rows = [
-                make_row(n) | dict((change or {}).get(n, {})) for n in range(first, first + size)
-            ]
-            name = f"rows-{split}.{file_format}-{shard:05}-of-{len(sizes):05}"
-            write(place / name, [_example(row) for row in rows])
-            first += size
-        said.append({"name": split, "shardLengths": [str(size) for size in sizes]})
-    info = {"name": "rows", "version": "1.0.0", "fileFormat": file_format, "splits": said}
-    (place / "dataset_info.json").write_text(json.dumps(info))
-    (place / "features.json").write_text(features_json(FEATURES))
-    (place / "y.labels.txt").write_text("\n".join(CLASSES) + "\n")
-    return place
+        records[split] = [
+            [_example(make_row(n) | dict((change or {}).get(n, {}))) for n in islice(numbers, size)]
+            for size in sizes
+        ]
+    write = write_file if file_format == "tfrecord" else write_array_file
+    return write_prepared(folder, "rows", records, FEATURES, {"y": CLASSES}, write, file_format)
 
 
 def _example(row: Mapping[str, Any]) -> bytes:
-    features = {name: _feature(value) for name, value in row.items() if value is not None}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
-def _feature(value: Any) -> tf.train.Feature:
-    values = value if isinstance(value, list) else [value]
-    if isinstance(values[0], str):
-        encoded = [text.encode() for text in values]
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
-    if isinstance(values[0], float):
-        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    features = {}
+    for name, value in row.items():
+        values = value if isinstance(value, list) else [value]
+        if value is not None:
+            features[name] = [v.encode() if isinstance(v, str) else v for v in values]
+    return example_of(**features)

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
+import io
 import shutil
-import struct
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow
 import pytest
-from pyarrow import parquet
+from PIL import Image
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import NUMBER
@@ -33,8 +31,9 @@ from orbit_runner.tasks.tabular.sources import table_query
 from tests.support import tfds
 from tests.support.array_records import write_array_file
 from tests.support.configs import config_of
-from tests.support.hugging_face import class_label, image_table, save_to_disk, write_arrow
+from tests.support.hugging_face import class_label, image_table, save_to_disk
 from tests.support.records import example_of, frame_records
+from tests.support.tables import write_arrow_rows, write_csv, write_jsonl, write_parquet
 from tests.support.translations import sentences, write_pairs
 
 SIZE = 40
@@ -77,16 +76,10 @@ def members() -> Iterator[Member]:
 
 def png(number: int, size: int = 8) -> bytes:
     """Returns a PNG file of a color that depends on the number."""
-    color = bytes(np.random.default_rng(number).integers(256, size=3).astype(np.uint8))
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        checksum = struct.pack(">I", zlib.crc32(kind + data))
-        return struct.pack(">I", len(data)) + kind + data + checksum
-
-    head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-    body = zlib.compress((b"\0" + color * size) * size)
-    parts = chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + parts
+    color = np.random.default_rng(number).integers(256, size=3)
+    file = io.BytesIO()
+    Image.new("RGB", (size, size), tuple(color.tolist())).save(file, "PNG")
+    return file.getvalue()
 
 
 def _image_records(
@@ -201,14 +194,11 @@ def _write_hugging_face_images(folder: Path) -> Settings:
 def _write_tfds(
     folder: Path, features: Mapping[str, tfds.Description], classes: str, records: list[bytes]
 ) -> Settings:
-    place = folder / "sample" / "1.0.0"
-    place.mkdir(parents=True)
-    (place / "sample-train.tfrecord-00000-of-00001").write_bytes(frame_records(records))
-    split = {"name": "train", "shardLengths": [str(SIZE)], "numBytes": "1"}
-    info = {"name": "sample", "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
-    (place / "dataset_info.json").write_text(json.dumps(info))
-    (place / "features.json").write_text(tfds.features_json(features))
-    (place / f"{classes}.labels.txt").write_text("".join(f"{name}\n" for name in _CLASSES))
+    def write(path: Path, records: Sequence[bytes]) -> None:
+        path.write_bytes(frame_records(records))
+
+    splits, labels = {"train": [records]}, {classes: _CLASSES}
+    tfds.write_prepared(folder, "sample", splits, features, labels, write)
     return {"tfds_name": "sample", "tfds_data_dir": folder, "tfds_split": "train"}
 
 
@@ -231,26 +221,8 @@ def _write_tfds_table(folder: Path) -> Settings:
     return _write_tfds(folder, features, "kind", records)
 
 
-def _write_csv(folder: Path) -> Settings:
-    rows = _rows()
-    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
-    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
-    return {"input_path": folder / "rows.csv"}
-
-
-def _write_jsonl(folder: Path) -> Settings:
-    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in _rows()))
-    return {"input_path": folder / "rows.jsonl"}
-
-
-def _write_parquet(folder: Path) -> Settings:
-    parquet.write_table(pyarrow.Table.from_pylist(_rows()), folder / "rows.parquet")
-    return {"input_path": folder / "rows.parquet"}
-
-
-def _write_arrow(folder: Path) -> Settings:
-    write_arrow(folder / "rows.arrow", pyarrow.Table.from_pylist(_rows()))
-    return {"input_path": folder / "rows.arrow"}
+def _table_writer(write: Callable[[Path, Any], Path], name: str) -> Callable[[Path], Settings]:
+    return lambda folder: {"input_path": write(folder / name, _rows())}
 
 
 def _write_npz(folder: Path) -> Settings:
@@ -304,13 +276,13 @@ WRITERS: dict[str, Callable[[Path], Settings]] = {
     "orbit_runner.data.images.files:load": _write_image_folder,
     "orbit_runner.data.images.csv_labels:load": _write_image_csv,
     "orbit_runner.data.hugging_face:load": _write_hugging_face_images,
-    "orbit_runner.data.hugging_face:TABLE": _write_arrow,
+    "orbit_runner.data.hugging_face:TABLE": _table_writer(write_arrow_rows, "rows.arrow"),
     "orbit_runner.data.tfds:load": _write_tfds_images,
     "orbit_runner.data.tfds:TABLE": _write_tfds_table,
     "orbit_runner.data.text.parallel_text:ParallelText": _write_parallel_text,
-    "orbit_runner.data.tables.csv_file:CSV": _write_csv,
-    "orbit_runner.data.tables.jsonl:JSONL": _write_jsonl,
-    "orbit_runner.data.tables.arrow:PARQUET": _write_parquet,
+    "orbit_runner.data.tables.csv_file:CSV": _table_writer(write_csv, "rows.csv"),
+    "orbit_runner.data.tables.jsonl:JSONL": _table_writer(write_jsonl, "rows.jsonl"),
+    "orbit_runner.data.tables.arrow:PARQUET": _table_writer(write_parquet, "rows.parquet"),
     "orbit_runner.data.tables.array_tables:NPZ": _write_npz,
     "orbit_runner.data.tables.array_tables:FUNCTION": lambda folder: {
         "function": f"{_HERE}:table_columns"

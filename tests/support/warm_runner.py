@@ -91,8 +91,12 @@ def start(
     stdin: Stream = subprocess.DEVNULL,
     stdout: Stream = subprocess.PIPE,
     stderr: Stream = subprocess.PIPE,
+    listener: socket.socket | None = None,
 ) -> WarmProcess:
-    """Starts `runner` with these arguments; the others are those of `subprocess.Popen`."""
+    """Starts `runner` with these arguments; the others are those of `subprocess.Popen`.
+
+    `listener` receives the descriptor that answers the writing system calls of the run.
+    """
     args = ["runner", *arguments]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = {
@@ -114,6 +118,8 @@ def start(
                 descriptors.append(devnull.fileno())
             else:
                 descriptors.append(stream if isinstance(stream, int) else stream.fileno())
+        if listener is not None:
+            descriptors.append(listener.fileno())
         socket.send_fds(_server(), [json.dumps(request).encode()], descriptors)
         for pipe in filter(None, pipes):
             os.close(pipe[1])
@@ -175,7 +181,7 @@ def _serve(channel: socket.socket) -> None:
             _report_ended(statuses)
         if channel not in readable:
             continue
-        message, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, 4)
+        message, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, 5)
         if not message:
             return
         child = os.fork()
@@ -204,6 +210,10 @@ def _run(request: Mapping[str, Any], descriptors: Sequence[int], parent: int) ->
         socket.socket(fileno=os.dup(descriptors[0])).send(str(os.getpid()).encode())
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if len(descriptors) == 5:
+            from tests.faults.system_calls import send_listener
+
+            send_listener(descriptors.pop())
         for number, descriptor in enumerate(descriptors[1:]):
             os.dup2(descriptor, number)
         os.closerange(3, 256)

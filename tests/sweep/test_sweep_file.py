@@ -34,7 +34,6 @@ def test_file_is_read() -> None:
     }
     assert (file.objective.metric, file.objective.mode) == ("accuracy", "max")
     assert file.search.trials == 8
-    assert file.search.halving is not None
     assert file.search.halving.rungs == (20, 40)
     check_space(file, resolve_base(file))
 

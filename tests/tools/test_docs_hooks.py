@@ -30,4 +30,4 @@ from tools.docs_hooks import on_page_markdown
 def test_links_lead_to_pages_of_the_site(source: str, text: str, expected: str) -> None:
     page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=source))
 
-    assert on_page_markdown(text, page, None, None) == expected  # type: ignore[arg-type]
+    assert on_page_markdown(text, page, None, None) == expected

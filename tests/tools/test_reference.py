@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -16,6 +15,7 @@ from orbit_runner.cli.main import COMMANDS
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
 from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.error_codes import MEANINGS
+from tests.support.processes import process
 from tools.commands_page import help_text
 from tools.reference import DOCS, FILES
 
@@ -29,9 +29,8 @@ YAML_FILES = sorted(
 
 def in_new_process(*arguments: str) -> str:
     """Runs a program of Python: tests in this process register tasks, which have settings."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    done = process(sys.executable, *arguments, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -103,7 +103,7 @@ def test_unknown_id_creates_another_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_settings_and_metrics_beyond_the_limits_are_sent(tmp_path: Path) -> None:
     settings = {f"a.x{number}": number for number in range(230)}
-    settings |= {"long": "x" * 9000, "empty": "", "odd[0]": [1, 2]}  # type: ignore[dict-item]
+    settings |= {"long": "x" * 9000, "empty": "", "odd[0]": [1, 2]}
     metrics = {f"top @ {number}": float(number) for number in range(1200)}
     metrics |= {"nan": math.nan, "infinite": math.inf}
 

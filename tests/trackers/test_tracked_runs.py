@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,29 +112,37 @@ def test_tracker_learns_how_a_run_ended(error: BaseException, status: str, tmp_p
     assert end["results"]["reason"]
 
 
-def _fails(method: str) -> Callable[[], str]:
-    return lambda: _own("FailingTracker", method=method)
+@pytest.fixture(scope="module")
+def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]]:
+    """The model and the results of a run without trackers."""
+    return run(toy_config(trackers="[]"), tmp_path_factory.mktemp("untracked"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "trackers",
     [
-        *(_fails(name) for name in ("__init__", "start", "log", "flush", "finish")),
-        lambda: _own("ExitingTracker"),
-        lambda: _own("HangingTracker"),
+        *(
+            _own("FailingTracker", method=name)
+            for name in ("__init__", "start", "log", "flush", "finish")
+        ),
+        _own("ExitingTracker"),
+        _own("HangingTracker"),
     ],
     ids=["__init__", "start", "log", "flush", "finish", "exits", "hangs"],
 )
 def test_broken_tracker_only_causes_warnings(
-    trackers: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trackers: str,
+    untracked: tuple[Any, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("orbit_runner.trackers.tracking._WAIT", 2.0)
-    model, logs = run(toy_config(trackers="[]"), tmp_path / "without")
+    model, logs = untracked
     notes = Notes()
     trackers_of_tests.release.clear()
 
-    tracked, same = run(toy_config(trackers=trackers()), tmp_path / "with", notes=notes)
+    tracked, same = run(toy_config(trackers=trackers), tmp_path / "with", notes=notes)
     trackers_of_tests.release.set()
 
     assert [value.tobytes() for value in weights(tracked)] == [

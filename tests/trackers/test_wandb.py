@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.toy import Notes, records, run, toy_config
 
+pytestmark = pytest.mark.slow
 TRACKERS = "[{class_name: wandb, arguments: {mode: offline, project: p, tags: [t]}}]"
 
 
@@ -51,7 +52,6 @@ def _history(content: list[Any]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path: Path) -> None:
     folder = tmp_path / "a"

@@ -26,7 +26,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(sys, "deferred_ran", [], raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     defer_imports(["deferred_one", "deferred_broken"])
-    yield sys.deferred_ran  # type: ignore[attr-defined]
+    yield sys.deferred_ran
     for name in [name for name in sys.modules if name.startswith("deferred_")]:
         del sys.modules[name]
 
@@ -49,7 +49,7 @@ def test_submodule_is_imported_after_its_deferred_package(ran: list[str]) -> Non
 
 
 def test_from_import_runs_a_deferred_module_immediately(ran: list[str]) -> None:
-    from deferred_one import value  # type: ignore[import-not-found]
+    from deferred_one import value
 
     assert ran == ["deferred_one", "deferred_one.part"]
     assert value == 3

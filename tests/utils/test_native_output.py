@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.support.processes import process
 
 _SCRIPT = """
 import os, sys
@@ -23,9 +24,7 @@ except ValueError:
 
 
 def test_only_native_output_is_discarded() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
-    )
+    done = process(sys.executable, "-c", _SCRIPT)
 
     assert done.stderr.splitlines() == [
         "native before",

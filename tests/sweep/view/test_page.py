@@ -155,7 +155,6 @@ def test_best_is_finite(tmp_path: Path) -> None:
         make_trial(1, {RATE: 0.02, UNITS: [64]}, [0.5]),
     ]
     best = make_results(trials).best
-    assert best is not None
     assert best.number == 1
 
 
