@@ -100,7 +100,7 @@ def test_show_validate_and_diff_work_without_the_cluster(
     assert (shown.returncode, shown.stderr) == (0, "")
     (tmp_path / "shown.yaml").write_text(shown.stdout)
 
-    checked = cli("validate", "shown.yaml")
+    checked = cli("show", "--check", "shown.yaml")
 
     assert (checked.returncode, checked.stdout) == (0, "shown.yaml: ok\n")
     differing = cli("show", "--experiment=digits", "--diff=shown.yaml")

@@ -58,7 +58,7 @@ def test_value_of_another_type_in_run_json_is_not_a_crash(
         ["compare", "runs/a", "runs/b"],
         ["runs", "--where=seed < 20"],
         ["why", "runs/a", "runs/b", "--recorded"],
-        ["seen", "runs/a", "--example=3"],  # `batch` reads the run in the same way.
+        ["batch", "runs/a", "--example=3"],
     )
     for value in _VALUES:
         start = json.loads(json.dumps(_START))

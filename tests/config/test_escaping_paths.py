@@ -104,7 +104,7 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
         (["reproduce", "~/nothing"], "not-a-run", "RUN"),
         (["export", "~/nothing"], "not-a-run", "RUN"),
         (["predict", "~/nothing", "item"], "not-a-run", "WHERE"),
-        (["validate", "~/nothing.yaml"], "missing-file", ""),
+        (["show", "--check", "~/nothing.yaml"], "missing-file", ""),
         (["show", "--experiment=digits", "--diff=~/nothing.yaml"], "missing-file", ""),
     ],
 )

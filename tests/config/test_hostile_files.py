@@ -64,7 +64,7 @@ def test_long_value_is_truncated_in_the_error_message(
 def test_many_unknown_names_are_summarized_by_a_count(write: Write) -> None:
     write("a.yaml", "trainer:\n" + "".join(f"  unknown_{i}: 1\n" for i in range(2000)))
 
-    assert "… and 1800 more" in str(error_of(["validate", "--experiment=digits", "a.yaml"]))
+    assert "… and 1800 more" in str(error_of(["show", "--check", "--experiment=digits", "a.yaml"]))
 
 
 def test_gin_file_may_start_with_a_byte_order_mark(
@@ -82,7 +82,7 @@ def test_gin_file_may_start_with_a_byte_order_mark(
         (["show", "--experiment=digits", "--config_file=d.yaml"], "wrong-file-type", ""),
         (["show", "--experiment=digits", "--gin_file=d"], "wrong-file-type", ""),
         (["show", "--experiment=d"], "unknown-name", "--experiment"),
-        (["validate", "d"], "unknown-name", "--experiment"),
+        (["show", "--check", "d"], "unknown-name", "--experiment"),
         (["show", "--experiment=d", "--diff=digits"], "unknown-name", "--experiment"),
         (["show", "--experiment=digits", "--config_file=/dev/stdin"], "wrong-file-type", ""),
         (["show", "--experiment=digits", "--gin_file=/dev/zero"], "wrong-file-type", ""),

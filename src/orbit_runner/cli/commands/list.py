@@ -93,7 +93,7 @@ def _read_description(path: Path) -> str:
     try:
         described = load_description(path)
     except RunnerError:  # A base may be in an object store that does not respond.
-        return "(does not parse; see `runner validate`)"
+        return "(does not parse; see `runner show --check`)"
     if described:
         return described
     lines = path.read_text(encoding="utf-8").splitlines()
