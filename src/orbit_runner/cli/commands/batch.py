@@ -8,18 +8,18 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import SECTIONS, Command, emit
 from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    add_progress_flags,
-    add_trained_argument,
+    CONFIG_FLAGS,
+    PROGRESS_FLAGS,
+    TRAINED,
     is_step_number,
-    messages_scope,
     parse_step,
     resolve_experiment,
     run_of,
     tensorflow_scope,
 )
+from orbit_runner.cli.flags.rows import Group, flag, switch
 from orbit_runner.cli.flags.values import OUTPUT_FILE, write_flag_output
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.base import INT_MAX
@@ -33,6 +33,7 @@ from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
     import numpy as np
+
     from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
@@ -53,7 +54,7 @@ def main(flags: argparse.Namespace) -> int:
     """Prints the examples of the requested steps, or the steps of an example. Returns 0."""
     resolved = resolve_experiment(flags, "RUN|EXPERIMENT")
     _check_flags(flags)
-    with setting_error_scope(resolved), messages_scope(flags):
+    with setting_error_scope(resolved):
         order = TrainingOrder(resolved.config, run_of(flags))
         order.check_data(flags.step[0] if flags.step else 1)
         if flags.example is not None:
@@ -78,41 +79,6 @@ def _check_flags(flags: argparse.Namespace) -> None:
         raise RunnerError(
             "shows one step, but --step has several\nuse --step=N", path="--images", code="conflict"
         )
-
-
-def _add_flags(parser: Parser) -> None:
-    add_trained_argument(parser)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--step",
-        type=_parse_steps,
-        metavar="N[:M]",
-        help="the step, or the first and the last step",
-    )
-    what.add_argument(
-        "--example",
-        metavar="ID",
-        help="the example: an index or a place as --step prints it, FILE:RECORD, FILE:LINE, "
-        "FILE:ROW, FILE:INDEX, the path of an image, or USER/ITEM",
-    )
-    parser.add_argument(
-        "--until",
-        type=parse_step,
-        metavar="STEP",
-        help="with --example: the last step to list; by default the last step of the run",
-    )
-    parser.add_argument("--all", action="store_true", help=f"print all rows; by default {_ROWS}")
-    parser.add_argument(
-        "--text", action="store_true", help="add the sentences that the model reads"
-    )
-    parser.add_argument(
-        "--images",
-        type=OUTPUT_FILE,
-        help="write the images as the network gets them, in the order of the rows, to a PNG file",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON with all rows")
-    add_progress_flags(parser)
-    add_config_flags(parser)
 
 
 def _parse_steps(text: str) -> tuple[int, int]:
@@ -230,8 +196,7 @@ def _print_occurrences(flags: argparse.Namespace, order: TrainingOrder) -> int:
         printed = occurrences if flags.all else occurrences[:_ROWS]
         table = limited_examples(printed, len(occurrences))
         lines += section_lines([Section(counts, table)])
-    emit(flags, values | {"occurrences": occurrences}, lines)
-    return 0
+    return emit(flags, values | {"occurrences": occurrences}, lines)
 
 
 def _format_counts(order: TrainingOrder, occurrences: Sequence[JsonObject]) -> str:
@@ -263,6 +228,40 @@ def _pipeline_scope(
         )
 
 
+_FLAGS = (
+    TRAINED,
+    Group(
+        [
+            flag("--step=N[:M]", "the step, or the first and the last step", type=_parse_steps),
+            flag(
+                "--example=ID",
+                "the example: an index or a place as --step prints it, FILE:RECORD, FILE:LINE, "
+                "FILE:ROW, FILE:INDEX, the path of an image, or USER/ITEM",
+            ),
+        ],
+        required=True,
+    ),
+    flag(
+        "--until=STEP",
+        "with --example: the last step to list; by default the last step of the run",
+        type=parse_step,
+    ),
+    switch("--all", f"print all rows; by default {_ROWS}"),
+    switch("--text", "add the sentences that the model reads"),
+    flag(
+        "--images",
+        "write the images as the network gets them, in the order of the rows, to a PNG file",
+        type=OUTPUT_FILE,
+    ),
+    switch("--json", "print JSON with all rows"),
+    *PROGRESS_FLAGS,
+    *CONFIG_FLAGS,
+)
 COMMAND = Command(
-    "batch", _DESCRIPTION, _add_flags, ["digits --step=1", "digits --example=0 --until=1000"], main
+    "batch",
+    _DESCRIPTION,
+    _FLAGS,
+    ["digits --step=1", "digits --example=0 --until=1000"],
+    main,
+    settings=SECTIONS,
 )

@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
+from orbit_runner.cli.command import SECTIONS, Command, emit
+from orbit_runner.cli.flags.config_flags import CONFIG_FLAGS, build_request, print_notes
+from orbit_runner.cli.flags.rows import Group, flag, switch
 from orbit_runner.cli.flags.values import CONFIG_FILE
 from orbit_runner.config.errors import DEFAULT, ConfigError, Origin, Problem
 from orbit_runner.config.json_schema import format_json_schema
@@ -69,31 +70,6 @@ def main(flags: argparse.Namespace) -> int:
         text = to_yaml(resolved.config, resolved.origins if flags.origins else None)
         print_result(text, is_data=True)
     return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="*",
-        type=CONFIG_FILE,
-        help="with --check: names of experiments, config files, fragments, or run directories",
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--origins", action="store_true", help="add where each value was set")
-    what.add_argument(
-        "--diff",
-        type=CONFIG_FILE,
-        metavar="EXPERIMENT",
-        help="print only the settings that differ from another experiment, config file or run",
-    )
-    what.add_argument("--schema", action="store_true", help="print the JSON Schema instead")
-    what.add_argument("--check", action="store_true", help="check files, and print all errors")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print JSON that maps each path to {value, origin}; with --diff, to both values",
-    )
-    add_config_flags(parser)
 
 
 def _format_differences(changes: Sequence[Difference], left: str, right: str) -> list[str]:
@@ -168,10 +144,34 @@ def _run_problems(resolved: ResolvedConfig) -> Iterator[Problem]:
         yield from check_bindings(resolved)
 
 
+_FLAGS = (
+    flag(
+        "files",
+        "with --check: names of experiments, config files, fragments, or run directories",
+        nargs="*",
+        type=CONFIG_FILE,
+    ),
+    Group(
+        [
+            switch("--origins", "add where each value was set"),
+            flag(
+                "--diff=EXPERIMENT",
+                "print only the settings that differ from another experiment, config file or run",
+                type=CONFIG_FILE,
+            ),
+            switch("--schema", "print the JSON Schema instead"),
+            switch("--check", "check files, and print all errors"),
+        ]
+    ),
+    switch(
+        "--json", "print JSON that maps each path to {value, origin}; with --diff, to both values"
+    ),
+    *CONFIG_FLAGS,
+)
 COMMAND = Command(
     "show",
     _DESCRIPTION,
-    _add_flags,
+    _FLAGS,
     [
         "--experiment=digits --task.model.dropout_rate=0.2 --origins",
         "--experiment=digits --diff=digits_mlp",
@@ -179,4 +179,5 @@ COMMAND = Command(
         "--schema",
     ],
     main,
+    settings=SECTIONS,
 )

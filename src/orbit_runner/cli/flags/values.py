@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.flags.rows import flag
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import own_file_reason
 from orbit_runner.storage.paths import COPY_RUN, is_remote, not_utf8_reason, path_problem
@@ -186,6 +187,13 @@ DATASET = PathValue("DATA")
 OUTPUT_FILE = PathValue("FILE", "output file")
 OUTPUT_DIRECTORY = PathValue("DIR", "output directory")
 SETTINGS_TEXT = PathValue("TEXT", remote=True)
+RUN_DIRECTORY = flag("run", "run directory", type=RUN)
+RUN_DIRECTORIES = flag(
+    "directories",
+    "run directory, or directory that contains runs (default: runs)",
+    type=DIRECTORY,
+    nargs="*",
+)
 
 
 def write_flag_output(flag: str, path: str, content: str | bytes) -> None:
