@@ -86,8 +86,8 @@ _LINEAR = """\
   model: {name: mlp, hidden_units: [], embedding_width: 64}
 """
 _GROUPS = """\
-  # If several rows belong together, such as those of a customer, add `hash_of: [COLUMN]` to `split`:
-  # they are then in one part.
+  # If several rows belong together, such as those of a customer, add `hash_of: [COLUMN]` to
+  # `split`: they are then in one part.
 """
 _TABLE = Template("""\
   name: tabular
