@@ -35,7 +35,6 @@ from orbit_runner.serving.export_directory import (
 if TYPE_CHECKING:
     from orbit_runner.tasks.serving import Predictor
 
-# Exit code if some items have no prediction. The other predictions are printed.
 _USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
 _DESCRIPTION = """\
 Print the predictions of the model of a run, or of an exported model, which needs neither
