@@ -16,8 +16,7 @@ from orbit_runner.cli.flags.rows import HELP, Flag, Group, add_flags
 from orbit_runner.cli.flags.values import (
     SETTING_FLAG,
     OverrideAction,
-    check_counts,
-    resolve_paths,
+    resolve_values,
 )
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.utils.log import log_scope
@@ -98,8 +97,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
             code="unknown-flag",
         )
     _set_verbosity(flags)
-    resolve_paths(parser.arguments, flags)
-    check_counts(parser.arguments, flags)
+    resolve_values(parser.arguments, flags)
     return flags
 
 
