@@ -94,10 +94,11 @@ def _check(flags: argparse.Namespace, request: Request) -> int:
     else:
         problems = {flags.experiment or "--experiment": _resolve_problems(request)}
     valid = [name for name, file_problems in problems.items() if not file_problems]
-    if len(valid) == len(problems) or not flags.json:
+    every = [problem for file_problems in problems.values() for problem in file_problems]
+    if valid and not (every and flags.json):
         emit(flags, {"valid": valid}, [f"{name}: ok" for name in valid])
-    if len(valid) < len(problems):
-        raise ConfigError([p for each in problems.values() for p in each], show_all=True)
+    if every:
+        raise ConfigError(every, show_all=True)
     return 0
 
 
