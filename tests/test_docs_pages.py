@@ -81,7 +81,7 @@ def test_the_error_of_a_config_is_the_one_shown(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("configs.md"), re.M | re.S)
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
-    done = runner("validate", "bad.yaml", cwd=tmp_path)
+    done = runner("show", "--check", "bad.yaml", cwd=tmp_path)
     shown = re.sub(r"^", "  ", block, flags=re.M).rstrip()
 
     assert done.returncode == 2

@@ -178,7 +178,10 @@ def test_a_run_is_reproduced_moved_and_told_from_another(page: Page) -> None:
 @pytest.mark.slow
 def test_two_replicas_and_a_cluster(page: Page) -> None:
     gpus, cpus = commands_of("Train on two GPUs")
-    assert main(["validate", "--experiment=own.yaml", "configs/runtime/mirrored_2gpu.yaml"]) == 0
+    assert (
+        main(["show", "--check", "--experiment=own.yaml", "configs/runtime/mirrored_2gpu.yaml"])
+        == 0
+    )
     assert "--experiment=own.yaml --config_file=configs/runtime/mirrored_2gpu.yaml" in gpus
     assert page.execute(cpus) == 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.data.tables.dataset import TableReader
+from orbit_runner.errors import nearest_name_hint
 from orbit_runner.registration import Registry
 from orbit_runner.registry import ARRAY_SOURCES, IMAGE_MODELS, RATING_SOURCES, SOURCES, TASKS
 from tests.support import processes
@@ -61,6 +62,13 @@ def test_unknown_name_error_suggests_the_nearest_and_lists_all() -> None:
     assert caught.value.args == (
         "unknown thing 'rihgt'; did you mean 'right'?\nallowed: left, right",
     )
+
+
+def test_a_name_with_another_word_is_no_misspelling() -> None:
+    known = ["image_classification", "tabular"]
+
+    assert "'image_classification'" in nearest_name_hint("image_clasification", known)
+    assert nearest_name_hint("text_classification", known) == ""
 
 
 @pytest.mark.parametrize("reference", ["no_such_module:X", "json:NoSuchName", "json"])

@@ -205,7 +205,7 @@ def test_predictions_do_not_change_when_training_data_change_or_are_gone(
     assert call("predict", run, *items) == before
     code, _ = call("batch", run, "--step=2")
     assert code == 2
-    error = error_of(["seen", str(run), "--example=0"])
+    error = error_of(["batch", str(run), "--example=0"])
     assert "the training data changed since the run last started" in str(error)
 
     shutil.rmtree(data)

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.errors import RunnerError
 
 if TYPE_CHECKING:
-    import argparse
-
     import tensorflow as tf
     import tf_keras
     from official.modeling import optimization
@@ -672,11 +670,3 @@ def set_block_drop_rates(layers: Sequence[tf_keras.layers.Layer], rate: float) -
 def unpadded_decoding_scope(model: tf_keras.Model) -> contextlib.AbstractContextManager[None]:
     """Lets a `Seq2SeqTransformer` decode without fixed shapes, in a `with` block."""
     return _replaced_scope(model, "_padded_decode", False)
-
-
-# Python's argparse
-
-
-def declared_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Returns the flags and arguments of a parser, as `argparse.Action`."""
-    return list(_get(parser, "_actions"))

@@ -1,4 +1,4 @@
-"""`runner batch` and `runner seen`: text, JSON, images, runs, and their errors."""
+"""`runner batch`, by step and by example: text, JSON, images, runs, and their errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def values(*arguments: str) -> Any:
     return json.loads(output_of([*arguments, "--json"]))
 
 
-def test_batch_and_seen_agree() -> None:
+def test_steps_of_an_example_are_those_that_contain_it() -> None:
     step = values("batch", "digits", "--step=120")
 
     assert (step["step"], step["order"], step["seed"], step["batch_size"]) == (
@@ -31,7 +31,7 @@ def test_batch_and_seen_agree() -> None:
         64,
     )
     for row in step["rows"][::20]:
-        seen = values("seen", "digits", f"--example={row['example']}", "--until=120")
+        seen = values("batch", "digits", f"--example={row['example']}", "--until=120")
         assert seen["label"] == row["label"]
         assert seen["occurrences"][-1] == {
             name: row.get(name, 120) for name in ("step", "epoch", "position", "row")
@@ -107,7 +107,7 @@ def test_other_pipelines_are_replayed(tmp_path: Path, monkeypatch: pytest.Monkey
     text = output_of(["batch", own, "--step=3", f"--images={sheet}", QUIET])
     assert "step 3 of own: 4 examples, replayed from step 1\n" in text
     assert sheet.exists()
-    fails(["seen", own, "--example=3"], "not-repeatable", "RUN|EXPERIMENT")
+    fails(["batch", own, "--example=3"], "not-repeatable", "RUN|EXPERIMENT")
     fails(["batch", own, "--step=1000", QUIET], "unknown-step", "--step")
 
 

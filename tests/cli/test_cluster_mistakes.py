@@ -95,7 +95,7 @@ def test_show_validate_and_diff_work_without_the_cluster(
 ) -> None:
     Path("shown.yaml").write_text(output_of(["show", "--experiment=digits", strategy]))
 
-    assert output_of(["validate", "shown.yaml"]) == "shown.yaml: ok\n"
+    assert output_of(["show", "--check", "shown.yaml"]) == "shown.yaml: ok\n"
     differing = output_of(["show", "--experiment=digits", "--diff=shown.yaml"])
     assert "distribution_strategy" in differing
     assert capsys.readouterr().err == ""

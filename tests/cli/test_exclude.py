@@ -1,4 +1,4 @@
-"""`train_data.exclude` on the command line: `batch`, `seen`, errors, and resumed runs."""
+"""`train_data.exclude` on the command line: `batch`, errors, and resumed runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.support.problems import fails, output_of
 EXCLUDE = "--task.train_data.exclude"
 
 
-def test_batch_and_seen() -> None:
+def test_batch_leaves_excluded_examples_out() -> None:
     whole = json.loads(output_of(["batch", "digits", "--step=3", "--json"]))["rows"]
     ids = [row["example"] for row in whole[4:6]]
     flag = f"{EXCLUDE}={ids}"
 
     rows = json.loads(output_of(["batch", "digits", "--step=3", "--json", flag]))["rows"]
-    seen = output_of(["seen", "digits", f"--example={ids[0]}", flag])
-    values = output_of(["seen", "digits", f"--example={ids[0]}", "--json", flag])
-    other = output_of(["seen", "digits", f"--example={rows[4]['example']}", "--json", flag])
+    seen = output_of(["batch", "digits", f"--example={ids[0]}", flag])
+    values = output_of(["batch", "digits", f"--example={ids[0]}", "--json", flag])
+    other = output_of(["batch", "digits", f"--example={rows[4]['example']}", "--json", flag])
 
     kept = [row["example"] for row in whole if row["example"] not in ids]
     assert [row["example"] for row in rows][: len(kept)] == kept
@@ -87,4 +87,4 @@ def test_run_is_read_without_its_file(folder: Path) -> None:
     (folder / "ids.txt").unlink()
 
     assert main(["verify", "a"]) == 0
-    fails(["seen", "a", "--example=17"], "unreadable-file")
+    fails(["batch", "a", "--example=17"], "unreadable-file")

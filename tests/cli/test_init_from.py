@@ -145,6 +145,20 @@ def test_ids_that_repeat_split_the_rows_and_are_no_features(
         assert table_query(config.task.replace(validation_data=data)).part("validation_data").size
 
 
+@pytest.mark.parametrize("names", [["text"], ["text", "size"]])
+def test_a_text_alone_gets_a_linear_model(names: list[str]) -> None:
+    columns = {"text": lambda n: f"{_text(n)} {n}", "size": lambda n: n % 31 / 2}
+    rows = ([*(columns[name](n) for name in names), "ab"[n % 2]] for n in range(COUNT))
+    _write_csv("a.csv", [*names, "label"], rows)
+
+    _, config = _experiment("a.csv")
+
+    model = config.task.model
+    assert (model.name, [*model.hidden_units] == []) == (
+        ("mlp", True) if names == ["text"] else ("wide_deep", False)
+    )
+
+
 def test_label_names_the_column_to_predict() -> None:
     _write_csv("a.csv", _MIXED, _mixed_rows(), ";")
 

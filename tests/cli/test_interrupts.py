@@ -51,7 +51,7 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
         ("list", "orbit_runner.errors"),
         ("list", "argparse"),
         ("show --experiment=digits", "yaml"),
-        ("validate experiments/digits.yaml", "orbit_runner.config.resolve"),
+        ("show --check experiments/digits.yaml", "orbit_runner.config.resolve"),
         ("data get mnist", "orbit_runner.datasets.download"),
         (
             "server --role=ps --cluster=worker=127.0.0.1:5000;ps=127.0.0.1:5001",

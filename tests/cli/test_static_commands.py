@@ -1,4 +1,4 @@
-"""The commands that need no tensorflow: list, show, validate, diff, and help."""
+"""The commands that need no tensorflow: list, show, and help."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_list_shows_every_entry_as_text_and_json(accepted: Accepted, tmp_path: P
     assert {"digits", "digits_mlp", "own", "broken", "mangled"} < {*entries["experiments"]}
     assert entries["experiments"]["own"] == "my own"
     assert entries["experiments"]["null"] == "said above"
-    assert entries["experiments"]["broken"] == "(does not parse; see `runner validate`)"
-    assert entries["experiments"]["mangled"] == "(does not parse; see `runner validate`)"
+    assert entries["experiments"]["broken"] == "(does not parse; see `runner show --check`)"
+    assert entries["experiments"]["mangled"] == "(does not parse; see `runner show --check`)"
     assert "configs/runtime/cpu.yaml" in entries["fragments"]
     assert "image_classification" in entries["tasks"]
     assert {"cnn", "mlp", "resnet_cifar"} <= {*entries["models of image_classification"]}
@@ -135,7 +135,7 @@ def test_validate_accepts_names_files_fragments_and_runs(
     names = ["digits", "digits_mlp", "runs/r", "frag.yaml", "frag.gin", "named",
              "configs/runtime/cpu.yaml", "configs/data/synthetic.yaml"]  # fmt: skip
 
-    assert accepted("validate", *names) == "".join(f"{name}: ok\n" for name in names)
+    assert accepted("show", "--check", *names) == "".join(f"{name}: ok\n" for name in names)
 
 
 def test_validate_reports_all_errors_of_all_files(
@@ -149,7 +149,7 @@ def test_validate_reports_all_errors_of_all_files(
     (tmp_path / "e.yaml").write_text("task: {name: image_clasification}\n")
 
     files = ["a.yaml", "b.yaml", "c.yaml", "d.gin", "e.yaml", "f.yaml", "g", "digits"]
-    problems = problems_of(error_of(["validate", *files]))
+    problems = problems_of(error_of(["show", "--check", *files]))
     many = [problem for problem in problems if "unknown_" in problem.path]
 
     assert capsys.readouterr().out == "digits: ok\n"
@@ -171,9 +171,11 @@ def test_validate_merges_a_fragment_into_the_given_experiment(
 ) -> None:
     (tmp_path / "a.yaml").write_text("task: {model: {hidden_units: [3]}}\n")
 
-    assert accepted("validate", "a.yaml", "--experiment=digits_mlp") == "a.yaml: ok\n"
+    assert accepted("show", "--check", "a.yaml", "--experiment=digits_mlp") == "a.yaml: ok\n"
     fails(
-        ["validate", "a.yaml", "--experiment=digits"], "unknown-setting", "task.model.hidden_units"
+        ["show", "--check", "a.yaml", "--experiment=digits"],
+        "unknown-setting",
+        "task.model.hidden_units",
     )
 
 
@@ -181,7 +183,7 @@ def test_validate_applies_flags_before_checking_the_file(
     accepted: Accepted, tmp_path: Path
 ) -> None:
     (tmp_path / "a.yaml").write_text("task: {name: image_classification}\n")
-    error_of(["validate", "a.yaml"])
+    error_of(["show", "--check", "a.yaml"])
     settings = ["--train_steps=5",
                 "--params_override=task.model.name=cnn,task.train_data.source=digits,"
                 "task.train_data.global_batch_size=8,task.validation_data.source=digits",
@@ -189,7 +191,7 @@ def test_validate_applies_flags_before_checking_the_file(
                 "--params_override=trainer.optimizer_config.optimizer.type=sgd,"
                 "trainer.optimizer_config.learning_rate.type=constant"]  # fmt: skip
 
-    assert accepted("validate", "a.yaml", *settings) == "a.yaml: ok\n"
+    assert accepted("show", "--check", "a.yaml", *settings) == "a.yaml: ok\n"
 
 
 def test_diff_shows_the_differing_settings(accepted: Accepted, tmp_path: Path) -> None:

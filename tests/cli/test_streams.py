@@ -140,8 +140,8 @@ def _write_hostile_files() -> None:
     "arguments",
     [
         [HOSTILE],
-        ["validate", "a.yaml"],
-        ["validate", f"{HOSTILE}.yaml"],
+        ["show", "--check", "a.yaml"],
+        ["show", "--check", f"{HOSTILE}.yaml"],
         ["show", "--experiment=digits", f"--task.{HOSTILE}=1"],
         *(
             ["show", f"--experiment=runs/{HOSTILE}", *flags]

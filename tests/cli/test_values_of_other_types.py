@@ -58,10 +58,10 @@ def test_value_of_another_type_in_run_json_is_not_a_crash(
         ["compare", "runs/a", "runs/b"],
         ["runs", "--where=seed < 20"],
     )
-    # They take longer; `batch` reads the run in the same way as `seen`.
+    # They take longer.
     slower = (
         ["why", "runs/a", "runs/b", "--recorded"],
-        ["seen", "runs/a", "--example=3"],
+        ["batch", "runs/a", "--example=3"],
     )
     for value in _VALUES:
         start = json.loads(json.dumps(_START))

@@ -180,7 +180,10 @@ def test_commands_read_bases(write: Write) -> None:
     listed = json.loads(output_of(["list", "--json"]))
     assert listed["experiments"]["mine"] == listed["experiments"]["digits"]
 
-    assert output_of(["validate", "mine", "configs/few.yaml"]) == "mine: ok\nconfigs/few.yaml: ok\n"
+    assert (
+        output_of(["show", "--check", "mine", "configs/few.yaml"])
+        == "mine: ok\nconfigs/few.yaml: ok\n"
+    )
 
     rows = output_of(["show", "--experiment=digits", "--diff=mine"]).splitlines()[1:]
     assert [row.split() for row in rows] == [

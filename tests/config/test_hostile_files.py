@@ -62,7 +62,7 @@ def test_long_value_is_truncated_in_the_error_message(
 def test_many_unknown_names_are_summarized_by_a_count(write: Write) -> None:
     write("a.yaml", "trainer:\n" + "".join(f"  unknown_{i}: 1\n" for i in range(250)))
 
-    assert "… and 50 more" in str(error_of(["validate", "--experiment=digits", "a.yaml"]))
+    assert "… and 50 more" in str(error_of(["show", "--check", "--experiment=digits", "a.yaml"]))
 
 
 def test_gin_file_may_start_with_a_byte_order_mark(

@@ -1,4 +1,4 @@
-"""`validate` and `run` agree on gin bindings that only their own modules can check."""
+"""`show --check` and `run` agree on gin bindings that only their own modules can check."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_validate_reports_the_same_binding_errors_as_run(
     name = _write(module, BAD)
     Path("good.gin").write_text(GOOD.format(module=module))
 
-    error = error_of(["validate", name, "good.gin", "--experiment=digits"])
+    error = error_of(["show", "--check", name, "good.gin", "--experiment=digits"])
 
     printed = capsys.readouterr()
     assert printed.out == "good.gin: ok\n"
@@ -108,4 +108,4 @@ def test_validate_reports_a_module_that_exits_on_import() -> None:
     Path("broken_module.py").write_text("import gin\nraise SystemExit('no licence')\n")
     Path("a.gin").write_text("import broken_module\nf.x = 1\n")
 
-    fails(["validate", "a.gin", "--experiment=digits"], "import-failed", "gin_bindings")
+    fails(["show", "--check", "a.gin", "--experiment=digits"], "import-failed", "gin_bindings")

@@ -14,11 +14,13 @@ from tensorflow.core.protobuf import saved_model_pb2
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.checkpoint.latest_checkpoint import choose_checkpoint, choose_weights
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.registry import TASKS
-from orbit_runner.serving.export import export_signatures
+from orbit_runner.serving.export import export_all
 from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.loader import load_scope
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.utils.variables import variable_name
 from tests.support.damage import DATA, flip
 from tests.support.digits import _BASE, digits_config, resnet_config
@@ -49,7 +51,8 @@ def exported(
     averages = config.trainer.optimizer_config.ema is not None
     kind = choose_weights(weights, averages=averages, choice=choice)
     with load_scope(config, task, choice, kind) as model:
-        return Path(export_signatures(model, config, run_folder, to)["path"])
+        (record,) = export_all([SAVED_MODEL], model, adapt(task), config, run_folder, to)
+        return Path(record["path"])
 
 
 def pngs(images: np.ndarray) -> list[bytes]:

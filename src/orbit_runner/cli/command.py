@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -11,15 +12,14 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from orbit_runner.cli.flags.rows import HELP, Flag, Group, add_flags
 from orbit_runner.cli.flags.values import (
     SETTING_FLAG,
     OverrideAction,
-    PathValue,
-    check_counts,
-    resolve_paths,
+    resolve_values,
 )
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
-from orbit_runner.tf_internals import declared_arguments
+from orbit_runner.utils.log import log_scope
 from orbit_runner.utils.streams import print_result
 
 SECTIONS = ("task", "trainer", "runtime")
@@ -52,28 +52,26 @@ def _format_examples(examples: Sequence[str]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line and checks which settings it accepts."""
+    """The parser of a command, which reports errors in one line.
 
-    # Dotted paths that `--SECTION.NAME=VALUE` may set, with all below them.
-    settings: tuple[str, ...] = ()
-    settings_rule: str = ""  # why other settings are rejected, for messages
-    mixes: bool = False  # whether there may be words on both sides of a flag
+    `arguments` are the flags and arguments, without the one that stands for all settings.
+    """
 
-    def __init__(self, command: str, help: str = "", examples: Sequence[str] = ()) -> None:
+    def __init__(self, command: Command) -> None:
         super().__init__(
-            prog=f"runner {command}",
-            description=help,
-            epilog=_format_examples(examples),
+            prog=f"runner {command.name}",
+            usage=command.usage,
+            description=command.help,
+            epilog=_format_examples(command.command_lines()),
+            add_help=False,
             allow_abbrev=False,
             formatter_class=_HelpFormatter,
         )
+        self.settings = command.settings
+        self.settings_rule = command.settings_rule
+        self.mixes = command.mixes
+        self.arguments = [*add_flags(self, [HELP, *command.flags])]
         self.add_argument(SETTING_FLAG, action=OverrideAction, help=argparse.SUPPRESS)
-
-    @property
-    def arguments(self) -> list[argparse.Action]:
-        """The flags and arguments, without the one that stands for all settings."""
-        declared = declared_arguments(self)
-        return [action for action in declared if SETTING_FLAG not in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
         """Raises a `RunnerError` instead of printing the error and exiting."""
@@ -99,8 +97,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
             code="unknown-flag",
         )
     _set_verbosity(flags)
-    resolve_paths(parser.arguments, flags)
-    check_counts(parser.arguments, flags)
+    resolve_values(parser.arguments, flags)
     return flags
 
 
@@ -193,10 +190,26 @@ def _unknown_message(word: str, parser: Parser) -> str:
     return f"unknown argument {shorten(name)}{hint}"
 
 
-def emit(flags: argparse.Namespace, values: object, lines: Iterable[str]) -> None:
-    """Prints the result of a command: `values` as JSON with `--json`, otherwise lines of text."""
+def emit(flags: argparse.Namespace, values: object, lines: Iterable[str], code: int = 0) -> int:
+    """Prints the result of a command: `values` as JSON with `--json`, otherwise lines of text.
+
+    Returns the exit code.
+    """
     text = json.dumps(values, indent=2, ensure_ascii=False) if flags.json else "\n".join(lines)
     print_result(text, is_data=flags.json)
+    return code
+
+
+@contextlib.contextmanager
+def _messages_scope(flags: argparse.Namespace) -> Iterator[None]:
+    """Shows messages as `--progress` selects; those of commands without it as plain lines."""
+    if getattr(flags, "progress", "") != "none":
+        yield
+        return
+    from orbit_runner.cli.flags.config_flags import progress_of
+
+    with log_scope(progress_of(flags)):
+        yield
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,20 +219,28 @@ class Command:
     Attributes:
         name: The word after `runner`.
         help: What it does, for `--help`.
-        flags: Adds the flags and arguments to a parser.
+        flags: The flags and arguments.
         examples: Arguments of the command, for `--help`.
         run: Runs the command with its parsed flags, and returns the exit code. The words that were
             parsed are `flags.arguments`.
         parse: Parses the words after the name.
+        settings: Dotted paths that `--SECTION.NAME=VALUE` may set, with all below them.
+        settings_rule: Why other settings are rejected, for messages.
+        usage: The first line of `--help`; None for the one of argparse.
+        mixes: Whether there may be words on both sides of a flag.
         after_dashes: The command whose flags follow `--`.
     """
 
     name: str
     help: str
-    flags: Callable[[Parser], object]
+    flags: Sequence[Flag | Group]
     examples: Sequence[str]
     run: Callable[[argparse.Namespace], int]
     parse: Callable[[Parser, Sequence[str]], argparse.Namespace] = parse_flags
+    settings: Sequence[str] = ()
+    settings_rule: str = ""
+    usage: str | None = None
+    mixes: bool = False
     after_dashes: str = ""
 
     def command_lines(self) -> list[str]:
@@ -228,15 +249,11 @@ class Command:
 
     def parser(self) -> Parser:
         """Returns the parser of its flags."""
-        parser = Parser(self.name, self.help, self.command_lines())
-        self.flags(parser)
-        for action in parser.arguments:
-            if isinstance(action.type, PathValue) and not action.metavar:
-                action.metavar = action.type.metavar
-        return parser
+        return Parser(self)
 
     def main(self, arguments: Sequence[str]) -> int:
         """Parses the words after the name, and runs the command. Returns the exit code."""
         flags = self.parse(self.parser(), arguments)
         flags.arguments = arguments
-        return self.run(flags)
+        with _messages_scope(flags):
+            return self.run(flags)

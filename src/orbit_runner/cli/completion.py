@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from orbit_runner.cli.command import Command, Parser, parse_flags
+from orbit_runner.cli.flags.rows import flag
 from orbit_runner.cli.main import COMMANDS, load_command
 from orbit_runner.utils.streams import print_result
 
@@ -58,10 +59,6 @@ def _words(before: Sequence[str], word: str) -> Iterable[str]:
     return () if rest else next(filter(None, choices), ())
 
 
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("shell", choices=SCRIPTS, help="the shell")
-
-
 def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     # Bash adds the command and words of the line.
     if arguments[:1] == ["--line"]:
@@ -69,4 +66,11 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     return parse_flags(parser, arguments)
 
 
-COMMAND = Command("--completion", _DESCRIPTION, _add_flags, ["bash"], main, _parse)
+COMMAND = Command(
+    "--completion",
+    _DESCRIPTION,
+    [flag("shell", "the shell", choices=SCRIPTS)],
+    ["bash"],
+    main,
+    _parse,
+)

@@ -32,8 +32,7 @@ GROUPS = {
     },
     "Look": {
         "inspect": "show layers, a batch, memory and schedule of an experiment before it trains",
-        "batch": "show the examples of a training step: index, file, label",
-        "seen": "list the steps in which an example was or will be trained on",
+        "batch": "show the examples of a training step, or the steps that train on an example",
         "runs": "list runs: status, progress, results, and the settings that differ",
         "compare": "compare runs: settings, metrics, curves, throughput and weights",
         "report": "write the report of a run as HTML: curves, config, environment, fingerprints",
@@ -51,8 +50,8 @@ GROUPS = {
     },
     "Configure": {
         "list": "list experiments, fragments, tasks, models, data sources and strategies",
-        "show": "print the resolved config, where each value was set, or how two configs differ",
-        "validate": "check config files, and report all errors at once",
+        "show": "print the resolved config, where each value was set, how two configs differ, or "
+        "all errors of config files",
     },
     "Set up": {
         "init": "write an experiment for a dataset, or a project with a task of your own",

@@ -14,8 +14,8 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     choose_checkpoint,
     choose_weights,
 )
-from orbit_runner.cli.command import Parser
-from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, add_import_flag
+from orbit_runner.cli.flags.config_flags import IMPORT, SETTINGS_OF_FLAG
+from orbit_runner.cli.flags.rows import Group, flag
 from orbit_runner.cli.flags.values import OverrideAction
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.run_directory.config import is_made_with, resolve_run
@@ -23,13 +23,42 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.streams import print_message
 
 # The settings that can be changed. The others concern training.
-_SETTINGS = (
+MODEL_SETTINGS = (
     "task",
     "runtime.intra_op_threads",
     "runtime.inter_op_threads",
     "runtime.mixed_precision_dtype",
 )
-_SETTINGS_RULE = "the model runs in this process and is not trained: other settings have no effect"
+MODEL_SETTINGS_RULE = (
+    "the model runs in this process and is not trained: other settings have no effect"
+)
+# The flags that select a model of a run.
+MODEL_FLAGS = (
+    Group(
+        [
+            flag(
+                "--checkpoint=STEP|newest|best|best-STEP",
+                "checkpoint to use; by default the best one if the run keeps it, otherwise the "
+                "newest",
+            ),
+            flag(
+                "--weights",
+                "moving average of the weights (trainer.optimizer_config.ema), or the weights "
+                "themselves; by default the average, if the run keeps one",
+                choices=(AVERAGE, PLAIN),
+            ),
+            flag(
+                "--data_dir=DIR",
+                "current directory of the dataset, if it has moved",
+                action=OverrideAction,
+                settings=SETTINGS_OF_FLAG["data_dir"],
+            ),
+            IMPORT,
+        ],
+        "model of the run",
+        "--task.NAME=VALUE changes a setting of the task",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,38 +71,10 @@ class SelectedModel:
     weights: str  # `average` or `plain`
 
 
-def add_model_flags(parser: Parser) -> None:
-    """Adds the flags that select a model of a run."""
-    parser.settings = _SETTINGS
-    parser.settings_rule = _SETTINGS_RULE
-    group = parser.add_argument_group(
-        "model of the run", "--task.NAME=VALUE changes a setting of the task"
-    )
-    group.add_argument(
-        "--checkpoint",
-        metavar="STEP|newest|best|best-STEP",
-        help="checkpoint to use; by default the best one if the run keeps it, otherwise the newest",
-    )
-    group.add_argument(
-        "--weights",
-        choices=(AVERAGE, PLAIN),
-        help="moving average of the weights (trainer.optimizer_config.ema), or the weights "
-        "themselves; by default the average, if the run keeps one",
-    )
-    group.add_argument(
-        "--data_dir",
-        action=OverrideAction,
-        settings=SETTINGS_OF_FLAG["data_dir"],
-        metavar="DIR",
-        help="current directory of the dataset, if it has moved",
-    )
-    add_import_flag(group)
-
-
 def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     """Returns the model that the flags select, after checking its files.
 
-    `flags` are those of `add_model_flags`, parsed.
+    `flags` are `MODEL_FLAGS`, parsed.
     """
     imports = tuple(flags.imports or ())
     written = resolve_run(run, imports)

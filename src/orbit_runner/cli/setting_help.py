@@ -6,13 +6,14 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import SECTIONS, Command
 from orbit_runner.cli.flags.config_flags import (
+    CONFIG_FLAGS,
     SETTINGS_OF_FLAG,
-    add_config_flags,
     build_request,
     print_notes,
 )
+from orbit_runner.cli.flags.rows import flag
 from orbit_runner.config.describe import Setting, describe_settings
 from orbit_runner.config.errors import DEFAULT
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -40,16 +41,6 @@ def main(flags: argparse.Namespace) -> int:
     texts = ("\n".join(_setting_lines(setting, known, resolved)) for setting in settings)
     print_result("\n\n".join(texts))
     return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "setting",
-        nargs="+",
-        metavar="setting",
-        help="setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
-    )
-    add_config_flags(parser)
 
 
 def _find_settings(name: str, known: Sequence[Setting]) -> list[Setting]:
@@ -118,4 +109,16 @@ def _child_lines(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
     yield from described_lines(rows, terminal_width(), indent="    ")
 
 
-COMMAND = Command("help", _DESCRIPTION, _add_flags, ["train_steps --experiment=digits"], main)
+_SETTING = flag(
+    "setting=setting",
+    "setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
+    nargs="+",
+)
+COMMAND = Command(
+    "help",
+    _DESCRIPTION,
+    [_SETTING, *CONFIG_FLAGS],
+    ["train_steps --experiment=digits"],
+    main,
+    settings=SECTIONS,
+)

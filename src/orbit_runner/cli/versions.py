@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.rows import JSON
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.reporting.run_record import describe_devices, describe_software
 from orbit_runner.utils.streams import print_message, print_result
@@ -18,12 +19,7 @@ def main(flags: argparse.Namespace) -> int:
         print_result("\n".join(_lines(software)))  # At once: TensorFlow takes seconds, or fails.
     print_message("importing tensorflow, to list devices")
     devices = _describe_devices()
-    emit(flags, {**software, **devices}, _lines(devices))
-    return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return emit(flags, {**software, **devices}, _lines(devices))
 
 
 def _lines(values: Mapping[str, object]) -> Iterator[str]:
@@ -51,5 +47,5 @@ def _describe_devices() -> dict[str, object]:
 
 
 COMMAND = Command(
-    "--version", "Print versions, the git revision and devices.", _add_flags, ["--json"], main
+    "--version", "Print versions, the git revision and devices.", [JSON], ["--json"], main
 )

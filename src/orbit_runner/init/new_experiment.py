@@ -80,9 +80,17 @@ trainer:
     optimizer: {type: adam}
     learning_rate: {type: cosine, cosine: {initial_learning_rate: 0.001, decay_steps: auto}}
 """
+_LINEAR = """\
+  # A linear model of the mean of the embeddings of all words.
+  model: {name: mlp, hidden_units: [], embedding_width: 64}
+"""
+_GROUPS = """\
+  # If several rows belong together, such as those of a customer, add `hash_of: [COLUMN]` to
+  # `split`: they are then in one part.
+"""
 _TABLE = Template("""\
   name: tabular
-  # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
+$model  # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
   # $kind
   targets:
     - $target  # $label_about
@@ -97,9 +105,7 @@ $split  # Beside $other_metrics.
 $section""")
 _TEXT = Template("""\
   name: tabular
-  # A linear model of the mean of the embeddings of all words.
-  model: {name: mlp, hidden_units: [], embedding_width: 64}
-  # Each line of a file is a text, and its class is that of the file or pattern.
+$model  # Each line of a file is a text, and its class is that of the file or pattern.
   targets: [label]
   features:
     text: [{column: text, max_length: 200}]  # words, from the first, that the model sees
@@ -255,6 +261,7 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
     regression = is_regression(target)
     is_binary = target.summary is not None and target.summary.distinct == 2
     task = _TABLE.substitute(
+        model=_LINEAR if [use.kind for use in features] == [TEXT] else "",
         reason=reason,
         rows=f"{survey.rows:,}",
         kind=_NUMBERS if regression else _CLASSES,
@@ -275,7 +282,8 @@ def _split_of_table(uses: Sequence[ColumnUse]) -> str:
     groups = [use.column for use in uses if use.is_group and use.column is not None]
     if not groups:
         reason = "A hash of the features decides, so that equal rows are in the same part."
-        return f"  # {reason}\n{_TEST}  split: {{fractions: {inline_yaml(_FRACTIONS)}}}\n"
+        split = f"  split: {{fractions: {inline_yaml(_FRACTIONS)}}}\n"
+        return f"  # {reason}\n{_GROUPS}{_TEST}{split}"
     column = min(groups, key=lambda column: len(np.unique(column.values)))
     name = inline_yaml(column.name)
     reason = (
@@ -330,6 +338,7 @@ def _is_text_file(path: Path) -> bool:
 def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
     files = [f"\n      {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()]
     task = _TEXT.substitute(
+        model=_LINEAR,
         test=_TEST,
         fractions=inline_yaml(_FRACTIONS),
         metric=_F1,

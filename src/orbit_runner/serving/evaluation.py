@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, CheckpointLocation
+from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import SettingError
-from orbit_runner.serving.loader import restore_choice
+from orbit_runner.serving.loader import restored_state
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
-from orbit_runner.train.build_state import build_state
 from orbit_runner.train.divergence import warn_of_evaluation
 from orbit_runner.train.engine import EngineBuilder
 from orbit_runner.utils.log import phase
@@ -65,13 +64,7 @@ class CheckpointEvaluation:
         # The length of a schedule does not matter, because nothing is trained.
         config = localize(follow_run(config, 0, 0))
         adapter = adapt(task, config.for_task.task)
-        phase("building the model")
-        state = build_state(config, adapter, strategy)
-        phase(f"restoring {choice.prefix}")
-        restore_choice(state, choice, strategy)
-        # The best checkpoint has the average as its weights, so nothing has to be swapped.
-        if weights != AVERAGE or choice.is_best:
-            state = dataclasses.replace(state, ema=None)
+        state = restored_state(config, adapter, strategy, choice, weights)
         return cls(config, adapter, strategy, state, run)
 
     def evaluate(self) -> dict[str, float]:

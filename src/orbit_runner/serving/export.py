@@ -27,7 +27,6 @@ from orbit_runner.serving.export_directory import CONFIG, LABELS, RECORD, export
 from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import NetworkFormat, network_formats
 from orbit_runner.serving.loader import LoadedModel
-from orbit_runner.serving.network import Network, describe_spec
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import (
@@ -62,64 +61,40 @@ def export_all(
 ) -> list[JsonObject]:
     """Writes a model in each format below `directory`; returns the records.
 
+    A SavedModel is written to `<directory>/<step>`, as TensorFlow Serving expects it. Each export
+    appears only when it is complete. One of the same step is replaced only if `replaces` is set.
     `tolerance` is the largest difference of a file from the model; None for that of its format.
-    Raises `RunnerError` if a format does not support the network, or if a file differs from the
-    model by more than the tolerance; that file is deleted.
+    Raises `RunnerError` if there is one already, if writing fails, if a format does not support the
+    network, or if a file differs from the model by more than the tolerance; it is then deleted.
     """
     records = []
     examples = None
     for name in formats:
         phase(f"exporting {name} to {directory}")
-        if name == SAVED_MODEL:
-            records.append(export_signatures(loaded, config, run, directory, replaces=replaces))
-            continue
-        kind = network_formats()[name]
-        _require_network(kind, loaded, adapter)
-        if examples is None:
-            batches = validation_batches(adapter, config, _CHECK_EXAMPLES)
-            examples = Examples(adapter.task, loaded.model, batches)
+        kind = network_formats().get(name)
+        if kind is not None:
+            _require_network(kind, loaded, adapter)
+            if examples is None:
+                batches = validation_batches(adapter, config, _CHECK_EXAMPLES)
+                examples = Examples(adapter.task, loaded.model, batches)
         place = directory / export_name(loaded.choice.step, name)
+        record = _describe_export(loaded, config, run)
         with new_directory_scope(place, replaces=replaces) as aside:
-            record = {
-                **describe_export(loaded, config, run),
-                **_write(kind, aside, examples, adapter, config, tolerance, _other_format(loaded)),
-                **write_labels(aside, loaded.serving.labels),
-            }
-            copy_assets(run, aside)
-            write_atomically(aside / CONFIG, to_yaml(config))
-            write_atomically(aside / RECORD, json.dumps(to_jsonable(record), indent=2) + "\n")
+            if kind is None or examples is None:
+                record |= saved_model.describe(loaded.serving)
+                saved_model.write(loaded.model, loaded.serving, aside)
+                extra = aside / saved_model.EXTRA
+            else:
+                advice = _other_format(loaded)
+                record |= _write(kind, aside, examples, adapter, config, tolerance, advice)
+                record |= write_labels(aside, loaded.serving.labels)
+                copy_assets(run, aside)
+                extra = aside
+            record["versions"] = dict(_versions())
+            write_atomically(extra / CONFIG, to_yaml(config))
+            write_atomically(extra / RECORD, json.dumps(to_jsonable(record), indent=2) + "\n")
         records.append({"path": str(place), **record})
     return records
-
-
-def export_signatures(
-    loaded: LoadedModel,
-    config: ExperimentConfig,
-    run: Path,
-    directory: Path,
-    *,
-    replaces: bool = False,
-) -> JsonObject:
-    """Writes a SavedModel to `<directory>/<step>`, as TensorFlow Serving expects it.
-
-    Returns its record.
-
-    The directory appears only when it is complete. An export of the same step is replaced only if
-    `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
-    """
-    place = directory / export_name(loaded.choice.step, SAVED_MODEL)
-    record = {
-        **describe_export(loaded, config, run),
-        "signatures": saved_model.describe_signatures(loaded.serving.signatures),
-        "default": loaded.serving.default,
-    }
-    # The versions are the last entry.
-    record["versions"] = record.pop("versions")
-    with new_directory_scope(place, replaces=replaces) as aside:
-        saved_model.write(loaded.model, loaded.serving, aside)
-        write_atomically(aside / saved_model.EXTRA / CONFIG, to_yaml(config))
-        write_atomically(aside / saved_model.EXTRA / RECORD, json.dumps(record, indent=2) + "\n")
-    return {"path": str(place), **record}
 
 
 def _require_network(kind: NetworkFormat, loaded: LoadedModel, adapter: TaskAdapter) -> None:
@@ -168,7 +143,7 @@ def _write(
         "model_bytes": variable_bytes(
             variable for variable in network.model.variables if isinstance(variable, tf.Variable)
         ),
-        **_signature(network, kind.batch),
+        **network.describe(kind.batch),
         "structure": network.structure,
         **({"calibration_examples": _CALIBRATION_EXAMPLES} if kind.is_calibrated else {}),
         "check": _as_dict(check, metric.name if metric else "", limit),
@@ -188,19 +163,6 @@ def write_labels(directory: Path, labels: Mapping[str, Sequence[str]]) -> dict[s
         lines = "".join(f"{' '.join(str(class_name).splitlines())}\n" for class_name in names)
         write_atomically(directory / files[name], lines)
     return {"labels": files} if files else {}
-
-
-def _signature(network: Network, batch: int | None) -> dict[str, dict[str, str]]:
-    specs = network.function(batch).get_concrete_function()
-    return {
-        "inputs": {
-            name: describe_spec(tf.TensorSpec([batch, *spec.shape[1:]], spec.dtype))
-            for name, spec in network.inputs.items()
-        },
-        "outputs": {
-            name: describe_spec(specs.structured_outputs[name]) for name in network.outputs
-        },
-    }
 
 
 def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, object]:
@@ -253,8 +215,8 @@ def _alone_scope(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> JsonObject:
-    """Returns what the record of an export in any format contains."""
+def _describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> JsonObject:
+    """Returns how the record of an export in any format begins."""
     return {
         "step": loaded.choice.step,
         "experiment": config.name,
@@ -264,7 +226,6 @@ def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) ->
         "weights": loaded.weights,
         "fingerprint": weights_fingerprint(loaded.model),
         "precision": config.runtime.mixed_precision_dtype or "float32",
-        "versions": dict(_versions()),
     }
 
 

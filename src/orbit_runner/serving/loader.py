@@ -29,7 +29,7 @@ from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import NetworkFormat, network_formats
 from orbit_runner.serving.network import ExportedNetwork
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.adapter import adapt, build_task
+from orbit_runner.tasks.adapter import TaskAdapter, adapt, build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import phase
@@ -117,31 +117,37 @@ def load_scope(
     """
     if needs_signatures:
         require_method(task, "serving")
-    phase("building the model")
     strategy = tf.distribute.get_strategy()
     try:
         with tf.device(device):
             # The length of the schedule does not matter, because nothing is trained.
-            state = build_state(follow_run(config, 0, 0), adapt(task), strategy)
+            state = restored_state(follow_run(config, 0, 0), adapt(task), strategy, choice, weights)
     except DataError as error:
         raise RunnerError(
             f"{error}\nthe network depends on the dataset; if that has moved, use --data_dir",
             code=error.code,
         ) from error
-    phase(f"restoring {choice.prefix}")
-    restore_choice(state, choice, strategy)
-    # The best checkpoint holds the average as its weights, so that nothing has to be swapped.
-    averaged = weights == AVERAGE and state.ema is not None and not choice.is_best
-    with state.ema.applied_scope() if averaged and state.ema else contextlib.nullcontext():
+    with state.ema.applied_scope() if state.ema else contextlib.nullcontext():
         is_defined = has_method(task, "serving")
         serving = task.serving(state.model) if is_defined else Serving({}, default="")
         yield LoadedModel(state.model, serving, choice, weights)
 
 
-def restore_choice(
-    state: TrainState, choice: CheckpointLocation, strategy: tf.distribute.Strategy
-) -> None:
-    """Restores a checkpoint. Raises `RunnerError` if it does not fit or is damaged."""
+def restored_state(
+    config: ExperimentConfig,
+    adapter: TaskAdapter,
+    strategy: tf.distribute.Strategy,
+    choice: CheckpointLocation,
+    weights: str,
+) -> TrainState:
+    """Builds a model, and restores a checkpoint into it.
+
+    `weights` is `average` or `plain`. The state has an average only if its model needs it to have
+    these weights. Raises `RunnerError` if the checkpoint does not fit or is damaged.
+    """
+    phase("building the model")
+    state = build_state(config, adapter, strategy)
+    phase(f"restoring {choice.prefix}")
     restorer = Restorer(state, state.checkpoint(), strategy)
     record = choice.record()
     try:
@@ -157,6 +163,10 @@ def restore_choice(
     code = CodeComparison()
     code.begin(record.step, record.code)
     code.report()
+    # The best checkpoint has the average as its weights, so nothing has to be swapped.
+    if weights != AVERAGE or choice.is_best:
+        state = dataclasses.replace(state, ema=None)
+    return state
 
 
 def load_export(path: Path, task: tf.Module) -> Mapping[str, Callable[..., dict[str, tf.Tensor]]]:
@@ -166,6 +176,7 @@ def load_export(path: Path, task: tf.Module) -> Mapping[str, Callable[..., dict[
     the directory of the export. Raises `RunnerError` if the export cannot be loaded, or if a
     package is missing.
     """
+    phase(f"loading {path}")
     if is_saved_model(path):
         return saved_model.load_signatures(path)
     require_method(task, "serving")

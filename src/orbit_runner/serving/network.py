@@ -57,6 +57,14 @@ class Network:
             ],
         )
 
+    def describe(self, batch: int | None) -> dict[str, dict[str, str]]:
+        """Returns inputs and outputs of the function, in their order."""
+        described = describe_function(self.function(batch))
+        sides = {"inputs": self.inputs, "outputs": self.outputs}
+        return {
+            side: {name: described[side][name] for name in names} for side, names in sides.items()
+        }
+
     def save(self, path: Path, batch: int) -> None:
         """Writes a SavedModel with this function as its only signature."""
         root = tf.Module()
@@ -95,6 +103,19 @@ def describe_network(model: tf_keras.Model, features: Tensors, outputs: Tensors)
     output_names = _names(outputs, getattr(model, "output_names", None) or (), "outputs")
     structure = tf.nest.pack_sequence_as(outputs, output_names)
     return Network(model, inputs, tuple(output_names), features, structure)
+
+
+def describe_function(
+    function: tf.types.experimental.GenericFunction,
+) -> dict[str, dict[str, str]]:
+    """Returns inputs and outputs of a function by name, as text: `uint8 [?, 8, 8, 1]`."""
+    traced = function.get_concrete_function()
+    inputs = tf.nest.flatten(traced.structured_input_signature)
+    outputs = traced.structured_outputs
+    return {
+        "inputs": {spec.name: describe_spec(spec) for spec in inputs},
+        "outputs": {name: describe_spec(spec) for name, spec in outputs.items()},
+    }
 
 
 def describe_spec(spec: tf.TensorSpec) -> str:

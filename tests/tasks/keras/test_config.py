@@ -204,7 +204,7 @@ def test_mistakes_are_reported_before_tensorflow_is_imported(experiment: Path) -
     path = os.pathsep.join([str(experiment.parent), os.environ.get("PYTHONPATH", "")])
     for arguments, code in (
         (["show", f"--experiment={experiment}"], 0),
-        (["validate", str(experiment)], 0),
+        (["show", "--check", str(experiment)], 0),
         ([f"--experiment={experiment}", "--task.model.arguments.unit=3", "--model_dir=r"], 2),
     ):
         done = runner(*arguments, env={**os.environ, "PYTHONPATH": path})

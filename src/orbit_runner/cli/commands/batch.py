@@ -1,29 +1,31 @@
-"""`runner batch`: shows the examples of a training step, before or after it ran."""
+"""`runner batch`: shows the examples of a training step, or the steps of an example."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import SECTIONS, Command, emit
 from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    add_progress_flags,
-    add_trained_argument,
+    CONFIG_FLAGS,
+    PROGRESS_FLAGS,
+    TRAINED,
     is_step_number,
-    messages_scope,
+    parse_step,
     resolve_experiment,
     run_of,
     tensorflow_scope,
 )
+from orbit_runner.cli.flags.rows import Group, flag, switch
 from orbit_runner.cli.flags.values import OUTPUT_FILE, write_flag_output
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.reporting.document import Section, limited_examples
 from orbit_runner.reporting.examples import step_section
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import TrainingOrder
@@ -32,7 +34,6 @@ from orbit_runner.utils.streams import print_message
 if TYPE_CHECKING:
     import numpy as np
 
-    from orbit_runner.reporting.document import Section
     from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
@@ -40,21 +41,24 @@ Show the examples of a training step, before or after it runs: index, file, reco
 and label. The order is computed from the seed, without TensorFlow; pipelines of Model Garden
 and of tasks that do not declare their order are replayed.
 
+With --example, list the steps in which an example was or will be used instead, with epoch, position
+and row. The order of examples is inverted, not searched, so that it takes no longer for large
+datasets.
+
 Step N is the step after which `global_step` is N, as in the records of a run. Steps, epochs and
 lines of files are numbered from 1; rows, examples, positions and records from 0."""
 _ROWS = 16
 
 
 def main(flags: argparse.Namespace) -> int:
-    """Prints the examples of the requested steps. Returns 0."""
+    """Prints the examples of the requested steps, or the steps of an example. Returns 0."""
     resolved = resolve_experiment(flags, "RUN|EXPERIMENT")
-    if flags.images and flags.step[0] != flags.step[1]:
-        raise RunnerError(
-            "shows one step, but --step has several\nuse --step=N", path="--images", code="conflict"
-        )
-    with setting_error_scope(resolved), messages_scope(flags):
+    _check_flags(flags)
+    with setting_error_scope(resolved):
         order = TrainingOrder(resolved.config, run_of(flags))
-        order.check_data(flags.step[0])
+        order.check_data(flags.step[0] if flags.step else 1)
+        if flags.example is not None:
+            return _print_occurrences(flags, order)
         if order.examples(order.recoveries(flags.step[0])) is None:
             values, sections = _replayed_steps(flags, resolved, order)
         else:
@@ -63,27 +67,18 @@ def main(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _add_flags(parser: Parser) -> None:
-    add_trained_argument(parser)
-    parser.add_argument(
-        "--step",
-        type=_parse_steps,
-        required=True,
-        metavar="N[:M]",
-        help="the step, or the first and the last step",
-    )
-    parser.add_argument("--all", action="store_true", help=f"print all rows; by default {_ROWS}")
-    parser.add_argument(
-        "--text", action="store_true", help="add the sentences that the model reads"
-    )
-    parser.add_argument(
-        "--images",
-        type=OUTPUT_FILE,
-        help="write the images as the network gets them, in the order of the rows, to a PNG file",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON with all rows")
-    add_progress_flags(parser)
-    add_config_flags(parser)
+def _check_flags(flags: argparse.Namespace) -> None:
+    """Raises `RunnerError` if flags do not belong together."""
+    other = "--step" if flags.example is None else "--example"
+    for name in ("until",) if flags.example is None else ("text", "images"):
+        if getattr(flags, name):
+            raise RunnerError(
+                f"has no effect with {other}; remove it", path=f"--{name}", code="no-effect"
+            )
+    if flags.images and flags.step[0] != flags.step[1]:
+        raise RunnerError(
+            "shows one step, but --step has several\nuse --step=N", path="--images", code="conflict"
+        )
 
 
 def _parse_steps(text: str) -> tuple[int, int]:
@@ -166,6 +161,51 @@ def _write_picture_sheet(flags: argparse.Namespace, images: np.ndarray | None) -
     write_flag_output("--images", flags.images, encode_png(sheet))
 
 
+def _print_occurrences(flags: argparse.Namespace, order: TrainingOrder) -> int:
+    """Prints the steps of the example that `--example` names. Returns 0."""
+    examples = order.examples()
+    if examples is None:
+        raise RunnerError(
+            "the order of these examples is only known by running the input "
+            "pipeline\nuse --step to see the batch of a step",
+            path="RUN|EXPERIMENT",
+            code="not-repeatable",
+        )
+    number = examples.find(flags.example)
+    is_excluded = number in order.excluded_examples()
+    until = flags.until or order.last_step()
+    if not until:
+        raise RunnerError(
+            "is not set, and the experiment has no trainer.train_steps",
+            path="--until",
+            code="not-set",
+        )
+    occurrences = order.occurrences(number, until)
+    # What does not change between steps: where the example comes from, and its label.
+    first = occurrences[0] if occurrences else None
+    about = order.describe_example(first["step"], first["row"]) if first else {}
+    values = {"example": number, "until": until, "reached": order.reached_step, **about}
+    values |= {"excluded": True} if is_excluded else {}
+    title = ", ".join(f"{name} {value}" for name, value in about.items())
+    lines = [f"example {number:,} of {examples.source}{f' ({title})' if title else ''}"]
+    if is_excluded:
+        lines.append("in no step: task.train_data.exclude leaves it out")
+    else:
+        numbers = _format_counts(order, occurrences)
+        counts = f"in {len(occurrences):,} of the steps 1 to {until:,}{numbers}"
+        printed = occurrences if flags.all else occurrences[:_ROWS]
+        table = limited_examples(printed, len(occurrences))
+        lines += section_lines([Section(counts, table)])
+    return emit(flags, values | {"occurrences": occurrences}, lines)
+
+
+def _format_counts(order: TrainingOrder, occurrences: Sequence[JsonObject]) -> str:
+    if order.run is None:
+        return ""
+    past = sum(occurrence["step"] <= order.reached_step for occurrence in occurrences)
+    return f": {past:,} up to step {order.reached_step:,}, {len(occurrences) - past:,} after it"
+
+
 @contextlib.contextmanager
 def _pipeline_scope(
     flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder, first: int, last: int
@@ -188,4 +228,40 @@ def _pipeline_scope(
         )
 
 
-COMMAND = Command("batch", _DESCRIPTION, _add_flags, ["digits --step=1"], main)
+_FLAGS = (
+    TRAINED,
+    Group(
+        [
+            flag("--step=N[:M]", "the step, or the first and the last step", type=_parse_steps),
+            flag(
+                "--example=ID",
+                "the example: an index or a place as --step prints it, FILE:RECORD, FILE:LINE, "
+                "FILE:ROW, FILE:INDEX, the path of an image, or USER/ITEM",
+            ),
+        ],
+        required=True,
+    ),
+    flag(
+        "--until=STEP",
+        "with --example: the last step to list; by default the last step of the run",
+        type=parse_step,
+    ),
+    switch("--all", f"print all rows; by default {_ROWS}"),
+    switch("--text", "add the sentences that the model reads"),
+    flag(
+        "--images",
+        "write the images as the network gets them, in the order of the rows, to a PNG file",
+        type=OUTPUT_FILE,
+    ),
+    switch("--json", "print JSON with all rows"),
+    *PROGRESS_FLAGS,
+    *CONFIG_FLAGS,
+)
+COMMAND = Command(
+    "batch",
+    _DESCRIPTION,
+    _FLAGS,
+    ["digits --step=1", "digits --example=0 --until=1000"],
+    main,
+    settings=SECTIONS,
+)

@@ -7,17 +7,17 @@ import os
 import shutil
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import SECTIONS, Command, emit
 from orbit_runner.cli.commands.run import start_run
 from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    add_progress_flags,
+    PROGRESS_FLAGS,
     build_request,
+    config_flags,
     library_output_scope,
-    messages_scope,
     parse_step,
     progress_of,
 )
+from orbit_runner.cli.flags.rows import flag, switch
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
@@ -54,24 +54,23 @@ def main(flags: argparse.Namespace) -> int:
     run = Path(flags.run)
     directory = Path(flags.model_dir)
     steps, resolved = _resolve_configs(flags, run)
-    with messages_scope(flags):
-        known = _read_existing_branch(directory, run, flags.at)
-        if known is not None:
-            check_same_config(resolved, directory)
-            flags.mode = flags.mode or RunReader(directory).mode
-            if flags.prepare:
-                return _print_branch(flags, known)
-            return _train_branch(flags, resolved)
-        if flags.at is None:
-            flags.at, first = find_branch_step(steps, resolved)
-            seen = f"first in step {first}" if first else "in no step so far"
-            note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
-        _reject_cluster(flags, resolved)
-        plan = plan_branch(steps, flags.at, directory, resolved)
-        flags.mode = flags.mode or plan.steps.history.mode
+    known = _read_existing_branch(directory, run, flags.at)
+    if known is not None:
+        check_same_config(resolved, directory)
+        flags.mode = flags.mode or RunReader(directory).mode
         if flags.prepare:
-            return _print_branch(flags, _prepare_and_describe(flags, plan))
-        return _prepare_and_train(flags, plan)
+            return _print_branch(flags, known)
+        return _train_branch(flags, resolved)
+    if flags.at is None:
+        flags.at, first = find_branch_step(steps, resolved)
+        seen = f"first in step {first}" if first else "in no step so far"
+        note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
+    _reject_cluster(flags, resolved)
+    plan = plan_branch(steps, flags.at, directory, resolved)
+    flags.mode = flags.mode or plan.steps.history.mode
+    if flags.prepare:
+        return _print_branch(flags, _prepare_and_describe(flags, plan))
+    return _prepare_and_train(flags, plan)
 
 
 def _reject_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None:
@@ -116,27 +115,6 @@ def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch
         note(f"note: the weights of {plan.steps.run} may not be reproducible:\n{inexact}")
     with library_output_scope(flags):
         return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
-
-
-def _add_flags(parser: Parser) -> None:
-    add = parser.add_argument
-    add("run", type=RUN, help="run directory of the run to continue")
-    add("--at", type=parse_step, metavar="N", help="last step that both runs have in common")
-    add("--model_dir", type=MODEL_DIR, required=True, help="run directory of the branch, a new one")
-    add(
-        "--mode",
-        metavar="MODE",
-        help=f"one of: {', '.join(TRAINING)} (default: that of RUN)",
-    )
-    add(
-        "--prepare",
-        action="store_true",
-        help="only make the directory; `runner run` with the same --model_dir trains, on a cluster "
-        "too",
-    )
-    add_progress_flags(parser)
-    add("--json", action="store_true", help="print the results as JSON; with --prepare, the branch")
-    add_config_flags(parser, experiment=argparse.SUPPRESS)
 
 
 def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[Repetition, ResolvedConfig]:
@@ -193,8 +171,27 @@ def _print_branch(flags: argparse.Namespace, branch: Branch) -> int:
         f"  weights  sha256 {branch.weights}",
         f"  train    runner run --experiment={flags.model_dir} --model_dir={flags.model_dir}",
     ]
-    emit(flags, {"run": flags.model_dir, **branch.as_dict()}, lines)
-    return 0
+    return emit(flags, {"run": flags.model_dir, **branch.as_dict()}, lines)
 
 
-COMMAND = Command("branch", _DESCRIPTION, _add_flags, ["runs/a --at=100 --model_dir=runs/b"], main)
+_FLAGS = (
+    flag("run", "run directory of the run to continue", type=RUN),
+    flag("--at=N", "last step that both runs have in common", type=parse_step),
+    flag("--model_dir", "run directory of the branch, a new one", type=MODEL_DIR, required=True),
+    flag("--mode=MODE", f"one of: {', '.join(TRAINING)} (default: that of RUN)"),
+    switch(
+        "--prepare",
+        "only make the directory; `runner run` with the same --model_dir trains, on a cluster too",
+    ),
+    *PROGRESS_FLAGS,
+    switch("--json", "print the results as JSON; with --prepare, the branch"),
+    *config_flags(experiment=argparse.SUPPRESS),
+)
+COMMAND = Command(
+    "branch",
+    _DESCRIPTION,
+    _FLAGS,
+    ["runs/a --at=100 --model_dir=runs/b"],
+    main,
+    settings=SECTIONS,
+)

@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.flags.values import DIRECTORY, Count
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.rows import Group, flag, switch
+from orbit_runner.cli.flags.values import RUN_DIRECTORIES, Count
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.clean import Plan, delete_items, make_plan
 from orbit_runner.reporting.numbers import bytes_text
@@ -47,30 +48,6 @@ def main(flags: argparse.Namespace) -> int:
     for path, reason in untouched.items():
         print_message(f"not touched: {os.path.relpath(path)}: {reason}")
     return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "directories",
-        type=DIRECTORY,
-        nargs="*",
-        help="run directory, or directory that contains runs (default: runs)",
-    )
-    what = parser.add_argument_group("what to delete")
-    what.add_argument(
-        "--keep_last",
-        type=Count(),
-        metavar="K",
-        help="all checkpoints but the K latest of each run",
-    )
-    what.add_argument(
-        "--keep_best",
-        type=Count(),
-        metavar="K",
-        help="all best checkpoints but the K best of each run",
-    )
-    parser.add_argument("--yes", action="store_true", help="delete it")
-    parser.add_argument("--json", action="store_true", help="print JSON; delete only with --yes")
 
 
 def _table(plans: Sequence[Plan]) -> list[str]:
@@ -115,4 +92,16 @@ def _as_dict(
     }
 
 
-COMMAND = Command("clean", _DESCRIPTION, _add_flags, ["--keep_last=1"], main)
+_FLAGS = (
+    RUN_DIRECTORIES,
+    Group(
+        [
+            flag("--keep_last=K", "all checkpoints but the K latest of each run", type=Count()),
+            flag("--keep_best=K", "all best checkpoints but the K best of each run", type=Count()),
+        ],
+        "what to delete",
+    ),
+    switch("--yes", "delete it"),
+    switch("--json", "print JSON; delete only with --yes"),
+)
+COMMAND = Command("clean", _DESCRIPTION, _FLAGS, ["--keep_last=1"], main)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.rows import JSON, Group, flag, switch
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.compare.paired import (
@@ -75,33 +76,6 @@ def main(flags: argparse.Namespace) -> int:
         width = shutil.get_terminal_size((120, 24)).columns
         emit(flags, to_jsonable(values), section_lines(sections, width))
     return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    add = parser.add_argument
-    add("runs", type=RUN, nargs="+", help="run directory, or directory that contains runs")
-    add(
-        "--metric",
-        action="append",
-        metavar="NAME",
-        help="show only the curves of this metric in a page and as JSON; may be repeated",
-    )
-    add(
-        "--where",
-        dest="condition",
-        metavar="CONDITION",
-        help="compare only matching runs, as in `runner runs`",
-    )
-    add(
-        "--paired",
-        action="store_true",
-        help="compare the runs of each RUN with those of the first one, paired by runtime.seed: "
-        "mean, confidence interval, and paired t-test of each metric",
-    )
-    add("--html", type=OUTPUT_FILE, help="write an HTML page with charts instead")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--table", choices=TABLE_KINDS, help="print the tables for a document")
-    output.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _find_run_paths(name: str) -> list[Path]:
@@ -236,4 +210,20 @@ def _estimate_dict(value: Estimate) -> JsonObject:
     return {"mean": value.mean, "deviation": value.deviation, "interval": value.interval}
 
 
-COMMAND = Command("compare", _DESCRIPTION, _add_flags, ["runs/a runs/b --html=ab.html"], main)
+_FLAGS = (
+    flag("runs", "run directory, or directory that contains runs", type=RUN, nargs="+"),
+    flag(
+        "--metric=NAME",
+        "show only the curves of this metric in a page and as JSON; may be repeated",
+        action="append",
+    ),
+    flag("--where=CONDITION", "compare only matching runs, as in `runner runs`", dest="condition"),
+    switch(
+        "--paired",
+        "compare the runs of each RUN with those of the first one, paired by runtime.seed: "
+        "mean, confidence interval, and paired t-test of each metric",
+    ),
+    flag("--html", "write an HTML page with charts instead", type=OUTPUT_FILE),
+    Group([flag("--table", "print the tables for a document", choices=TABLE_KINDS), JSON]),
+)
+COMMAND = Command("compare", _DESCRIPTION, _FLAGS, ["runs/a runs/b --html=ab.html"], main)

@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.command import Command
+from orbit_runner.cli.flags.config_flags import PROGRESS_FLAGS, progress_of
+from orbit_runner.cli.flags.rows import flag
 from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
 from orbit_runner.datasets.download import DownloadError, address_of, download_dataset
@@ -53,8 +54,7 @@ def _get(flags: argparse.Namespace) -> int:
             )
     directory = Path(flags.dir or data.folder).expanduser()
     base = address_of(flags.origin)
-    with messages_scope(flags):
-        note(f"terms: {data.terms}")
+    note(f"terms: {data.terms}")
     try:
         with progress_of(flags, f"data get {data.name}", str(directory)).shown_scope():
             new = download_dataset(data, directory, base=base)
@@ -67,26 +67,6 @@ def _get(flags: argparse.Namespace) -> int:
         return 130
     _print_report(data, directory, new)
     return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.mixes = True
-    parser.add_argument("action", choices=("list", "get"), help="what to do")
-    parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="for get: a name that `runner data list` shows"
-    )
-    parser.add_argument(
-        "--dir",
-        type=OUTPUT_DIRECTORY,
-        help="target directory; by default data/…, where the experiments expect it",
-    )
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        type=dataclasses.replace(DIRECTORY, metavar="URL|DIR", kind="any URL"),
-        help="URL of a mirror, or a directory, that has the files under their published names",
-    )
-    add_progress_flags(parser)
 
 
 def _print_report(data: PublicDataset, directory: Path, new: bool) -> None:
@@ -112,4 +92,22 @@ def _file_table(data: PublicDataset) -> str:
     return "\n".join(rows)
 
 
-COMMAND = Command("data", _DESCRIPTION, _add_flags, ["list", "get ml-1m --dir=data/ml-1m"], main)
+_FLAGS = (
+    flag("action", "what to do", choices=("list", "get")),
+    flag("name=NAME", "for get: a name that `runner data list` shows", nargs="?"),
+    flag(
+        "--dir",
+        "target directory; by default data/…, where the experiments expect it",
+        type=OUTPUT_DIRECTORY,
+    ),
+    flag(
+        "--from",
+        "URL of a mirror, or a directory, that has the files under their published names",
+        dest="origin",
+        type=dataclasses.replace(DIRECTORY, metavar="URL|DIR", kind="any URL"),
+    ),
+    *PROGRESS_FLAGS,
+)
+COMMAND = Command(
+    "data", _DESCRIPTION, _FLAGS, ["list", "get ml-1m --dir=data/ml-1m"], main, mixes=True
+)

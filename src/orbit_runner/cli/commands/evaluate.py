@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
-from orbit_runner.cli.flags.values import RUN
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.config_flags import PROGRESS_FLAGS, tensorflow_scope
+from orbit_runner.cli.flags.rows import JSON, flag
+from orbit_runner.cli.flags.values import RUN_DIRECTORY
 from orbit_runner.cli.model_selection import (
+    MODEL_FLAGS,
+    MODEL_SETTINGS,
     SelectedModel,
-    add_model_flags,
     select_model,
 )
 from orbit_runner.config.schema.data import DataConfig
@@ -64,31 +66,15 @@ _SETTINGS = (
 def main(flags: argparse.Namespace) -> int:
     """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
     run = Path(flags.run)
-    with messages_scope(flags):
-        selected = _select(run, flags)
-        selected = dataclasses.replace(selected, resolved=_convert(selected))
-        check_evaluation(selected.resolved, run)
-        data = evaluated_data(run, selected.resolved.config)
-        values = _describe(selected, data) | _evaluate(selected, flags)
-        values["file"] = _write(run, selected.choice.step, values)
+    selected = _select(run, flags)
+    selected = dataclasses.replace(selected, resolved=_convert(selected))
+    check_evaluation(selected.resolved, run)
+    data = evaluated_data(run, selected.resolved.config)
+    values = _describe(selected, data) | _evaluate(selected, flags)
+    values["file"] = _write(run, selected.choice.step, values)
     emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
     return 0 if is_finite else exit_codes.DIVERGED
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("run", type=RUN, help="run directory")
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        help="split of the dataset, or part of a table, to evaluate; by default the validation "
-        "data of the run",
-    )
-    add_model_flags(parser)
-    parser.settings = (*parser.settings, *_SETTINGS)
-    parser.settings_rule = "the model is only evaluated: other settings have no effect"
-    add_progress_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def _select(run: Path, flags: argparse.Namespace) -> SelectedModel:
@@ -198,4 +184,23 @@ def _lines(values: JsonObject) -> Iterator[str]:
         yield from ["", *section_lines([Section("", parts)], width)]
 
 
-COMMAND = Command("evaluate", _DESCRIPTION, _add_flags, ["runs/a --split=test"], main)
+_FLAGS = (
+    RUN_DIRECTORY,
+    flag(
+        "--split=NAME",
+        "split of the dataset, or part of a table, to evaluate; by default the validation data "
+        "of the run",
+    ),
+    *MODEL_FLAGS,
+    *PROGRESS_FLAGS,
+    JSON,
+)
+COMMAND = Command(
+    "evaluate",
+    _DESCRIPTION,
+    _FLAGS,
+    ["runs/a --split=test"],
+    main,
+    settings=(*MODEL_SETTINGS, *_SETTINGS),
+    settings_rule="the model is only evaluated: other settings have no effect",
+)

@@ -8,10 +8,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
-from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN
-from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.config_flags import PROGRESS_FLAGS, tensorflow_scope
+from orbit_runner.cli.flags.rows import flag, switch
+from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN_DIRECTORY
+from orbit_runner.cli.model_selection import (
+    MODEL_FLAGS,
+    MODEL_SETTINGS,
+    MODEL_SETTINGS_RULE,
+    SelectedModel,
+    select_model,
+)
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.document import Section
@@ -38,41 +45,10 @@ def main(flags: argparse.Namespace) -> int:
         message = f"got {flags.tolerance:g}, allowed: a number of at least 0"
         raise RunnerError(message, path="--tolerance", code="out-of-range")
     run = Path(flags.run)
-    with messages_scope(flags):
-        selected = select_model(run, flags)
-        directory = Path(flags.to) if flags.to else run / "export"
-        records = _export_formats(directory, selected, formats, flags)
-    emit(flags, records[0] if len(records) == 1 else records, _output_lines(records))
-    return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    formats = network_formats().items()
-    by_metric = [name for name, kind in formats if kind.metric_tolerance is not None]
-    parser.add_argument("run", type=RUN, help="run directory")
-    parser.add_argument(
-        "--to",
-        type=OUTPUT_DIRECTORY,
-        help="directory of the export (default: RUN/export)",
-    )
-    parser.add_argument(
-        "--format",
-        default=SAVED_MODEL,
-        metavar="FORMAT",
-        help=f"{', '.join(FORMAT_NAMES)}; or several, separated by commas",
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="X",
-        help="largest difference of an output in units of the largest output; for "
-        f"{', '.join(by_metric)}, largest drop of the metric; by default that of the format",
-    )
-    add_model_flags(parser)
-    add_progress_flags(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="print a description of the export as JSON"
-    )
+    selected = select_model(run, flags)
+    directory = Path(flags.to) if flags.to else run / "export"
+    records = _export_formats(directory, selected, formats, flags)
+    return emit(flags, records[0] if len(records) == 1 else records, _output_lines(records))
 
 
 def _check_not_existing(directory: Path, names: Sequence[str], selected: SelectedModel) -> None:
@@ -141,4 +117,31 @@ def _signature_lines(record: JsonObject) -> Iterator[str]:
                 yield f"  {side[:-1]:<6}  {key}  {text}"
 
 
-COMMAND = Command("export", _DESCRIPTION, _add_flags, ["runs/a --format=litert"], main)
+_BY_METRIC = [name for name, kind in network_formats().items() if kind.metric_tolerance is not None]
+_FLAGS = (
+    RUN_DIRECTORY,
+    flag("--to", "directory of the export (default: RUN/export)", type=OUTPUT_DIRECTORY),
+    flag(
+        "--format=FORMAT",
+        f"{', '.join(FORMAT_NAMES)}; or several, separated by commas",
+        default=SAVED_MODEL,
+    ),
+    flag(
+        "--tolerance=X",
+        "largest difference of an output in units of the largest output; for "
+        f"{', '.join(_BY_METRIC)}, largest drop of the metric; by default that of the format",
+        type=float,
+    ),
+    *MODEL_FLAGS,
+    *PROGRESS_FLAGS,
+    switch("--json", "print a description of the export as JSON"),
+)
+COMMAND = Command(
+    "export",
+    _DESCRIPTION,
+    _FLAGS,
+    ["runs/a --format=litert"],
+    main,
+    settings=MODEL_SETTINGS,
+    settings_rule=MODEL_SETTINGS_RULE,
+)

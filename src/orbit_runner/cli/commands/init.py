@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.rows import JSON, flag
 from orbit_runner.cli.flags.values import DATASET, DIRECTORY
 from orbit_runner.errors import RunnerError
 from orbit_runner.init.new_project import package_name, write_project
@@ -68,26 +69,23 @@ def _lines(rows: Iterable[tuple[str, str]], commands: Sequence[str]) -> list[str
     return [*table_lines(rows), "", "next:", *(f"  {line}" for line in commands)]
 
 
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("project", type=DIRECTORY, help="directory to create, or an empty one")
-    parser.add_argument(
+_FLAGS = (
+    flag("project", "directory to create, or an empty one", type=DIRECTORY),
+    flag(
         "--from",
+        "write an experiment for this file or directory, instead of a project",
         dest="data",
         type=DATASET,
-        help="write an experiment for this file or directory, instead of a project",
-    )
-    parser.add_argument(
-        "--label",
-        metavar="COLUMN",
+    ),
+    flag(
+        "--label=COLUMN",
+        "with --from: column of a table to predict; by default chosen by its name and values",
         default="",
-        help="with --from: column of a table to predict; by default chosen by its name and values",
-    )
-    parser.add_argument(
-        "--name",
-        metavar="NAME",
-        help="name of the package, the task and the experiment; by default made from DIR",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
-COMMAND = Command("init", _DESCRIPTION, _add_flags, ["flowers --from=iris.csv", "my_project"], main)
+    ),
+    flag(
+        "--name=NAME",
+        "name of the package, the task and the experiment; by default made from DIR",
+    ),
+    JSON,
+)
+COMMAND = Command("init", _DESCRIPTION, _FLAGS, ["flowers --from=iris.csv", "my_project"], main)

@@ -6,17 +6,17 @@ import argparse
 import dataclasses
 from typing import Any
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import SECTIONS, Command, emit
 from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    add_progress_flags,
+    CONFIG_FLAGS,
+    PROGRESS_FLAGS,
     apply_argument,
     build_request,
-    messages_scope,
     print_notes,
     run_of,
     tensorflow_scope,
 )
+from orbit_runner.cli.flags.rows import JSON, Group, flag, switch
 from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, Count, write_flag_output
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig, resolve
@@ -60,51 +60,12 @@ def main(flags: argparse.Namespace) -> int:
     missing = _find_data_problems(resolved)
     if not missing:
         _report_changed_data(flags, resolved)
-    with messages_scope(flags):
-        inspection = _inspect(flags, resolved, missing, scale)
+    inspection = _inspect(flags, resolved, missing, scale)
     sections = [*inspection_sections(inspection)]
     if flags.html:
         title = f"{inspection.name or 'experiment'}: inspection"
         write_flag_output("--html", flags.html, page(title, sections))
-    emit(flags, inspection.as_dict(), section_lines(sections, terminal_width()))
-    return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "named",
-        nargs="?",
-        metavar="EXPERIMENT",
-        type=EXPERIMENT,
-        help="the experiment; same as --experiment",
-    )
-    parser.add_argument("--layers", action="store_true", help="show each layer on a separate line")
-    parser.add_argument(
-        "--measure",
-        action="store_true",
-        help="run a few steps, to measure the speed and the time of the whole run",
-    )
-    parser.add_argument(
-        "--html", type=OUTPUT_FILE, help="write the same as a self-contained HTML page"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    _add_scale_flags(parser)
-    add_progress_flags(parser)
-    add_config_flags(parser)
-
-
-def _add_scale_flags(parser: Parser) -> None:
-    group = parser.add_argument_group(
-        "rehearsal of a cluster", "for `multi_worker_mirrored`, whatever strategy the config has"
-    )
-    add = group.add_argument
-    add("--workers", type=Count(1, _MOST_WORKERS), metavar="N", help="number of workers")
-    add(
-        "--gpus_per_worker",
-        type=Count(1, _MOST_GPUS),
-        metavar="N",
-        help="number of GPUs of each worker; 1 if not given",
-    )
+    return emit(flags, inspection.as_dict(), section_lines(sections, terminal_width()))
 
 
 def _scale_request(flags: argparse.Namespace) -> ScaleRequest | None:
@@ -179,4 +140,25 @@ def _inspect(
             raise ConfigError(missing) from error
 
 
-COMMAND = Command("inspect", _DESCRIPTION, _add_flags, ["digits --measure"], main)
+_FLAGS = (
+    flag("named=EXPERIMENT", "the experiment; same as --experiment", nargs="?", type=EXPERIMENT),
+    switch("--layers", "show each layer on a separate line"),
+    switch("--measure", "run a few steps, to measure the speed and the time of the whole run"),
+    flag("--html", "write the same as a self-contained HTML page", type=OUTPUT_FILE),
+    JSON,
+    Group(
+        [
+            flag("--workers=N", "number of workers", type=Count(1, _MOST_WORKERS)),
+            flag(
+                "--gpus_per_worker=N",
+                "number of GPUs of each worker; 1 if not given",
+                type=Count(1, _MOST_GPUS),
+            ),
+        ],
+        "rehearsal of a cluster",
+        "for `multi_worker_mirrored`, whatever strategy the config has",
+    ),
+    *PROGRESS_FLAGS,
+    *CONFIG_FLAGS,
+)
+COMMAND = Command("inspect", _DESCRIPTION, _FLAGS, ["digits --measure"], main, settings=SECTIONS)

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
-from orbit_runner.cli.commands.run import add_flags, choose_model_dir
+from orbit_runner.cli.commands.run import COMMAND as RUN_COMMAND
+from orbit_runner.cli.commands.run import choose_model_dir, flags_of_run
 from orbit_runner.cli.flags.config_flags import build_request
+from orbit_runner.cli.flags.rows import flag, switch
 from orbit_runner.cli.flags.values import MODEL_DIR, Count
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
@@ -60,9 +62,9 @@ def make_plan(flags: argparse.Namespace) -> LaunchPlan:
     `flags.run_arguments` are the arguments of `runner run`. Raises `RunnerError` if the config does
     not resolve or does not describe a cluster.
     """
-    parser = Parser("run")
-    add_flags(parser, dataclasses.replace(MODEL_DIR, use=SHARED))
-    run_flags = parse_flags(parser, flags.run_arguments)
+    run_rows = flags_of_run(dataclasses.replace(MODEL_DIR, use=SHARED))
+    run_parser = dataclasses.replace(RUN_COMMAND, flags=run_rows).parser()
+    run_flags = parse_flags(run_parser, flags.run_arguments)
     resolved = resolve(build_request(run_flags))
     model_dir = choose_model_dir(run_flags, resolved)
     run_arguments = list(flags.run_arguments)
@@ -104,38 +106,29 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     return flags
 
 
-def _add_flags(parser: Parser) -> None:
-    parser.settings_rule = "settings and the other flags of `runner run` come after `--`"
-    parser.usage = "runner launch [FLAGS] -- [FLAGS OF runner run]"
-    add = parser.add_argument
-    add(
-        "--workers",
+_FLAGS = (
+    flag("--workers=N", "number of workers (default: runtime.num_workers)", type=_MEMBERS),
+    flag(
+        "--ps=N",
+        "number of parameter servers (default: runtime.num_parameter_servers)",
         type=_MEMBERS,
-        metavar="N",
-        help="number of workers (default: runtime.num_workers)",
-    )
-    add(
-        "--ps",
-        type=_MEMBERS,
-        metavar="N",
-        help="number of parameter servers (default: runtime.num_parameter_servers)",
-    )
-    add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
-    add(
-        "--restarts",
+    ),
+    switch("--evaluator", "evaluate checkpoints in a separate process"),
+    flag(
+        "--restarts=N",
+        "how often all members are restarted after one is lost",
         type=Count(0, 10**6),
         default=3,
-        metavar="N",
-        help="how often all members are restarted after one is lost",
-    )
-
-
+    ),
+)
 COMMAND = Command(
     "launch",
     _DESCRIPTION,
-    _add_flags,
+    _FLAGS,
     ["--workers=2 -- --experiment=digits --config_file=configs/runtime/multi_worker.yaml"],
     main,
     parse=_parse,
+    settings_rule="settings and the other flags of `runner run` come after `--`",
+    usage="runner launch [FLAGS] -- [FLAGS OF runner run]",
     after_dashes="run",
 )

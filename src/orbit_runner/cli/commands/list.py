@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.flags.config_flags import add_import_flag
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.config_flags import IMPORT
+from orbit_runner.cli.flags.rows import switch
 from orbit_runner.config.errors import Origin
 from orbit_runner.config.parsing.bases import load_description
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
@@ -45,18 +46,7 @@ def main(flags: argparse.Namespace) -> int:
         prepare_environment(RuntimeConfig())  # The imported modules may import TensorFlow.
     import_modules(flags.imports or (), Origin("--import"))
     entries = _official_experiments() if flags.official else _all_entries()
-    emit(flags, entries, _lines(entries))
-    return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON that maps each kind to {name: description}"
-    )
-    add_import_flag(parser)
-    parser.add_argument(
-        "--official", action="store_true", help="list the experiments of Model Garden instead"
-    )
+    return emit(flags, entries, _lines(entries))
 
 
 def _all_entries() -> dict[str, dict[str, str]]:
@@ -93,7 +83,7 @@ def _read_description(path: Path) -> str:
     try:
         described = load_description(path)
     except RunnerError:  # A base may be in an object store that does not respond.
-        return "(does not parse; see `runner validate`)"
+        return "(does not parse; see `runner show --check`)"
     if described:
         return described
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -127,7 +117,11 @@ def _registered_names() -> dict[str, str]:
 COMMAND = Command(
     "list",
     "List experiments, fragments, tasks, models, data sources, strategies and modes.",
-    _add_flags,
+    [
+        switch("--json", "print JSON that maps each kind to {name: description}"),
+        IMPORT,
+        switch("--official", "list the experiments of Model Garden instead"),
+    ],
     ["--official"],
     main,
 )

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
+from orbit_runner.cli.flags.config_flags import PROGRESS_FLAGS, tensorflow_scope
+from orbit_runner.cli.flags.rows import flag, switch
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, Count
-from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
+from orbit_runner.cli.model_selection import (
+    MODEL_FLAGS,
+    MODEL_SETTINGS,
+    MODEL_SETTINGS_RULE,
+    select_model,
+)
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
@@ -27,10 +33,8 @@ from orbit_runner.serving.export_directory import (
 )
 
 if TYPE_CHECKING:
-    from orbit_runner.jobs.train_job import Progress
     from orbit_runner.tasks.serving import Predictor
 
-# Exit code if some items have no prediction. The other predictions are printed.
 _USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
 _DESCRIPTION = """\
 Print the predictions of the model of a run, or of an exported model, which needs neither
@@ -55,7 +59,7 @@ def main(flags: argparse.Namespace) -> int:
         )
     if flags.to is not None:
         _check_output(flags)
-    with messages_scope(flags), _predictor_scope(Path(flags.where), flags) as predictor:
+    with _predictor_scope(Path(flags.where), flags) as predictor:
         failed = print_predictions(
             predictor,
             flags.items,
@@ -99,54 +103,49 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     return flags
 
 
-def _add_flags(parser: Parser) -> None:
-    parser.usage = _USAGE
-    parser.mixes = True
-    parser.add_argument("where", nargs="?", metavar="WHERE", type=RUN, help=argparse.SUPPRESS)
-    parser.add_argument("items", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--top_k",
-        type=_COUNT,
-        metavar="N",
-        help="number of predictions per item, for tasks that have several",
-    )
-    parser.add_argument(
-        "--batch_size", type=_COUNT, default=32, metavar="N", help="items per batch"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per item and line"
-    )
-    parser.add_argument(
-        "--to",
-        type=OUTPUT_FILE,
-        help="CSV file to write instead: the rows of tables, with all of their columns, and the "
-        "predictions as further columns",
-    )
-    add_model_flags(parser)
-    add_progress_flags(parser)
-
-
 @contextlib.contextmanager
 def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predictor]:
     """Loads the model; reports errors in the flags before TensorFlow is imported."""
-    is_run = RunDirectory(where).config.is_file() and not is_export(where)
-    exported = None if is_run else find_export(where)
-    if exported is not None:
-        given_flags = [n for n in ("checkpoint", "weights") if getattr(flags, n) is not None]
-        given_flags += ["data_dir" for flag, _, _ in flags.overrides if flag == "--data_dir"]
-        if given_flags:
-            raise RunnerError(
-                f"{exported} is an exported model, which has one set of "
-                "weights and needs no data\n"
-                f"to use --{given_flags[0]}, pass the run directory instead",
-                path=f"--{given_flags[0]}",
-                code="no-effect",
+    selected = None
+    directory: Path | None = where
+    if RunDirectory(where).config.is_file() and not is_export(where):
+        selected = select_model(where, flags)
+        resolved = selected.resolved
+    else:
+        where = _find_export(where, flags)
+        resolved = _resolve_export_config(where, flags)
+        # A file with the network alone has the assets of the run beside it.
+        directory = None if is_saved_model(where) else where
+    module = "orbit_runner.serving.loader"
+    with contextlib.ExitStack() as stack:
+        with tensorflow_scope(flags, resolved, module, "predict", flags.where):
+            from orbit_runner.serving.loader import (
+                load_export,
+                load_scope,
+                make_task,
+                require_method,
             )
-        resolved = _resolve_export_config(exported, flags)
-        with _export_predictor_scope(exported, resolved, flags) as predictor:
-            yield predictor
-        return
-    if not is_run:
+
+            task = make_task(resolved.config, directory, num_gpus=-1)
+            require_method(task, "predictor")
+
+            @contextlib.contextmanager
+            def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
+                if selected is None:  # On the current device.
+                    yield task.predictor(load_export(where, task), top_k=flags.top_k)
+                    return
+                choice, weights = selected.choice, selected.weights
+                with load_scope(resolved.config, task, choice, weights, device) as loaded:
+                    yield task.predictor(loaded.serving.signatures, top_k=flags.top_k)
+
+            predictor = stack.enter_context(_checked_indexes_scope(load_predictor_scope))
+        yield predictor
+
+
+def _find_export(where: Path, flags: argparse.Namespace) -> Path:
+    """Returns the export; raises `RunnerError` if there is none, or for flags of a run."""
+    exported = find_export(where)
+    if exported is None:
         problem = (
             "contains neither config.yaml nor an exported model"
             if where.is_dir()
@@ -158,8 +157,16 @@ def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predict
             path="WHERE",
             code="not-a-run",
         )
-    with _run_predictor_scope(select_model(where, flags), flags) as predictor:
-        yield predictor
+    given_flags = [n for n in ("checkpoint", "weights") if getattr(flags, n) is not None]
+    given_flags += ["data_dir" for flag, _, _ in flags.overrides if flag == "--data_dir"]
+    if given_flags:
+        raise RunnerError(
+            f"{exported} is an exported model, which has one set of weights and needs no data\n"
+            f"to use --{given_flags[0]}, pass the run directory instead",
+            path=f"--{given_flags[0]}",
+            code="no-effect",
+        )
+    return exported
 
 
 def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> ResolvedConfig:
@@ -173,55 +180,6 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
         )
     imports = tuple(flags.imports or ())
     return resolve(Request(experiment=str(path), imports=imports, flags=tuple(flags.overrides)))
-
-
-def _tensorflow_scope(
-    flags: argparse.Namespace, resolved: ResolvedConfig
-) -> AbstractContextManager[Progress]:
-    return tensorflow_scope(flags, resolved, "orbit_runner.serving.loader", "predict", flags.where)
-
-
-@contextlib.contextmanager
-def _export_predictor_scope(
-    exported: Path, resolved: ResolvedConfig, flags: argparse.Namespace
-) -> Iterator[Predictor]:
-    with contextlib.ExitStack() as stack:
-        with _tensorflow_scope(flags, resolved) as progress:
-            from orbit_runner.serving.loader import load_export, make_task, require_method
-
-            # A file with the network alone has the assets of the run beside it.
-            directory = None if is_saved_model(exported) else exported
-            task = make_task(resolved.config, directory, num_gpus=-1)
-            require_method(task, "predictor")
-            progress.phase(f"loading {exported}")
-
-            @contextlib.contextmanager
-            def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
-                del device  # The current one.
-                yield task.predictor(load_export(exported, task), top_k=flags.top_k)
-
-            predictor = stack.enter_context(_checked_indexes_scope(load_predictor_scope))
-        yield predictor
-
-
-@contextlib.contextmanager
-def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> Iterator[Predictor]:
-    config = selected.resolved.config
-    with contextlib.ExitStack() as stack:
-        with _tensorflow_scope(flags, selected.resolved):
-            from orbit_runner.serving.loader import load_scope, make_task, require_method
-
-            task = make_task(config, selected.run, num_gpus=-1)
-            require_method(task, "predictor")
-
-            @contextlib.contextmanager
-            def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
-                model = load_scope(config, task, selected.choice, selected.weights, device)
-                with model as loaded:
-                    yield task.predictor(loaded.serving.signatures, top_k=flags.top_k)
-
-            predictor = stack.enter_context(_checked_indexes_scope(load_predictor_scope))
-        yield predictor
 
 
 @contextlib.contextmanager
@@ -243,11 +201,30 @@ def _checked_indexes_scope(
         yield predictor
 
 
+_FLAGS = (
+    flag("where=WHERE", argparse.SUPPRESS, nargs="?", type=RUN),
+    flag("items", argparse.SUPPRESS, nargs="*"),
+    flag("--top_k=N", "number of predictions per item, for tasks that have several", type=_COUNT),
+    flag("--batch_size=N", "items per batch", type=_COUNT, default=32),
+    switch("--json", "print one JSON object per item and line"),
+    flag(
+        "--to",
+        "CSV file to write instead: the rows of tables, with all of their columns, and the "
+        "predictions as further columns",
+        type=OUTPUT_FILE,
+    ),
+    *MODEL_FLAGS,
+    *PROGRESS_FLAGS,
+)
 COMMAND = Command(
     "predict",
     _DESCRIPTION,
-    _add_flags,
+    _FLAGS,
     ["runs/a digit.png --top_k=3", "runs/a rows.csv --to=scored.csv"],
     main,
     _parse,
+    settings=MODEL_SETTINGS,
+    settings_rule=MODEL_SETTINGS_RULE,
+    usage=_USAGE,
+    mixes=True,
 )

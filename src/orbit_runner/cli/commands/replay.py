@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, emit
 from orbit_runner.cli.flags.config_flags import (
-    add_import_flag,
-    add_progress_flags,
+    IMPORT,
+    PROGRESS_FLAGS,
     library_output_scope,
-    messages_scope,
     parse_step,
     progress_of,
 )
-from orbit_runner.cli.flags.values import RUN
+from orbit_runner.cli.flags.rows import Group, flag, switch
+from orbit_runner.cli.flags.values import RUN_DIRECTORY
 from orbit_runner.repeat.plan import MACHINE_SETTINGS
 from orbit_runner.repeat.replay import Replay, ReplayPlan, plan_replay, replay
 from orbit_runner.step.results import Examination
@@ -43,38 +43,21 @@ and examines that step: the first step after which a loss, a weight or an optimi
 infinite, or the first one with a loss above trainer.loss_upper_bound.
 
 --SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
-_SETTINGS_RULE = "the saved config determines the step; only settings of the machine can be changed"
 
 
 def main(flags: argparse.Namespace) -> int:
     """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
     run = Path(flags.run)
-    with messages_scope(flags):
-        imports, changes = tuple(flags.imports or ()), tuple(flags.overrides)
-        plan = plan_replay(run, flags.step, imports, changes)
-        with tempfile.TemporaryDirectory(prefix="replay-", ignore_cleanup_errors=True) as temporary:
-            title = "search up to" if flags.find else "replay of"
-            progress = progress_of(flags, f"{title} step {plan.step}", flags.run)
-            with library_output_scope(flags):
-                result = replay(plan, Path(temporary), progress)
+    imports, changes = tuple(flags.imports or ()), tuple(flags.overrides)
+    plan = plan_replay(run, flags.step, imports, changes)
+    with tempfile.TemporaryDirectory(prefix="replay-", ignore_cleanup_errors=True) as temporary:
+        title = "search up to" if flags.find else "replay of"
+        progress = progress_of(flags, f"{title} step {plan.step}", flags.run)
+        with library_output_scope(flags):
+            result = replay(plan, Path(temporary), progress)
     emit(flags, _as_dict(flags, plan, result), _lines(flags, plan, result))
     is_other = result.own is not None and result.own.verdict == "differs"
     return exit_codes.DIFFERENT if is_other else 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.settings = MACHINE_SETTINGS
-    parser.settings_rule = _SETTINGS_RULE
-    parser.add_argument("run", type=RUN, help="run directory")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--step", type=parse_step, metavar="N", help="the step")
-    which.add_argument(
-        "--find", action="store_true", help="find the step at which the run diverged"
-    )
-    parser.add_argument("--all", action="store_true", help="print all examples and variables")
-    add_import_flag(parser)
-    add_progress_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON with all values")
 
 
 def _lines(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> Iterator[str]:
@@ -132,4 +115,27 @@ def _as_dict(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> Jso
     return values
 
 
-COMMAND = Command("replay", _DESCRIPTION, _add_flags, ["runs/a --step=100", "runs/a --find"], main)
+_FLAGS = (
+    RUN_DIRECTORY,
+    Group(
+        [
+            flag("--step=N", "the step", type=parse_step),
+            switch("--find", "find the step at which the run diverged"),
+        ],
+        required=True,
+    ),
+    switch("--all", "print all examples and variables"),
+    IMPORT,
+    *PROGRESS_FLAGS,
+    switch("--json", "print JSON with all values"),
+)
+COMMAND = Command(
+    "replay",
+    _DESCRIPTION,
+    _FLAGS,
+    ["runs/a --step=100", "runs/a --find"],
+    main,
+    settings=MACHINE_SETTINGS,
+    settings_rule="the saved config determines the step; only settings of the machine can be "
+    "changed",
+)

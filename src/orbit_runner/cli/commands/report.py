@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
+from orbit_runner.cli.command import Command
+from orbit_runner.cli.flags.rows import flag
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN_DIRECTORY
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.report import make_report
 from orbit_runner.run_directory.paths import RunDirectory
@@ -36,9 +37,8 @@ def main(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("run", type=RUN, help="run directory")
-    parser.add_argument("--html", type=OUTPUT_FILE, help="file to write (default: RUN/report.html)")
-
-
-COMMAND = Command("report", _DESCRIPTION, _add_flags, ["runs/a --html=a.html"], main)
+_FLAGS = (
+    RUN_DIRECTORY,
+    flag("--html", "file to write (default: RUN/report.html)", type=OUTPUT_FILE),
+)
+COMMAND = Command("report", _DESCRIPTION, _FLAGS, ["runs/a --html=a.html"], main)

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, emit
 from orbit_runner.cli.flags.config_flags import (
-    add_import_flag,
-    add_progress_flags,
+    IMPORT,
+    PROGRESS_FLAGS,
     library_output_scope,
-    messages_scope,
     progress_of,
 )
+from orbit_runner.cli.flags.rows import JSON, flag
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.compare.histories import loss_text
 from orbit_runner.errors import RunnerError, format_count
@@ -52,9 +52,6 @@ trained with portable numerics, and compared with the weights that every machine
 --experiment, a run directory of this name takes precedence; a note says so.
 
 --SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
-_SETTINGS_RULE = (
-    "the saved config determines the weights; only settings of the machine can be changed"
-)
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -70,23 +67,22 @@ def main(flags: argparse.Namespace) -> int:
         _check_published(flags)
     result: Reproduction | PublishedReproduction
     error = None
-    with messages_scope(flags):
-        plan = None if is_published else plan_reproduction(run, imports, changes)
-        with _directory_scope(flags.model_dir, run) as directory:
-            progress = progress_of(flags, "reproduce", flags.run)
-            with library_output_scope(flags):
-                if plan is None:
-                    result = reproduce_published(flags.run, directory, progress, imports)
-                else:
-                    result, error = reproduce_run(plan, directory, progress)
-            if result.equal and not flags.model_dir:
-                shutil.rmtree(directory, ignore_errors=True)
-                result = dataclasses.replace(result, again="")
-            values = {"equal": result.equal, "verdict": result.verdict}
-            values |= to_jsonable(dataclasses.asdict(result))
-            emit(flags, values, _lines(result))
-            if error is not None:
-                raise error
+    plan = None if is_published else plan_reproduction(run, imports, changes)
+    with _directory_scope(flags.model_dir, run) as directory:
+        progress = progress_of(flags, "reproduce", flags.run)
+        with library_output_scope(flags):
+            if plan is None:
+                result = reproduce_published(flags.run, directory, progress, imports)
+            else:
+                result, error = reproduce_run(plan, directory, progress)
+        if result.equal and not flags.model_dir:
+            shutil.rmtree(directory, ignore_errors=True)
+            result = dataclasses.replace(result, again="")
+        values = {"equal": result.equal, "verdict": result.verdict}
+        values |= to_jsonable(dataclasses.asdict(result))
+        emit(flags, values, _lines(result))
+        if error is not None:
+            raise error
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
@@ -95,8 +91,7 @@ def _reproduce_sweep(flags: argparse.Namespace, sweep: Path) -> int:
     model_dir = _require_new_directory(Path(flags.model_dir), sweep) if flags.model_dir else None
     passed = [f"--import={name}" for name in flags.imports or ()]
     passed += [f"--{path}={text}" for _, path, text in flags.overrides]
-    with messages_scope(flags):
-        runs = [*reproduce_trials(sweep, runs, model_dir, passed)]
+    runs = [*reproduce_trials(sweep, runs, model_dir, passed)]
     equal = [bool(run.equal) for run in runs if run.is_repeated]
     count = format_count(len(equal), "run")
     verdict = f"equal: {count}" if all(equal) else f"differs: {equal.count(False)} of {count}"
@@ -114,31 +109,6 @@ def _check_published(flags: argparse.Namespace) -> None:
             path=flags.overrides[0][0],
             code="conflict",
         )
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.settings = MACHINE_SETTINGS
-    parser.settings_rule = _SETTINGS_RULE
-    parser.add_argument(
-        "run",
-        type=RUN,
-        help="run directory, sweep, or an experiment whose fingerprint is published",
-    )
-    parser.add_argument(
-        "--trial",
-        type=int,
-        action="append",
-        metavar="N",
-        help="of a sweep, repeat only the trial with this number; may be repeated",
-    )
-    parser.add_argument(
-        "--model_dir",
-        type=MODEL_DIR,
-        help="new directory, always kept; by default a temporary one, kept only if the runs differ",
-    )
-    add_import_flag(parser)
-    add_progress_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 @contextlib.contextmanager
@@ -194,4 +164,30 @@ def _rows(result: Reproduction) -> Iterator[tuple[str, str]]:
         yield "stopped by", result.error
 
 
-COMMAND = Command("reproduce", _DESCRIPTION, _add_flags, ["runs/a"], main)
+_FLAGS = (
+    flag("run", "run directory, sweep, or an experiment whose fingerprint is published", type=RUN),
+    flag(
+        "--trial=N",
+        "of a sweep, repeat only the trial with this number; may be repeated",
+        type=int,
+        action="append",
+    ),
+    flag(
+        "--model_dir",
+        "new directory, always kept; by default a temporary one, kept only if the runs differ",
+        type=MODEL_DIR,
+    ),
+    IMPORT,
+    *PROGRESS_FLAGS,
+    JSON,
+)
+COMMAND = Command(
+    "reproduce",
+    _DESCRIPTION,
+    _FLAGS,
+    ["runs/a"],
+    main,
+    settings=MACHINE_SETTINGS,
+    settings_rule="the saved config determines the weights; only settings of the machine can be "
+    "changed",
+)

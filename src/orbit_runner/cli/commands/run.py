@@ -6,21 +6,21 @@ import argparse
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import SECTIONS, Command, emit
 from orbit_runner.cli.continuation import change_flags, continuation
 from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    add_progress_flags,
+    CONFIG_FLAGS,
+    PROGRESS_FLAGS,
     build_request,
     library_output_scope,
-    messages_scope,
     progress_of,
 )
+from orbit_runner.cli.flags.rows import JSON, Flag, Group, flag
 from orbit_runner.cli.flags.values import MODEL_DIR, Count, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
@@ -55,7 +55,6 @@ A run keeps all its files in one directory (--model_dir, or runs/NAME/TIME). If 
 the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoint and exits."""
 
 _ALL_MODES = (*MODES, FINE_TUNING)
-_ANY_MODEL_DIR = dataclasses.replace(MODEL_DIR, remote=True)
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -106,7 +105,7 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig) -> int:
     if stop_at_step is not None and resolved.config.trainer.train_steps:
         # Otherwise, the last step follows from `train_epochs`, and is known when the run is built.
         check_stop_step(stop_at_step, resolved.config.trainer.train_steps)
-    with messages_scope(flags), _run_directory_scope(flags, resolved) as model_dir:
+    with _run_directory_scope(flags, resolved) as model_dir:
         job = _make_job(flags, resolved, model_dir)
         if job.writes_results and resolved.notes:
             note(note_text(resolved.notes))
@@ -161,47 +160,40 @@ def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Pa
     )
 
 
-def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
-    """Adds the flags of `runner run`; `model_dir` is which run directories it accepts."""
-    parser.add_argument(
-        "--mode",
-        default="train_and_eval",
-        metavar="MODE",
-        help=f"one of: {', '.join(_ALL_MODES)}",
+def flags_of_run(model_dir: PathValue) -> Sequence[Flag | Group]:
+    """Returns the flags of `runner run`; `model_dir` is which run directories it accepts."""
+    return (
+        flag("--mode=MODE", f"one of: {', '.join(_ALL_MODES)}", default="train_and_eval"),
+        flag("--model_dir", "run directory (default: runs/NAME/TIME)", type=model_dir),
+        flag(
+            "--resume",
+            "same: resume only if the data and all settings that affect the weights are the same; "
+            "override: always resume",
+            choices=("same", "override"),
+            default="same",
+        ),
+        flag(
+            "--enable_async_checkpointing",
+            "save checkpoints in the background; false: training waits until they are saved",
+            nargs="?",
+            const="true",
+            default="true",
+            choices=("true", "false"),
+        ),
+        flag(
+            "--pretrain_steps=STEPS",
+            f"with --mode={FINE_TUNING}: last step of the pretraining",
+            type=Count(),
+        ),
+        flag(
+            "--stop_at_step=STEP",
+            "save a checkpoint at this step and exit; the same command without it continues",
+            type=Count(),
+        ),
+        *PROGRESS_FLAGS,
+        JSON,
+        *CONFIG_FLAGS,
     )
-    parser.add_argument(
-        "--model_dir", type=model_dir, help="run directory (default: runs/NAME/TIME)"
-    )
-    parser.add_argument(
-        "--resume",
-        choices=("same", "override"),
-        default="same",
-        help="same: resume only if the data and all settings that affect the weights are the same; "
-        "override: always resume",
-    )
-    parser.add_argument(
-        "--enable_async_checkpointing",
-        nargs="?",
-        const="true",
-        default="true",
-        choices=("true", "false"),
-        help="save checkpoints in the background; false: training waits until they are saved",
-    )
-    parser.add_argument(
-        "--pretrain_steps",
-        type=Count(),
-        metavar="STEPS",
-        help=f"with --mode={FINE_TUNING}: last step of the pretraining",
-    )
-    parser.add_argument(
-        "--stop_at_step",
-        type=Count(),
-        metavar="STEP",
-        help="save a checkpoint at this step and exit; the same command without it continues",
-    )
-    add_progress_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    add_config_flags(parser)
 
 
 def choose_model_dir(flags: argparse.Namespace, resolved: ResolvedConfig) -> Path:
@@ -240,4 +232,11 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
     return code
 
 
-COMMAND = Command("run", _DESCRIPTION, add_flags, ["--experiment=digits --model_dir=runs/a"], main)
+COMMAND = Command(
+    "run",
+    _DESCRIPTION,
+    flags_of_run(dataclasses.replace(MODEL_DIR, remote=True)),
+    ["--experiment=digits --model_dir=runs/a"],
+    main,
+    settings=SECTIONS,
+)

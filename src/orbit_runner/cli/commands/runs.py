@@ -8,8 +8,9 @@ import io
 import json
 from collections.abc import Sequence
 
-from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.flags.values import DIRECTORY, Count
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.rows import Group, flag, switch
+from orbit_runner.cli.flags.values import RUN_DIRECTORIES, Count
 from orbit_runner.cli.run_table import DEFAULT_COLUMNS, RunColumns, parse_condition
 from orbit_runner.run_directory.run_reader import RunReader, read_runs
 from orbit_runner.utils.files import to_jsonable
@@ -50,40 +51,6 @@ def main(flags: argparse.Namespace) -> int:
         where = ", ".join(flags.directories or ["runs"])
         print_message(f"no runs in {where}" if not runs else "no run matches --where")
     return 0
-
-
-def _add_flags(parser: Parser) -> None:
-    add = parser.add_argument
-    add(
-        "directories",
-        type=DIRECTORY,
-        nargs="*",
-        help="run directory, or directory that contains runs (default: runs)",
-    )
-    add(
-        "--where",
-        dest="condition",
-        metavar="CONDITION",
-        help="list only matching runs, such as 'accuracy > 0.98 and age < 2h'",
-    )
-    add(
-        "--sort",
-        metavar="NAME",
-        help="sort by a metric, the best first, or by a column or setting, the largest first "
-        "(default: newest first)",
-    )
-    add(
-        "--columns",
-        metavar="NAMES",
-        help="columns to show, separated by commas; +NAMES adds them to the default",
-    )
-    add("--limit", type=Count(), metavar="N", help="list at most N runs")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument(
-        "--json", action="store_true", help="print JSON: a list of objects, one for each run"
-    )
-    output.add_argument("--csv", action="store_true", help="print CSV")
-    output.add_argument("--table", choices=TABLE_KINDS, help="print a table for a document")
 
 
 def _select_columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]:
@@ -148,4 +115,29 @@ def _csv_value(value: object) -> object:
     return value if isinstance(value, (int, float, str)) else json.dumps(value)
 
 
-COMMAND = Command("runs", _DESCRIPTION, _add_flags, ["--where='accuracy > 0.9'"], main)
+_FLAGS = (
+    RUN_DIRECTORIES,
+    flag(
+        "--where=CONDITION",
+        "list only matching runs, such as 'accuracy > 0.98 and age < 2h'",
+        dest="condition",
+    ),
+    flag(
+        "--sort=NAME",
+        "sort by a metric, the best first, or by a column or setting, the largest first "
+        "(default: newest first)",
+    ),
+    flag(
+        "--columns=NAMES",
+        "columns to show, separated by commas; +NAMES adds them to the default",
+    ),
+    flag("--limit=N", "list at most N runs", type=Count()),
+    Group(
+        [
+            switch("--json", "print JSON: a list of objects, one for each run"),
+            switch("--csv", "print CSV"),
+            flag("--table", "print a table for a document", choices=TABLE_KINDS),
+        ]
+    ),
+)
+COMMAND = Command("runs", _DESCRIPTION, _FLAGS, ["--where='accuracy > 0.9'"], main)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command
+from orbit_runner.cli.flags.rows import flag
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, check_cluster
 from orbit_runner.distribute.cluster.resolver import NAME, from_tf_config, parse_remote_cluster
@@ -41,16 +42,6 @@ def main(flags: argparse.Namespace) -> int:
     return serve_role(cluster)
 
 
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("--role", choices=_ROLES, help="role of this process, with --cluster")
-    parser.add_argument(
-        "--index", type=int, metavar="I", help="its index within its role, with --cluster"
-    )
-    parser.add_argument(
-        "--cluster", metavar="TEXT", help="addresses of each role, as in the example above"
-    )
-
-
 def _find_cluster(flags: argparse.Namespace) -> Cluster:
     if flags.cluster:
         jobs = parse_remote_cluster(flags.cluster, "--cluster")
@@ -73,4 +64,9 @@ def _find_cluster(flags: argparse.Namespace) -> Cluster:
     return from_tf_config(text)
 
 
-COMMAND = Command("server", _DESCRIPTION, _add_flags, [_EXAMPLE], main)
+_FLAGS = (
+    flag("--role", "role of this process, with --cluster", choices=_ROLES),
+    flag("--index=I", "its index within its role, with --cluster", type=int),
+    flag("--cluster=TEXT", "addresses of each role, as in the example above"),
+)
+COMMAND = Command("server", _DESCRIPTION, _FLAGS, [_EXAMPLE], main)

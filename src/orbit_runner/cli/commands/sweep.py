@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.config_flags import add_import_flag, add_progress_flags, messages_scope
+from orbit_runner.cli.command import Command
+from orbit_runner.cli.flags.config_flags import IMPORT, PROGRESS_FLAGS
+from orbit_runner.cli.flags.rows import JSON, flag, switch
 from orbit_runner.cli.flags.values import MODEL_DIR, SWEEP_FILE, Count
 from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
@@ -41,14 +42,13 @@ def main(flags: argparse.Namespace) -> int:
         raise RunnerError(
             "is not set; it is the directory of the sweep", path="--model_dir", code="not-set"
         )
-    with messages_scope(flags):
-        try:
-            return _run(flags, file, base)
-        except OSError as error:
-            message = f"cannot write {error.filename or flags.model_dir}: {error}"
-            raise RunnerError(
-                message, path="--model_dir", code="not-writable", exit_code=exit_codes.CRASHED
-            ) from error
+    try:
+        return _run(flags, file, base)
+    except OSError as error:
+        message = f"cannot write {error.filename or flags.model_dir}: {error}"
+        raise RunnerError(
+            message, path="--model_dir", code="not-writable", exit_code=exit_codes.CRASHED
+        ) from error
 
 
 def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
@@ -62,24 +62,6 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
     base = resolve_base(file)
     check_space(file, base)
     return file, base
-
-
-def _add_flags(parser: Parser) -> None:
-    add = parser.add_argument
-    add("sweep_file", type=SWEEP_FILE, help="sweep file, such as configs/sweeps/digits_mlp.yaml")
-    add("--model_dir", type=MODEL_DIR, help="directory of the sweep")
-    add("--jobs", type=Count(1, 1000), default=1, metavar="N", help="number of trials at a time")
-    add(
-        "--devices_per_job",
-        type=Count(0, 1000),
-        default=0,
-        metavar="K",
-        help="number of GPUs for each trial; 0: all trials see all GPUs",
-    )
-    add("--dry_run", action="store_true", help="print the settings of the first trials, and exit")
-    add_import_flag(parser)
-    add_progress_flags(parser)
-    add("--json", action="store_true", help="print the results as JSON")
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
@@ -135,6 +117,21 @@ def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:
     return 0
 
 
+_FLAGS = (
+    flag("sweep_file", "sweep file, such as configs/sweeps/digits_mlp.yaml", type=SWEEP_FILE),
+    flag("--model_dir", "directory of the sweep", type=MODEL_DIR),
+    flag("--jobs=N", "number of trials at a time", type=Count(1, 1000), default=1),
+    flag(
+        "--devices_per_job=K",
+        "number of GPUs for each trial; 0: all trials see all GPUs",
+        type=Count(0, 1000),
+        default=0,
+    ),
+    switch("--dry_run", "print the settings of the first trials, and exit"),
+    IMPORT,
+    *PROGRESS_FLAGS,
+    JSON,
+)
 COMMAND = Command(
-    "sweep", _DESCRIPTION, _add_flags, ["configs/sweeps/digits_mlp.yaml --model_dir=runs/a"], main
+    "sweep", _DESCRIPTION, _FLAGS, ["configs/sweeps/digits_mlp.yaml --model_dir=runs/a"], main
 )

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser, emit
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import RUN
+from orbit_runner.cli.command import Command, emit
+from orbit_runner.cli.flags.config_flags import PROGRESS_FLAGS, progress_of
+from orbit_runner.cli.flags.rows import JSON
+from orbit_runner.cli.flags.values import RUN_DIRECTORY
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_count
 from orbit_runner.run_directory.verification import Verdict, verify
@@ -27,7 +28,7 @@ def main(flags: argparse.Namespace) -> int:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     prepare_environment(RuntimeConfig())
-    with messages_scope(flags), progress_of(flags, "verify", flags.run).shown_scope():
+    with progress_of(flags, "verify", flags.run).shown_scope():
         verdicts = verify(Path(flags.run))
     damaged = sum(bool(verdict.damage) for verdict in verdicts)
     result = {
@@ -39,12 +40,6 @@ def main(flags: argparse.Namespace) -> int:
     }
     emit(flags, result, [*format_verdicts(verdicts), _summary_line(verdicts, damaged, flags.run)])
     return exit_codes.DIFFERENT if damaged else 0
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("run", type=RUN, help="run directory")
-    add_progress_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def format_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
@@ -68,4 +63,4 @@ def _summary_line(verdicts: Sequence[Verdict], damaged: int, run: str) -> str:
     return f"{run}: intact, {format_count(len(verdicts), 'checkpoint')} read"
 
 
-COMMAND = Command("verify", _DESCRIPTION, _add_flags, ["runs/a"], main)
+COMMAND = Command("verify", _DESCRIPTION, [RUN_DIRECTORY, *PROGRESS_FLAGS, JSON], ["runs/a"], main)

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, emit
 from orbit_runner.cli.flags.config_flags import (
-    add_import_flag,
-    add_progress_flags,
-    messages_scope,
+    IMPORT,
+    PROGRESS_FLAGS,
     progress_of,
 )
+from orbit_runner.cli.flags.rows import JSON, flag, switch
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.compare.histories import loss_text
 from orbit_runner.errors import RunnerError
@@ -34,23 +34,9 @@ code is 0 if the runs are equal, and 4 if not."""
 
 def main(flags: argparse.Namespace) -> int:
     """Prints why two runs differ. Returns 0 if they are equal, else 4."""
-    with messages_scope(flags):
-        explanation = _explain(flags, Path(flags.a), Path(flags.b))
-    emit(flags, explanation.as_dict(), _lines(explanation))
-    return 0 if explanation.equal else exit_codes.DIFFERENT
-
-
-def _add_flags(parser: Parser) -> None:
-    parser.add_argument("a", metavar="A", type=RUN, help="run directory")
-    parser.add_argument("b", metavar="B", type=RUN, help="the run directory to compare it with")
-    parser.add_argument(
-        "--recorded",
-        action="store_true",
-        help="only compare what the runs recorded; do not run them again",
-    )
-    add_import_flag(parser)
-    add_progress_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    explanation = _explain(flags, Path(flags.a), Path(flags.b))
+    code = 0 if explanation.equal else exit_codes.DIFFERENT
+    return emit(flags, explanation.as_dict(), _lines(explanation), code)
 
 
 def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
@@ -131,4 +117,12 @@ def _tensor_lines(difference: TensorDifference) -> Iterator[str]:
         yield f"examples: {_shorten(difference.examples)}"
 
 
-COMMAND = Command("why", _DESCRIPTION, _add_flags, ["runs/a runs/b"], main)
+_FLAGS = (
+    flag("a=A", "run directory", type=RUN),
+    flag("b=B", "the run directory to compare it with", type=RUN),
+    switch("--recorded", "only compare what the runs recorded; do not run them again"),
+    IMPORT,
+    *PROGRESS_FLAGS,
+    JSON,
+)
+COMMAND = Command("why", _DESCRIPTION, _FLAGS, ["runs/a runs/b"], main)

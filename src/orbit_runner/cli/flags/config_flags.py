@@ -9,9 +9,9 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from orbit_runner.cli.command import SECTIONS, Parser
+from orbit_runner.cli.flags.rows import Flag, Group, flag, switch
 from orbit_runner.cli.flags.values import (
     CONFIG_FILE,
     EXPERIMENT,
@@ -24,7 +24,6 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.log import PlainMessages, log_scope
 from orbit_runner.utils.streams import print_message
 
 if TYPE_CHECKING:
@@ -48,97 +47,48 @@ _MAY_BE_EMPTY = (
 _EXPERIMENT = "a name that `runner list` shows, a config file, or a run directory"
 
 
-def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
-    """Adds the flags that make up a config.
-
-    `experiment` is the help text of `--experiment`.
-    """
-    parser.settings = SECTIONS
-    group = parser.add_argument_group(
+def config_flags(experiment: str = _EXPERIMENT) -> tuple[Flag | Group, ...]:
+    """Returns the flags that make up a config; `experiment` is the help text of `--experiment`."""
+    group = Group(
+        [
+            flag("--experiment", experiment, type=EXPERIMENT),
+            flag(
+                "--config_file",
+                "YAML or JSON file that overrides the experiment; may be repeated",
+                action="append",
+                type=CONFIG_FILE,
+            ),
+            flag(
+                "--gin_file",
+                "gin file that overrides the config files; may be repeated",
+                action="append",
+                type=CONFIG_FILE,
+            ),
+            flag(
+                "--params_override",
+                "a.b=1,c.d=2, YAML or JSON text, or a file; may be repeated",
+                action=OverrideAction,
+                type=SETTINGS_TEXT,
+            ),
+            flag(
+                "--gin_param --gin_params=BINDING",
+                "gin binding, such as trainer.train_steps=1000; may be repeated",
+                action=OverrideAction,
+            ),
+            *map(_setting_flag, SETTINGS_OF_FLAG),
+        ],
         "config",
         "--SECTION.NAME=VALUE sets any setting, such as --trainer.train_steps=1000. Flags override "
         "gin files, which override config files; of several flags, the last one wins.",
     )
-    add = group.add_argument
-    add("--experiment", type=EXPERIMENT, help=experiment)
-    add(
-        "--config_file",
-        action="append",
-        type=CONFIG_FILE,
-        help="YAML or JSON file that overrides the experiment; may be repeated",
-    )
-    add(
-        "--gin_file",
-        action="append",
-        type=CONFIG_FILE,
-        help="gin file that overrides the config files; may be repeated",
-    )
-    add(
-        "--params_override",
-        action=OverrideAction,
-        type=SETTINGS_TEXT,
-        help="a.b=1,c.d=2, YAML or JSON text, or a file; may be repeated",
-    )
-    add(
-        "--gin_param",
-        "--gin_params",
-        action=OverrideAction,
-        metavar="BINDING",
-        help="gin binding, such as trainer.train_steps=1000; may be repeated",
-    )
-    for flag, paths in SETTINGS_OF_FLAG.items():
-        add(
-            f"--{flag}",
-            action=OverrideAction,
-            settings=paths,
-            metavar="VALUE",
-            help=f"set {' and '.join(paths)}",
-        )
-    add_import_flag(parser)
-    parser.add_argument(
-        "--verbosity",
-        "-v",
-        type=int,
-        metavar="LEVEL",
-        help="log level of Model Garden; -1: warnings (the default), 0: information, 1: everything",
-    )
+    return group, IMPORT, _VERBOSITY
 
 
-def add_import_flag(parser: Any) -> None:
-    """Adds `--import`."""
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        metavar="MODULE",
-        help="import a module first, such as one that registers custom tasks; may be repeated",
-    )
-
-
-def add_progress_flags(parser: Parser) -> None:
-    """Adds `--progress`, `--progress_interval` and `--quiet`."""
-    parser.add_argument(
-        "--progress",
-        choices=("auto", "bar", "plain", "none"),
-        default="auto",
-        help="progress on standard error: a live display with a bar, plain lines, or warnings and "
-        "errors only; auto: bar on a terminal, otherwise plain",
-    )
-    parser.add_argument(
-        "--progress_interval",
-        type=_parse_seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="time between two plain lines of training progress",
-    )
-    parser.add_argument(
-        "--quiet",
-        action="store_const",
-        const="none",
-        dest="progress",
-        default=argparse.SUPPRESS,
-        help="same as --progress=none; the results are still printed",
-    )
+def _setting_flag(name: str) -> Flag:
+    """Returns the flag that sets the settings of `SETTINGS_OF_FLAG`."""
+    paths = SETTINGS_OF_FLAG[name]
+    text = f"set {' and '.join(paths)}"
+    return flag(f"--{name}=VALUE", text, action=OverrideAction, settings=paths)
 
 
 def progress_of(
@@ -187,12 +137,6 @@ def tensorflow_scope(
         yield progress
 
 
-def messages_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """Shows the messages before and after the display in the form that the flags select."""
-    is_line = flags.progress in ("auto", "bar", "plain")
-    return log_scope(PlainMessages() if is_line else progress_of(flags))
-
-
 def parse_step(text: str) -> int:
     """Returns the step that a flag names."""
     if not is_step_number(text):
@@ -216,16 +160,6 @@ def _parse_seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number of at least 0")
     return value
-
-
-def add_trained_argument(parser: Parser) -> None:
-    """Adds the argument RUN|EXPERIMENT: a run, or an experiment that may not have run yet."""
-    parser.add_argument(
-        "named",
-        nargs="?",
-        type=LOCAL_EXPERIMENT,
-        help="a run directory, an experiment or a config file; same as --experiment",
-    )
 
 
 def resolve_experiment(flags: argparse.Namespace, name: str) -> ResolvedConfig:
@@ -280,3 +214,47 @@ def print_notes(resolved: ResolvedConfig) -> None:
 
 def _drop_empty(texts: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(text for text in texts or () if text)
+
+
+# A run, or an experiment that may not have run yet.
+TRAINED = flag(
+    "named",
+    "a run directory, an experiment or a config file; same as --experiment",
+    nargs="?",
+    type=LOCAL_EXPERIMENT,
+)
+IMPORT = flag(
+    "--import=MODULE",
+    "import a module first, such as one that registers custom tasks; may be repeated",
+    dest="imports",
+    action="append",
+)
+_VERBOSITY = flag(
+    "--verbosity -v=LEVEL",
+    "log level of Model Garden; -1: warnings (the default), 0: information, 1: everything",
+    type=int,
+)
+CONFIG_FLAGS = config_flags()
+PROGRESS_FLAGS = (
+    flag(
+        "--progress",
+        "progress on standard error: a live display with a bar, plain lines, or warnings and "
+        "errors only; auto: bar on a terminal, otherwise plain",
+        choices=("auto", "bar", "plain", "none"),
+        default="auto",
+    ),
+    flag(
+        "--progress_interval=SECONDS",
+        "time between two plain lines of training progress",
+        type=_parse_seconds,
+        default=10.0,
+    ),
+    switch(
+        "--quiet",
+        "same as --progress=none; the results are still printed",
+        action="store_const",
+        const="none",
+        dest="progress",
+        default=argparse.SUPPRESS,
+    ),
+)

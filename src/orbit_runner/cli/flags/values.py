@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.flags.rows import flag
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import own_file_reason
 from orbit_runner.storage.paths import COPY_RUN, is_remote, not_utf8_reason, path_problem
@@ -36,13 +37,27 @@ class PathValue:
     use: str = "use a local path"
 
     def __call__(self, text: str) -> str:
-        """Returns the text. `resolve_paths` changes paths, because errors name the flag."""
+        """Returns the text. `resolve_values` changes paths, because errors name the flag."""
         return text
 
-    def problem(self, text: str) -> str:
-        """Returns why a path cannot be used, or "" if it can."""
+    def resolve(self, text: str, name: str) -> str:
+        """Returns a path without `~`, which the shell does not expand in `--model_dir=~/a`.
+
+        `name` is that of the flag. Raises `RunnerError` if the URL is not supported or an output
+        file cannot be written: before the work begins whose result it is for.
+        """
+        path = os.path.expanduser(text)
+        problem = f"got {text!r}, which names no user of this machine" if path[:1] == "~" else ""
+        if problem := problem or self._problem(path):
+            raise RunnerError(problem, path=name, code="bad-path")
+        return path
+
+    def _problem(self, text: str) -> str:
         if self.kind == "any URL":
             return ""
+        if not text:
+            is_output = self.kind.startswith("output")
+            return "is empty; specify a path, or omit it" if is_output else ""
         if problem := path_problem(text, remote=self.remote, use=self.use):
             return problem
         if self.kind == "directory":
@@ -59,59 +74,32 @@ class Count:
     __name__ = "int"  # For the message of argparse about another text.
 
     def __call__(self, text: str) -> int:
-        """Returns the number. `check_counts` checks the limits, because errors name the flag."""
+        """Returns the number. `resolve_values` checks the limits, because errors name the flag."""
         return int(text)
 
-
-def check_counts(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
-    """Raises `RunnerError` if the value of a flag is outside of its limits."""
-    for action in arguments:
-        limits = action.type
-        value = getattr(flags, action.dest, None)
-        if not isinstance(limits, Count) or value is None:
-            continue
-        if value < limits.least or (limits.most is not None and value > limits.most):
-            allowed = f"at least {limits.least}"
-            if limits.most is not None:
-                allowed = f"{limits.least} to {limits.most:,}"
-            raise RunnerError(
-                f"got {value}, allowed: {allowed}",
-                path=action.option_strings[0],
-                code="out-of-range",
-            )
+    def resolve(self, value: int, name: str) -> int:
+        """Returns the number. Raises `RunnerError` if it is outside of the limits."""
+        if value < self.least or (self.most is not None and value > self.most):
+            allowed = f"at least {self.least}"
+            if self.most is not None:
+                allowed = f"{self.least} to {self.most:,}"
+            raise RunnerError(f"got {value}, allowed: {allowed}", path=name, code="out-of-range")
+        return value
 
 
-def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
-    """Expands `~`, and rejects paths that cannot be used.
+def resolve_values(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
+    """Replaces paths and counts by what their types return; changes `flags` in place.
 
-    Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
-    `RunnerError` if a URL is not supported or an output file cannot be written: before the work
-    begins whose result it is for.
+    Raises `RunnerError` if a path cannot be used, or a number is outside of its limits.
     """
     for action in arguments:
-        value = action.type
         given = getattr(flags, action.dest, None)
-        if not isinstance(value, PathValue):
+        if not isinstance(action.type, (PathValue, Count)) or given is None:
             continue
         name = next(iter(action.option_strings), str(action.metavar))
-        if given == "" and value.kind.startswith("output"):
-            raise RunnerError("is empty; specify a path, or omit it", path=name, code="bad-path")
-        if not given:
-            continue
-        texts = [
-            resolve_path(value, text, name)
-            for text in ([given] if isinstance(given, str) else given)
-        ]
-        setattr(flags, action.dest, texts[0] if isinstance(given, str) else texts)
-
-
-def resolve_path(value: PathValue, text: str, name: str) -> str:
-    """Returns a path without `~`. Raises `RunnerError` if it cannot be used."""
-    path = os.path.expanduser(text)
-    problem = f"got {text!r}, which names no user of this machine" if path[:1] == "~" else ""
-    if problem := problem or value.problem(path):
-        raise RunnerError(problem, path=name, code="bad-path")
-    return path
+        is_list = isinstance(given, list)
+        values = [action.type.resolve(value, name) for value in (given if is_list else [given])]
+        setattr(flags, action.dest, values if is_list else values[0])
 
 
 # Stands for all flags of the form `--trainer.train_steps=5`, which argparse does not know.
@@ -138,7 +126,7 @@ class OverrideAction(argparse.Action):
         """Adds what the flag sets; argparse calls this for each one, in their order."""
         flag = self.option_strings[0]
         if isinstance(self.type, PathValue):
-            values = resolve_path(self.type, values, flag)
+            values = self.type.resolve(values, flag)
         if flag == SETTING_FLAG:
             path, _, text = values.partition("=")
             namespace.overrides.append((f"--{path}", path, text))
@@ -186,6 +174,13 @@ DATASET = PathValue("DATA")
 OUTPUT_FILE = PathValue("FILE", "output file")
 OUTPUT_DIRECTORY = PathValue("DIR", "output directory")
 SETTINGS_TEXT = PathValue("TEXT", remote=True)
+RUN_DIRECTORY = flag("run", "run directory", type=RUN)
+RUN_DIRECTORIES = flag(
+    "directories",
+    "run directory, or directory that contains runs (default: runs)",
+    type=DIRECTORY,
+    nargs="*",
+)
 
 
 def write_flag_output(flag: str, path: str, content: str | bytes) -> None:

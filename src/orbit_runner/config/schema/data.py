@@ -124,8 +124,8 @@ class DataConfig(Config):
     exclude: str | list[str | int] = field(
         "",
         path="file",
-        help="examples to leave out of training: a list of IDs that `runner seen` accepts, or a "
-        "text file with one per line",
+        help="examples to leave out of training: a list of IDs that `runner batch --example=ID` "
+        "accepts, or a text file with one per line",
     )
     # A task may draw random numbers before the cache of its training data.
     cache: bool = field(False, weights=in_training(), help="cache evaluation batches in memory")

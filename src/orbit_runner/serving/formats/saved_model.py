@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
 if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
+
+    from orbit_runner.utils.types import JsonObject
 
 # The directory for files that TensorFlow itself does not read.
 EXTRA = "assets.extra"
@@ -62,23 +64,10 @@ def load_signatures(path: Path) -> dict[str, Callable[..., dict[str, tf.Tensor]]
         ) from error
 
 
-def describe_signatures(
-    signatures: Mapping[str, tf.types.experimental.GenericFunction],
-) -> dict[str, dict[str, dict[str, str]]]:
-    """Returns inputs and outputs of signatures by name, as text: `uint8 [?, 8, 8, 1]`."""
-    import tensorflow as tf
+def describe(serving: Serving) -> JsonObject:
+    """Returns inputs and outputs of the signatures by name, and which one is the default."""
+    from orbit_runner.serving.network import describe_function
 
-    from orbit_runner.serving.network import describe_spec
-
-    descriptions = {}
-    for name, function in signatures.items():
-        traced = function.get_concrete_function()
-        inputs = traced.structured_input_signature
-        named = {spec.name: spec for spec in tf.nest.flatten(inputs)}
-        descriptions[name] = {
-            "inputs": {key: describe_spec(spec) for key, spec in named.items()},
-            "outputs": {
-                key: describe_spec(spec) for key, spec in traced.structured_outputs.items()
-            },
-        }
-    return descriptions
+    signatures = serving.signatures.items()
+    described = {name: describe_function(function) for name, function in signatures}
+    return {"signatures": described, "default": serving.default}
