@@ -167,17 +167,20 @@ class TabularConfig(ClassificationTaskConfig):
     def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns how a table is trained if its experiment leaves it open.
 
-        An experiment that sets all that a run requires gets none, because it leaves nothing open.
+        An experiment that sets all that a run requires gets none, because it leaves nothing open,
+        except that the lines of text files are texts.
         """
+        features = _feature_defaults(given)
         required = _required_defaults(given)
         if not required:
-            return {}
+            return features
         trainer: dict[str, Any] = {"min_steps_per_epoch": _MIN_STEPS_PER_EPOCH}
         if "trainer.validation_interval" not in given:
             trainer["validation_epochs"] = 1
         if not any(f"trainer.{name}" in given for name in _BEST_CHECKPOINT):
             trainer |= _BEST_CHECKPOINT
-        defaults = required | {f"trainer.{name}": value for name, value in trainer.items()}
+        defaults = features | required
+        defaults |= {f"trainer.{name}": value for name, value in trainer.items()}
         # Faster for small networks, and the weights do not depend on the number of cores.
         return defaults | {"runtime.intra_op_threads": 1}
 
@@ -245,6 +248,13 @@ class TabularConfig(ClassificationTaskConfig):
             elif item.get(TARGET) in (None, target.column):
                 items[index] = {name: value for name, value in item.items() if name != TARGET}
         return items
+
+
+def _feature_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the column of the lines of text files, if the experiment names no features."""
+    is_text = given.get("task.train_data.source") == "text_files"
+    names_features = _settings_below(given, "task.features.")
+    return {"task.features.text": ["text"]} if is_text and not names_features else {}
 
 
 def _required_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
