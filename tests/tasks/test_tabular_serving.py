@@ -141,6 +141,7 @@ def test_wrong_scored_file_is_refused_at_once(flags: list[str], message: str) ->
     [
         ('{"age": 3, "color": "red"}', "has no column '1 size'"),
         ('{"1 size": "wide", "age": 3, "color": "red"}', "column '1 size': got 'wide', expected"),
+        ('{"1 size": [2], "age": 3, "color": "red"}', "got [2], expected a number"),
         ("no object", "expected a JSON object"),
         ('{"1 size": 1e300, "age": 3, "color": "red"}', "got 1e+300, expected a number of 32 bits"),
         ('{"1 size": 1, "age": "1_0", "color": "red"}', "got '1_0', expected a number"),
@@ -157,6 +158,14 @@ def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: st
     assert ["error" in one.data for one in found] == [False, True, False]
     assert message in found[1].data["error"]
     assert found[1].text.startswith("standard input, row 2: error: ")
+
+
+def test_row_is_an_argument(served: Any) -> None:
+    row = '{"1 size": 1, "age": null, "color": "red"}'
+    predictor = _predictor(served)
+    items = [*predictor.items([row], []), *predictor.items([], [row])]
+    argument, line = (prediction.data for prediction in predictor.predict(items))
+    assert line == {"row": "standard input, row 1", **argument}
 
 
 def test_what_is_no_file_is_refused(served: Any) -> None:

@@ -135,7 +135,7 @@ def scale_of(
     data = localize(config).data
     files, reading = None, ""
     with contextlib.suppress(DataError):  # Reported before a run starts.
-        files, reading = data.files(), data.file_reading()
+        files, reading = data.files(), data.file_reading
     size = None if files is None else sum(file.bytes for file in files.get("train_data", ()))
     read = 0.0 if reading == "memory" else None
     if reading in ("own", "all") and size is not None and steps:

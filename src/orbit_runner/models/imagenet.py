@@ -53,8 +53,6 @@ def resnet(
     from official.vision.modeling.backbones.resnet import ResNet
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
-    # Layer names must not depend on what was built before in this process.
-    tf_keras.backend.reset_uids()
     backbone = ResNet(
         depth,
         tf_keras.layers.InputSpec(shape=x.shape),
@@ -113,8 +111,6 @@ def vit(
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
     spec = VIT_SPECS[model_name]
-    # Layer names must not depend on what was built before in this process.
-    tf_keras.backend.reset_uids()
     backbone = VisionTransformer(
         input_specs=tf_keras.layers.InputSpec(shape=x.shape),
         patch_size=patch_size(model_name),
@@ -168,8 +164,6 @@ def efficientnet(
     from official.vision.modeling.backbones.efficientnet import EfficientNet
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
-    # Layer names must not depend on what was built before in this process.
-    tf_keras.backend.reset_uids()
     backbone = EfficientNet(
         model_id,
         tf_keras.layers.InputSpec(shape=x.shape),
@@ -212,8 +206,6 @@ def keras_application(
     `mean` and `std` are those of `Normalize`; with those of `APPLICATIONS`, the backbone gets what
     `preprocess_input` of the application returns. `application` is a name in `APPLICATIONS`.
     """
-    # Names of layers must not depend on what was built before in this process.
-    tf_keras.backend.reset_uids()
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
     if APPLICATIONS[application].pixels.is_bgr:
         x = tf.reverse(x, axis=[-1])

@@ -85,6 +85,8 @@ def normalized_input(
     tensor has the same shape and the compute dtype of the global policy. `mean` and `std` are those
     of `Normalize`.
     """
+    # Names of layers must not depend on what was built before in this process.
+    tf_keras.backend.reset_uids()
     inputs = tf_keras.Input(shape=tuple(input_shape), dtype=dtype, name="image")
     return inputs, Normalize(mean, std, name="normalize")(inputs)
 

@@ -50,7 +50,8 @@ class TaskAdapter:
 
     def __init__(self, task: Any) -> None:
         self.task = task
-        self.subtasks = {name: TaskAdapter(part) for name, part in _subtasks_of(task).items()}
+        tasks = task.tasks if isinstance(task, JointTask) else {}
+        self.subtasks = {name: TaskAdapter(part) for name, part in tasks.items()}
         parameters = {} if self.subtasks else inspect.signature(task.build_inputs).parameters
         self._takes_step = "start_step" in parameters
         # A task may take a step, but have data that start only at their beginning.
@@ -164,10 +165,6 @@ def _is_official_classifier(task: object) -> bool:
     if module is None or not isinstance(task, module.ImageClassificationTask):
         return False
     return not task.task_config.train_data.is_multilabel
-
-
-def _subtasks_of(task: base_task.Task | JointTask) -> dict[str, base_task.Task]:
-    return dict(task.tasks) if isinstance(task, JointTask) else {}
 
 
 def build_task(

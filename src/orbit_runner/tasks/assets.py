@@ -161,6 +161,15 @@ def encode_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
+def with_tuples(value: Any) -> Any:
+    """Returns what JSON contains with tuples in place of lists, as in frozen dataclasses."""
+    if isinstance(value, list):
+        return tuple(map(with_tuples, value))
+    if isinstance(value, dict):
+        return {name: with_tuples(item) for name, item in value.items()}
+    return value
+
+
 def other_data_error(section: str, got: str, trained: str) -> SettingError:
     """Returns the error for data of a section that are unlike those that the run was trained on."""
     return SettingError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem, not_set
@@ -18,12 +18,27 @@ from orbit_runner.utils.metrics import name_problem
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from orbit_runner.tasks.metrics import TaskMetric
+
+# The metrics that labels of each type always have: the names of their classes in `tasks.metrics`.
+STANDARD_METRICS: Mapping[str, Mapping[str, str]] = {
+    "classification": {"accuracy": "SparseAccuracy"},
+    "regression": {"mae": "AbsoluteError", "rmse": "RootSquaredError"},
+}
 # They take class numbers as labels. All other metrics take labels of the shape of the outputs.
 _TAKE_CLASSES = ("Sparse", "IoU", "MeanIoU")  # The beginnings of their names.
 _ACCURACY = ("accuracy", "acc")
 
 
-def metric_problems(items: Mapping[int, Item], taken: Sequence[str] = ()) -> Iterator[Problem]:
+def standard_metrics(kind: str, prefix: str = "") -> list[TaskMetric]:
+    """Returns the metrics of a type of labels. Must be called in the strategy's scope."""
+    from orbit_runner.tasks import metrics
+
+    classes = STANDARD_METRICS[kind].items()
+    return [getattr(metrics, class_name)(f"{prefix}{name}") for name, class_name in classes]
+
+
+def metric_problems(items: Mapping[int, Item], taken: Iterable[str] = ()) -> Iterator[Problem]:
     """Yields metrics, by index, of another form, or with the name of another one or of `taken`."""
     names = {"loss", *taken}
     for index, item in items.items():

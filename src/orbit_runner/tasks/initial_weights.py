@@ -95,17 +95,17 @@ def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -
     names = _names(model, variables)
     ignored = _ignored_variables(ignore, variables, names)
     keys = content.keys(model)
+    wanted = [variable for variable in variables if id(variable) not in ignored]
     mismatches = {
         id(variable): why
-        for variable in variables
-        if id(variable) not in ignored
-        and (why := content.mismatch(keys.get(id(variable)), variable))
+        for variable in wanted
+        if (why := content.mismatch(keys.get(id(variable)), variable))
     }
-    wanted = [variable for variable in variables if id(variable) not in ignored]
     if mismatches:
+        lines = format_list([f"{names[key]}: {why}" for key, why in mismatches.items()])
         raise SettingError(
             _PATH,
-            _mismatch_message(prefix, names, mismatches) + _ignore_advice(model, mismatches),
+            f"{prefix} does not fit the model:\n{lines}{_ignore_advice(model, mismatches)}",
             code="checkpoint-mismatch",
         )
     for variable in wanted:
@@ -254,11 +254,6 @@ def _ignored_variables(
             )
         ignored |= selected
     return ignored
-
-
-def _mismatch_message(prefix: str, names: dict[int, str], mismatches: dict[int, str]) -> str:
-    lines = format_list([f"{names[variable_id]}: {why}" for variable_id, why in mismatches.items()])
-    return f"{prefix} does not fit the model:\n{lines}"
 
 
 def _ignore_advice(model: tf_keras.Model, mismatches: dict[int, str]) -> str:

@@ -15,7 +15,6 @@ from orbit_runner.data.text.lines import is_utf8, read_lines_or_problems
 from orbit_runner.errors import RunnerError, first_line, shorten
 
 if TYPE_CHECKING:
-    import numpy as np
     import tensorflow as tf
 
 # The signature that TensorFlow Serving uses by default.
@@ -133,26 +132,9 @@ class Predictor(Protocol):
         ...
 
 
-def class_names_signature(names: Sequence[str]) -> tf.types.experimental.PolymorphicFunction:
-    """Returns the signature `class_names`, which takes nothing, and returns `names`, string [n]."""
-    import tensorflow as tf
-
-    @tf.function(input_signature=[])
-    def class_names() -> dict[str, tf.Tensor]:
-        return {"names": tf.constant(list(names), tf.string)}
-
-    return class_names
-
-
 def texts_of(value: tf.Tensor) -> list[str]:
     """Returns the texts of a string tensor."""
     return [raw.decode() for raw in value.numpy()]
-
-
-def best_classes(names: Sequence[str], shares: np.ndarray, count: int) -> list[dict[str, Any]]:
-    """Returns the most probable classes of an item, as JSON values, the most probable first."""
-    best = sorted(range(len(shares)), key=lambda number: -shares[number])[:count]
-    return [{"label": names[k], "class": k, "probability": float(f"{shares[k]:.6g}")} for k in best]
 
 
 def require_no_top_k(top_k: int | None) -> None:
@@ -167,15 +149,16 @@ def require_no_top_k(top_k: int | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line with an item: its text, and what is wrong with it; "" if nothing is."""
+    """A line with an item: its text, what is wrong with it, and its place; "" for none."""
 
     text: str
     problem: str = ""
+    place: str = ""
 
 
 def argument_line(argument: str) -> Line:
     """Returns an argument that is an item itself."""
-    return _checked_line(argument, _NOT_UTF8)
+    return _checked_line(argument)
 
 
 def sentence_line(argument: str) -> Line:
@@ -193,20 +176,22 @@ def file_lines(path: Path) -> Iterator[Line]:
 
     Raises `DataError` if the file cannot be read to its end.
     """
-    return (Line(*pair) for pair in read_lines_or_problems(path))
+    lines = enumerate(read_lines_or_problems(path), 1)
+    return (Line(text, problem, f"{path}:{number}") for number, (text, problem) in lines)
 
 
 def stream_lines(lines: Iterable[str]) -> Iterator[Line]:
     """Yields the lines of standard input without their line ends."""
     for number, text in enumerate(lines, 1):
         text = text.removesuffix("\n").removesuffix("\r")
-        yield _checked_line(text, f"{STANDARD_INPUT}:{number}: {_NOT_UTF8}")
+        yield _checked_line(text, f"{STANDARD_INPUT}:{number}")
 
 
-def _checked_line(text: str, problem: str) -> Line:
+def _checked_line(text: str, place: str = "") -> Line:
     if is_utf8(text):
-        return Line(text)
-    return Line(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), problem)
+        return Line(text, place=place)
+    problem = f"{place}: {_NOT_UTF8}" if place else _NOT_UTF8
+    return Line(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), problem, place)
 
 
 def item_lines(
@@ -229,20 +214,20 @@ def is_file(argument: str) -> bool:
 
 def answer_rows(
     call: Callable[[Sequence[_Row]], Iterable[_Answer | str]],
-    rows: Sequence[_Row],
+    rows: Sequence[_Row | str],
     failure: str = "",
 ) -> list[_Answer | str]:
     """Returns the answer for each row; for a row that has none, a string with the reason.
 
-    An op that fails for one row fails for its batch. In that case, the rows are tried one by one.
-    The reason of an op comes after `failure`.
+    A row that is a string is the reason why it has none. An op that fails for one row fails for its
+    batch. In that case, the rows are tried one by one. The reason of an op comes after `failure`.
     """
     import tensorflow as tf  # Not at the top, because modules without TensorFlow read lines, too.
 
-    if not rows:
-        return []
+    valid = [row for row in rows if not isinstance(row, str)]
     try:
-        return list(call(rows))
+        answers = iter(call(valid) if valid else ())
+        return [row if isinstance(row, str) else next(answers) for row in rows]
     except tf.errors.OpError as error:
         if len(rows) == 1:
             return [f"{failure}{_reason(error)}"]

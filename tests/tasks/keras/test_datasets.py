@@ -14,7 +14,6 @@ import tf_keras
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.tasks.keras.data import KerasData
 from orbit_runner.tasks.keras.sources import section_source
-from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
 from tests.support.images import png, write_folder
@@ -174,10 +173,15 @@ def test_run_of_a_tf_data_dataset_makes_the_batches_before_a_stop_again(
 
 def test_batches_of_a_tf_data_dataset_have_each_example_once() -> None:
     x, _ = keras_models.classes(50)
-    source = StreamSource("shuffled", shuffled)
-    section = keras_config(task__validation_data__global_batch_size=16).task.validation_data
+    config = keras_config(
+        task__train_data__function=f"{_HERE}:shuffled",
+        task__validation_data__function=f"{_HERE}:shuffled",
+        task__validation_data__arguments="{size: 50}",
+        task__validation_data__global_batch_size=16,
+    ).task
     seen = []
-    for replica_batch in source.evaluate(section, tf.distribute.InputContext(1, 0, 2)):
+    context = tf.distribute.InputContext(1, 0, 2)
+    for replica_batch in KerasTask(config).build_inputs(config.validation_data, context):
         points, _, counts = replica_batch
         assert points.shape == [8, 4]
         seen += points.numpy()[counts.numpy() > 0].tolist()

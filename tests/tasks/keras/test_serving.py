@@ -92,7 +92,7 @@ def test_rows_are_json_arguments_files_and_lines(classifier: Any, tmp_path: Path
         ("[1, 2,", "not JSON: "),
         ("1" * 5000, "not JSON: "),
         ("[" * 5000, "not JSON: "),
-        ("\udcff", "standard input:2: is not valid UTF-8"),
+        ("\udcff", "is not valid UTF-8"),
     ],
 )
 def test_unusable_row_is_reported_in_its_place(classifier: Any, line: str, message: str) -> None:
@@ -100,6 +100,7 @@ def test_unusable_row_is_reported_in_its_place(classifier: Any, line: str, messa
 
     assert [row["row"] for row in found] == [0, 1, 2]
     assert {**found[0], "row": 2} == found[2]
+    assert found[1]["error"].startswith("standard input:2: ")
     assert message in found[1]["error"]
 
 
@@ -389,6 +390,7 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(
         ('{"age": 3, "income": 1e60, "home town": ""}', "column 'income': got 1e+60, expected a"),
         ('{"age": 3, "income": 1, "home town": ["a"]}', "got ['a'], expected a text"),
         ('{"numbers": [1, 2, 3], "home town": ""}', "numbers: got 3 values, expected 2: age, inc"),
+        ('{"age": [3], "income": 1, "home town": ""}', "'age': got [3], expected a number"),
         ("[1, 2]", "expected a JSON object"),
     ],
 )
@@ -403,11 +405,11 @@ def test_unusable_row_of_a_table_is_reported_in_its_place(
 
 
 def test_arguments_that_are_no_rows_of_a_table(table_predictor: Any) -> None:
-    (row,) = _predicted(table_predictor[0], "[1, 2]")
-    expected = "an object with age, income, home town"
-    assert row == {"error": f"got [1, 2], expected {expected}"}
-    with raises("bad-item"):
-        _predicted(table_predictor[0], "absent.csv")
+    (row,) = _predicted(table_predictor[0], '{"age": 3')
+    assert row == {"error": """got '{"age": 3', expected a JSON object"""}
+    for argument in ("absent.csv", "[1, 2]"):
+        with raises("bad-item"):
+            _predicted(table_predictor[0], argument)
 
 
 def text_net() -> tf_keras.Model:
@@ -433,7 +435,7 @@ def test_model_of_one_text_reads_sentences_and_lines(tmp_path: Path) -> None:
     rows = [
         _predicted(predictor, str(path)),
         _predicted(predictor, str(tmp_path / "towns.txt")),
-        _predicted(predictor, "Rome", '"Oslo"'),
+        _predicted(predictor, "Rome", '{"home town": "Oslo"}'),
         _predicted(predictor, "-", lines=["Rome\n", "Oslo\n"]),
     ]
     outputs = [[row["outputs"] for row in part] for part in rows]
@@ -442,7 +444,7 @@ def test_model_of_one_text_reads_sentences_and_lines(tmp_path: Path) -> None:
     sentences = ['"Rome" is a town.', "[Rome]", "nan", "Rome"]
     assert [item.values["home town"] for item in predictor.items(sentences, ())] == sentences
     (broken,) = _predicted(predictor, '{"home town": "Rome"')
-    assert "not JSON" in broken["error"]
+    assert "expected a JSON object" in broken["error"]
 
 
 def test_scored_table_has_the_outputs_as_columns(table_predictor: Any, tmp_path: Path) -> None:

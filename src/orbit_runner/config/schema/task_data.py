@@ -48,12 +48,12 @@ class TaskData(abc.ABC):
         """
         yield from ()
 
+    @property
     def file_reading(self) -> str:
-        """Returns how a worker of a cluster reads the files of the training data.
+        """How a worker of a cluster reads the files of the training data.
 
-        Returns:
-            `memory`: all, once, at the start; `own`: those of its own examples; `all`: all in each
-            epoch, though it decodes only its own examples; "" if it is not known.
+        `memory`: all, once, at the start; `own`: those of its own examples; `all`: all in each
+        epoch, though it decodes only its own examples; "" if it is not known.
         """
         return ""
 
@@ -147,7 +147,7 @@ class TaskData(abc.ABC):
         Returns:
             A dotted path below `task`.
         """
-        return f"{section}.{error.field}"
+        return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
 
     def learn(self, assets: Any) -> Any:
         """Returns what a run learns from its training data, such as its classes.

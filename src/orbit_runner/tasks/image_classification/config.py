@@ -9,7 +9,7 @@ from orbit_runner.config.errors import Problem, not_set, not_supported
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.registry import IMAGE_MODELS
-from orbit_runner.tasks.class_metrics import metric_problems
+from orbit_runner.tasks.class_metrics import STANDARD_METRICS, metric_problems
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
     ImageSplitConfig,
@@ -64,7 +64,7 @@ class ImageClassificationConfig(ClassificationTaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
-        taken = ("accuracy", f"top_{self.top_k}_accuracy")
+        taken = (*STANDARD_METRICS["classification"], f"top_{self.top_k}_accuracy")
         yield from metric_problems(dict(enumerate(self.metrics)), taken)
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
             source = f"`source: {self.train_data.source}`"

@@ -70,8 +70,9 @@ class ImageData(TaskData):
         """Returns the files of both sections."""
         return {section: self.source(section).data_files() for section in SECTIONS}
 
+    @property
     def file_reading(self) -> str:
-        """Returns how a worker reads the files of the training data."""
+        """How a worker reads the files of the training data."""
         return self.source("train_data").file_reading
 
     def shared_examples(self) -> SharedExamples | None:
@@ -97,10 +98,6 @@ class ImageData(TaskData):
             return {}
         train, validation = (source.class_numbers() for source in sources)
         return constant_label(train, validation, self.excluded_rows())
-
-    def setting_of_error(self, section: str, error: DataError) -> str:
-        """Returns the path, below `task`, of the setting that an error is about."""
-        return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
 
     def learn(self, assets: Assets) -> TrainedImages:
         """Returns what the run found out about its training images."""

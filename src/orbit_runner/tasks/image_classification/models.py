@@ -141,12 +141,6 @@ class ResNetConfig(ImageModelConfig):
     use_sync_bn: bool = _use_sync_bn_field()
 
 
-def _channel_problem(shape: Sequence[int]) -> str:
-    if shape[2] == 3:
-        return ""
-    return f"got {shape[2]} as the number of channels, expected 3: the network is for color images"
-
-
 @config_class
 class ApplicationConfig(ImageModelConfig):
     """Networks of `tf_keras.applications`, with a new classifier."""
@@ -171,7 +165,10 @@ class ApplicationConfig(ImageModelConfig):
                 f"got images of {shape[0]} × {shape[1]} pixels, but {self.application} expects at "
                 f"least {smallest} × {smallest}"
             )
-        return _channel_problem(shape)
+        if shape[2] == 3:
+            return ""
+        got = f"got {shape[2]} as the number of channels"
+        return f"{got}, expected 3: the network is for color images"
 
     def pixels(self) -> Pixels:
         """Returns what `preprocess_input` of the application does."""

@@ -17,8 +17,6 @@ from orbit_runner.tasks.serving import (
     Prediction,
     Serving,
     answer_rows,
-    best_classes,
-    class_names_signature,
     texts_of,
 )
 from orbit_runner.utils.log import note
@@ -55,7 +53,10 @@ def image_serving(
     def image_bytes(images: tf.Tensor) -> dict[str, tf.Tensor]:
         return classify(decode_images(images, decode, image_spec))
 
-    class_names = class_names_signature(names)
+    @tf.function(input_signature=[])
+    def class_names() -> dict[str, tf.Tensor]:
+        return {"names": tf.constant(list(names), tf.string)}
+
     signatures = {BYTES: image_bytes, TENSOR: image_tensor, NAMES: class_names}
     return Serving(signatures=signatures, default=BYTES, labels={"class": list(names)})
 
@@ -144,11 +145,9 @@ class ImagePredictor:
         """Returns each image's labels with probabilities, the most probable first, or its error."""
         self._path_width = max(self._path_width, *(len(str(item.path)) for item in items))
         contents = [item.read() for item in items]
-        images = [data for data in contents if isinstance(data, bytes)]
-        rows = iter(answer_rows(self._probabilities, images, "cannot be decoded: "))
+        answers = answer_rows(self._probabilities, contents, "cannot be decoded: ")
         return [
-            self._prediction(item.path, next(rows) if isinstance(data, bytes) else data)
-            for item, data in zip(items, contents, strict=True)
+            self._prediction(item.path, answer) for item, answer in zip(items, answers, strict=True)
         ]
 
     def _probabilities(self, images: Sequence[bytes]) -> list[np.ndarray | str]:
@@ -162,7 +161,10 @@ class ImagePredictor:
         shown = f"{path!s:<{self._path_width}}"
         if isinstance(result, str):
             return Prediction(f"{shown}  error: {result}", {"image": str(path), "error": result})
-        best = best_classes(self._names, result, self._top_k)
+        best = [
+            {"label": self._names[k], "class": k, "probability": float(f"{result[k]:.6g}")}
+            for k in np.argsort(-result, kind="stable")[: self._top_k].tolist()
+        ]
         labels = [f"{x['label']:<{self._label_width}} {x['probability']:.4f}" for x in best]
         data = {"image": str(path), "predictions": best}
         return Prediction("  ".join([shown, *labels]).rstrip(), data)

@@ -25,7 +25,7 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.dataset import usual_splits
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, SettingError, first_line, shorten
-from orbit_runner.tasks.assets import Assets, other_data_error
+from orbit_runner.tasks.assets import Assets, other_data_error, with_tuples
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -255,7 +255,11 @@ def trained_images(config: ImageClassificationConfig, assets: Assets) -> Trained
 
     Raises `DataError` if the dataset cannot be read.
     """
-    return assets.get_json(IMAGES_FILE, lambda: dataclasses.asdict(_describe(config)), _decode)
+    return assets.get_json(
+        IMAGES_FILE,
+        lambda: dataclasses.asdict(_describe(config)),
+        lambda content: TrainedImages(**with_tuples(content)),
+    )
 
 
 def _describe(config: ImageClassificationConfig) -> TrainedImages:
@@ -275,16 +279,6 @@ def _describe(config: ImageClassificationConfig) -> TrainedImages:
         labels=source.labels,
         is_in_memory=source.is_in_memory,
     )
-
-
-def _decode(content: Any) -> TrainedImages:
-    height, width, channels = content["shape"]
-    lists = ("mean", "std", "labels")
-    values = {
-        name: tuple(value) if name in lists and value is not None else value
-        for name, value in content.items()
-    }
-    return TrainedImages(**values | {"shape": (height, width, channels)})
 
 
 def _format_names(names: Sequence[str] | None) -> str:

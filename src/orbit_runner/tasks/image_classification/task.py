@@ -15,7 +15,7 @@ from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.models.catalog import BACKBONE
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels
-from orbit_runner.tasks.class_metrics import make_metric
+from orbit_runner.tasks.class_metrics import make_metric, standard_metrics
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import ImageInputs, make_preprocessing
@@ -30,7 +30,6 @@ from orbit_runner.tasks.image_classification.sources import (
     section_source,
 )
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_application_weights
-from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples, classification_examples
 from orbit_runner.tasks.serving import Serving
 
@@ -144,7 +143,7 @@ class ImageClassificationTask(Task):
 
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""
-        metrics: list[TaskMetric] = [SparseAccuracy("accuracy")]
+        metrics = standard_metrics("classification")
         k = self.task_config.top_k
         if not training and self.images.num_classes > k:
             metrics.append(

@@ -116,24 +116,27 @@ def training_mixture(
         DataError: A source or a class with a weight has no examples, or there are other classes
             than the config lists.
     """
-    if not data.is_training:
+    setting = "mixture" if data.mixture else "class_sampling"
+    if not data.is_training or not getattr(data, setting):
         return None
     if data.mixture:
         assert origins is not None
+        groups = origins
         weights = [source.weight for source in data.mixture]
-        names = [f"mixture[{number}]" for number in range(len(weights))]
-        return _make_mixture("mixture", origins, weights, names, excluded)
-    if not data.class_sampling:
-        return None
-    example_classes = classes()
-    for problem in class_problems("", data.class_sampling, example_classes.names):
-        raise DataError(problem.message, field="class_sampling", code=problem.code)
-    shares = [float(count > 0) for count in example_classes.counts(excluded)]
-    if isinstance(data.class_sampling, Mapping):
-        shares = [*class_weights(data.class_sampling, example_classes).values()]
-    return _make_mixture(
-        "class_sampling", example_classes.numbers, shares, example_classes.names, excluded
-    )
+        names: Sequence[str] = [f"mixture[{number}]" for number in range(len(weights))]
+    else:
+        example_classes = classes()
+        groups = example_classes.numbers
+        names = example_classes.names
+        for problem in class_problems("", data.class_sampling, names):
+            raise DataError(problem.message, field=setting, code=problem.code)
+        weights = [float(count > 0) for count in example_classes.counts(excluded)]
+        if isinstance(data.class_sampling, Mapping):
+            weights = [*class_weights(data.class_sampling, example_classes).values()]
+    try:
+        return make_mixture(groups, weights, names, excluded)
+    except DataError as error:
+        raise DataError(str(error), field=setting, code=error.code) from error
 
 
 def imbalance_problems(
@@ -154,19 +157,6 @@ def imbalance_problems(
     except DataError as error:
         name = error.field if error.field in ("mixture", "class_sampling") else "class_sampling"
         yield Problem(f"train_data.{name}", str(error), code=error.code)
-
-
-def _make_mixture(
-    setting: str,
-    groups: np.ndarray,
-    weights: Sequence[float],
-    names: Sequence[str],
-    excluded: np.ndarray,
-) -> Mixture:
-    try:
-        return make_mixture(groups, weights, names, excluded)
-    except DataError as error:
-        raise DataError(str(error), field=setting, code=error.code) from error
 
 
 def _are_one_hot(rows: np.ndarray) -> bool:

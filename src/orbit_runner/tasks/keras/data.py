@@ -137,8 +137,9 @@ class KerasData(TaskData):
         model = self.config.model.file
         return files | ({"model": describe_files([model], content_digest)} if model else {})
 
+    @property
     def file_reading(self) -> str:
-        """Returns how a worker reads the files of the training data."""
+        """How a worker reads the files of the training data."""
         source = section_source(self.config, SECTIONS[0])
         return "memory" if source is None else source.file_reading
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -110,11 +110,6 @@ def _output_names(model: Any, returned: Any, count: int) -> list[str]:
         return sorted(map(str, returned))
     own = [*(getattr(model, "output_names", None) or ())] if is_functional(model) else []
     return own if len(own) == count else [f"output_{number}" for number in range(1, count + 1)]
-
-
-def outputs_by_name(outputs: Tensors, names: Sequence[str]) -> dict[str, tf.Tensor]:
-    """Returns what a model with several outputs has returned, by the names of `outputs_of`."""
-    return dict(zip(names, tf.nest.flatten(outputs), strict=True))
 
 
 def call_error(inputs: Tensors, error: Exception) -> SettingError:

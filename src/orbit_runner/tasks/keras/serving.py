@@ -16,7 +16,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.tables.cell_texts import normal_text
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.image_classification.serving import (
@@ -27,7 +26,7 @@ from orbit_runner.tasks.image_classification.serving import (
     images_of,
 )
 from orbit_runner.tasks.keras.label_checks import LossKind
-from orbit_runner.tasks.keras.outputs import as_passed, outputs_by_name
+from orbit_runner.tasks.keras.outputs import as_passed
 from orbit_runner.tasks.serving import (
     Line,
     Prediction,
@@ -42,7 +41,7 @@ from orbit_runner.tasks.serving import (
     texts_of,
 )
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.rows import Row, item_rows, json_rows, number_of
+from orbit_runner.tasks.tabular.rows import Row, item_rows
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -134,9 +133,10 @@ def _answers(
     kinds: Mapping[str, LossKind],
     classes: Mapping[str, Sequence[str]],
 ) -> dict[str, tf.Tensor]:
-    by_name = {"": returned} if "" in kinds else outputs_by_name(returned, [*kinds])
+    # The names of `outputs_of`; that of a single tensor is "".
+    by_name = zip(kinds, tf.nest.flatten(returned), strict=True)
     answers: dict[str, tf.Tensor] = {}
-    for name, output in by_name.items():
+    for name, output in by_name:
         outputs = tf.cast(output, tf.float32)
         kind = kinds[name]
         results = {OUTPUTS: outputs, **_class_outputs(outputs, kind.kind, kind.from_logits)}
@@ -171,12 +171,14 @@ def _class_number(results: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
 
 @dataclasses.dataclass(frozen=True)
 class ArrayRow:
-    """A row to predict for: an array for each input, an image, or what is wrong with it."""
+    """A row to predict for: an array for each input, or what is wrong with it.
+
+    `place` is where it is in a file, for messages; "" if it is an argument, or the problem says it.
+    """
 
     values: Mapping[str, np.ndarray]
     problem: str = ""
-    image: Path | None = None
-    content: bytes = b""  # of the image
+    place: str = ""
 
 
 class ArrayPredictor:
@@ -185,13 +187,13 @@ class ArrayPredictor:
     def __init__(self, signatures: Mapping[str, tf.types.experimental.Callable]) -> None:
         self._signature = signatures[PREDICT]
         self._image_signature = signatures.get(BYTES)
-        specs = (
-            self._signature.structured_input_signature
-            if hasattr(self._signature, "structured_input_signature")
-            else self._signature.get_concrete_function().structured_input_signature
-        )
+        function = self._signature
+        if not hasattr(function, "graph"):  # It is not one of a SavedModel.
+            function = function.get_concrete_function()
+        self._graph = function.graph
+        specs = tf.nest.flatten(function.structured_input_signature)
         # Shape and type of each argument.
-        self.specs: dict[str, tf.TensorSpec] = {spec.name: spec for spec in tf.nest.flatten(specs)}
+        self.specs: dict[str, tf.TensorSpec] = {spec.name: spec for spec in specs}
         self._count = 0
 
     @property
@@ -200,10 +202,7 @@ class ArrayPredictor:
 
         On a GPU, an index that does not exist selects zeros, without an error.
         """
-        function = self._signature
-        if not hasattr(function, "graph"):
-            function = function.get_concrete_function()
-        graph = function.graph.as_graph_def(add_shapes=False)
+        graph = self._graph.as_graph_def(add_shapes=False)
         nodes = [*graph.node]
         for definition in graph.library.function:
             nodes.extend(definition.node_def)
@@ -211,7 +210,9 @@ class ArrayPredictor:
         # The sizes of tensors are selected by index, too, but those are integers.
         return any(tf.as_dtype(dtype).is_floating for dtype in types)
 
-    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ArrayRow]:
+    def items(
+        self, arguments: Sequence[str], lines: Iterable[str]
+    ) -> Iterator[ArrayRow | ImageFile]:
         """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
 
         For a model of images, files with the suffix of an image and directories are images. Raises
@@ -223,7 +224,7 @@ class ArrayPredictor:
             elif argument.endswith(".npz"):
                 yield from self._rows_of_arrays(Path(argument))
             elif self._names_images(argument):
-                yield from map(_row_of_image, images_of(Path(argument)))
+                yield from images_of(Path(argument))
             elif _is_json(argument):
                 yield from self._rows_of_lines([argument_line(argument)])
             elif is_file(argument) and not argument.lower().endswith(IMAGE_SUFFIXES):
@@ -231,19 +232,26 @@ class ArrayPredictor:
             else:
                 raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}", code="bad-item")
 
-    def predict(self, items: Sequence[ArrayRow]) -> list[Prediction]:
-        """Returns the outputs for each row, or what is wrong with it."""
-        rows = [item.values for item in items if item.values]
-        images = [item.content for item in items if item.content]
-        row_answers = iter(self.answers(rows))
+    def predict(self, items: Sequence[ArrayRow | ImageFile]) -> list[Prediction]:
+        """Returns the outputs for each row or image, or what is wrong with it."""
+        rows = [item.problem or item.values for item in items if isinstance(item, ArrayRow)]
+        images = [item.read() for item in items if isinstance(item, ImageFile)]
+        row_answers = iter(answer_rows(self.predict_rows, rows))
         image_answers = iter(answer_rows(self._predict_images, images, "cannot be decoded: "))
         predictions = []
         for item in items:
             index = self._count
             self._count += 1
-            answer = item.problem or next(image_answers if item.content else row_answers)
-            name = str(item.image or index)
-            place: dict[str, object] = {"image": name} if item.image else {"row": index}
+            if isinstance(item, ImageFile):
+                answer = next(image_answers)
+                name = str(item.path)
+                place: dict[str, object] = {"image": name}
+            else:
+                answer = next(row_answers)
+                if item.place and isinstance(answer, str):
+                    answer = f"{item.place}: {answer}"
+                name = str(index)
+                place = {"row": index}
             predictions.append(
                 Prediction(f"{name}: error: {answer}", {**place, "error": answer})
                 if isinstance(answer, str)
@@ -251,11 +259,8 @@ class ArrayPredictor:
             )
         return predictions
 
-    def answers(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[str | _Answer]:
+    def predict_rows(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[str | _Answer]:
         """Returns the results for each row of arrays, or why it has none."""
-        return answer_rows(self._predict_rows, rows)
-
-    def _predict_rows(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[str | _Answer]:
         stacked = {
             name: tf.constant(np.stack([row[name] for row in rows]), spec.dtype)
             for name, spec in self.specs.items()
@@ -267,14 +272,14 @@ class ArrayPredictor:
         results = self._image_signature(images=tf.constant(list(images)))
         return _outputs_by_row(results, len(images))
 
-    def _rows_of_lines(self, lines: Iterable[Line]) -> Iterator[ArrayRow]:
+    def _rows_of_lines(self, lines: Iterable[Line]) -> Iterator[ArrayRow | ImageFile]:
         for line in lines:
             if line.problem:
                 yield ArrayRow({}, line.problem)
             elif self._names_images(line.text):
-                yield from map(_row_of_image, images_of(Path(line.text)))
+                yield from images_of(Path(line.text))
             elif line.text.strip():
-                yield self._row_of_json(line.text)
+                yield dataclasses.replace(self._row_of_json(line.text), place=line.place)
 
     def _names_images(self, text: str) -> bool:
         is_image = text.lower().endswith(IMAGE_SUFFIXES)
@@ -303,7 +308,8 @@ class ArrayPredictor:
                 code="bad-item",
             )
         for index in range(len(next(iter(arrays.values())))):
-            yield self._row({name: array[index] for name, array in arrays.items()})
+            row = self._row({name: array[index] for name, array in arrays.items()})
+            yield dataclasses.replace(row, place=f"{path}, row {index + 1}")
 
     def _rename_inputs(self, values: Mapping[str, _Value]) -> Mapping[str, _Value]:
         """Returns values by the arguments of the signature, which are identifiers."""
@@ -345,56 +351,27 @@ class TableRowPredictor:
         return self._model.needs_cpu
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
-        """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
+        """Returns the rows, in order.
 
-        See `item_rows`. If the model sees only a text, other arguments are texts.
+        See `item_rows`. If the model sees only a text, sentences are items, too.
         """
         numbers = {name for name, spec in self._column_specs() if spec.dtype != tf.string}
-        for argument in arguments or ["-"]:
-            if self._is_row(argument) and not is_file(argument):
-                yield self._json_row(argument)
-            else:
-                yield from item_rows([argument], lines, self._data, numbers, self._only_text)
+        return item_rows(arguments, lines, self._data, numbers, self._only_text)
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns the outputs for each row, or what is wrong with it."""
         rows = [row.problem or self._arrays(row) for row in items]
-        answers = iter(self._model.answers([row for row in rows if not isinstance(row, str)]))
-        results = [row if isinstance(row, str) else next(answers) for row in rows]
+        answers = answer_rows(self._model.predict_rows, rows)
         return [
-            row.error_prediction(result)
-            if isinstance(result, str)
-            else _row_prediction(row, result)
-            for row, result in zip(items, results, strict=True)
+            row.error_prediction(answer)
+            if isinstance(answer, str)
+            else _row_prediction(row, answer)
+            for row, answer in zip(items, answers, strict=True)
         ]
 
     def _column_specs(self) -> Iterator[tuple[str, tf.TensorSpec]]:
         for argument, spec in self._model.specs.items():
             yield from ((name, spec) for name in self._columns[argument])
-
-    def _is_row(self, argument: str) -> bool:
-        """Returns whether an argument is a row of JSON. A sentence may begin like a JSON value."""
-        if not self._only_text or argument.lstrip().startswith("{"):
-            return _is_json(argument)
-        try:
-            json.loads(argument)
-        except (ValueError, RecursionError):
-            return False
-        return True
-
-    def _json_row(self, argument: str) -> Row:
-        """Returns the row of an object by columns, or of the value of the only input."""
-        try:
-            value = json.loads(argument)
-        except (ValueError, RecursionError) as error:
-            return Row("", {}, f"not JSON: {first_line(error)}")
-        if not isinstance(value, dict):
-            if len(self._columns) > 1:
-                names = ", ".join(name for name, _ in self._column_specs())
-                return Row("", {}, f"got {_show(value)}, expected an object with {names}")
-            value = dict.fromkeys(self._columns, value)
-        (row,) = json_rows("", [json.dumps(value)], self._data.missing_texts)
-        return dataclasses.replace(row, where="")
 
     def _arrays(self, row: Row) -> dict[str, np.ndarray] | str:
         """Returns the array of each input, or what is wrong."""
@@ -402,7 +379,7 @@ class TableRowPredictor:
         try:
             for argument, spec in self._model.specs.items():
                 by_column = self._by_column(row, argument)
-                read = _text_in if spec.dtype == tf.string else _number_in
+                read = Row.category if spec.dtype == tf.string else _number_in
                 cells = [read(by_column, name) for name in self._columns[argument]]
                 value = cells if spec.shape.rank > 1 else cells[0]
                 arrays[argument] = np.array(value, spec.dtype.as_numpy_dtype)
@@ -430,16 +407,9 @@ class TableRowPredictor:
         return dataclasses.replace(row, values=values)
 
 
-def _text_in(row: Row, name: str) -> str:
-    """Returns a text as training reads it. Raises ValueError with what is wrong."""
-    if name not in row.values:
-        raise ValueError(f"has no column {name!r}")
-    return normal_text(row.text(name))
-
-
 def _number_in(row: Row, name: str) -> float:
     """Returns a number as training reads it. Raises ValueError with what is wrong."""
-    number = number_of(name, _text_in(row, name))
+    number = row.number(name)
     if math.isnan(number):
         raise ValueError(f"column {name!r} has no value, expected a number")
     return number
@@ -465,13 +435,6 @@ def _flat_columns(name: str, value: object) -> Iterator[tuple[str, object]]:
         return
     for key, part in parts:
         yield from _flat_columns(f"{name}_{key}", part)
-
-
-def _row_of_image(image: ImageFile) -> ArrayRow:
-    content = image.read()
-    if isinstance(content, str):
-        return ArrayRow({}, content, image.path)
-    return ArrayRow({}, image=image.path, content=content)
 
 
 def _outputs_by_row(results: Mapping[str, tf.Tensor], count: int) -> list[str | _Answer]:

@@ -26,7 +26,7 @@ from orbit_runner.data.tables.split import RowSplit, rows_of_fraction
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.registry import ARRAY_SOURCES
-from orbit_runner.tasks.assets import Assets, other_data_error
+from orbit_runner.tasks.assets import Assets, other_data_error, with_tuples
 from orbit_runner.tasks.image_classification.sources import load_source as load_images
 from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, TABLE, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.examples import (
@@ -241,17 +241,9 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
 
 
 def _decode_arrays(content: Any) -> TrainedArrays:
-    return TrainedArrays(
-        specs={path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()},
-        labels={
-            name: Labels(**{**part, "shape": tuple(part["shape"])})
-            for name, part in content["labels"].items()
-        },
-        classes={path: tuple(names) for path, names in content["classes"].items()},
-        size=content["size"],
-        are_cropped=content["are_cropped"],
-        columns={path: tuple(names) for path, names in content["columns"].items()},
-    )
+    values = with_tuples(content)
+    labels = {name: Labels(**part) for name, part in values["labels"].items()}
+    return TrainedArrays(**values | {"labels": labels})
 
 
 def _describe(config: KerasConfig) -> TrainedArrays:

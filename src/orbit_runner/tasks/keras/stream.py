@@ -133,39 +133,21 @@ class StreamSource(Examples):
             set_eager_generator(*state)
 
     def dataset(self, use: ExampleUse, context: Context, start_step: Step) -> tf.data.Dataset:
-        """Returns one worker's pipeline of a section, which starts at the beginning."""
-        make = self.train if use.params.is_training else self.evaluate
-        return make(use.params, context)
+        """Returns one worker's pipeline of a section, which starts at the beginning.
 
-    def train(
-        self, params: DataConfig, context: tf.distribute.InputContext | None
-    ) -> tf.data.Dataset:
-        """Returns one worker's endless training batches, each for one replica."""
+        Training is endless. An evaluation has each example once, with its count.
+        """
         import tensorflow as tf
 
-        batches = self.make().repeat()
-        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        return self._cut(batches, params, context, drop_remainder=True).apply(endless)
-
-    def evaluate(
-        self, params: DataConfig, context: tf.distribute.InputContext | None
-    ) -> tf.data.Dataset:
-        """Returns one worker's evaluation batches, each example once, with its count."""
-        import tensorflow as tf
-
-        batches = self.make()
-        cut = self._cut(batches, params, context, drop_remainder=params.drop_remainder)
-        if int(batches.cardinality()) != tf.data.INFINITE_CARDINALITY:
-            return cut
-        return cut.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        batches = self.make().repeat() if use.params.is_training else self.make()
+        parts = self._cut(batches, use.params, context)
+        infinite = tf.data.INFINITE_CARDINALITY
+        if not use.params.is_training and int(batches.cardinality()) != infinite:
+            return parts
+        return parts.apply(tf.data.experimental.assert_cardinality(infinite))
 
     def _cut(
-        self,
-        batches: tf.data.Dataset,
-        params: DataConfig,
-        context: tf.distribute.InputContext | None,
-        *,
-        drop_remainder: bool,
+        self, batches: tf.data.Dataset, params: DataConfig, context: Context
     ) -> tf.data.Dataset:
         """Returns the parts of global batches for the replicas of a worker."""
         import tensorflow as tf
@@ -173,6 +155,7 @@ class StreamSource(Examples):
         from orbit_runner.data.order.sharding import replica_slices
 
         slices = replica_slices(params.global_batch_size, context)
+        drop_remainder = bool(params.is_training or params.drop_remainder)
         batches = batches.rebatch(params.global_batch_size, drop_remainder=drop_remainder)
         if slices.step_stride > 1:  # Workers that do not wait for each other take turns.
             batches = batches.shard(slices.step_stride, slices.first_step)

@@ -85,8 +85,7 @@ class KerasTask(Task):
         for section in SECTIONS:
             if digest := getattr(self.task_config, section).digest:
                 keep_arrays(digest, self.assets)
-        specs = self._specs()
-        inputs = symbolic_inputs(specs)
+        inputs = symbolic_inputs(self._trained_arrays.specs)
         model, compiled = build_model(self.task_config.model, inputs, self.assets)
         check_vocabularies(model, self.assets)
         self._compiled = compiled
@@ -97,7 +96,7 @@ class KerasTask(Task):
             self._has_default_optimizer = True
         strategy = tf.distribute.get_strategy()
         if compiled.has_own_results:
-            self._outputs = self._outputs_of(compiled, inputs) if self._has_outputs() else ()
+            self._outputs = self._own_outputs(compiled, inputs)
             compiled.trace_steps(self._batch_spec(), strategy)
             return model
         structure, self._outputs = outputs_of(compiled.model, inputs, compiled.symbolic_outputs)
@@ -129,12 +128,10 @@ class KerasTask(Task):
         }
         return {**settings, "loss_weights": _plain_tree(config.loss_weights)}
 
-    def _has_outputs(self) -> bool:
-        """Whether a model with steps of its own can be called, which a GAN cannot."""
-        compiled = self._require_compiled()
-        return "call" in compiled.own_methods or hasattr(compiled.model, "inputs")
-
-    def _outputs_of(self, compiled: Compiled, inputs: Tensors) -> Sequence[Output]:
+    def _own_outputs(self, compiled: Compiled, inputs: Tensors) -> Sequence[Output]:
+        """Returns the outputs of a model with steps of its own; () for a GAN, which has no call."""
+        if "call" not in compiled.own_methods and not hasattr(compiled.model, "inputs"):
+            return ()
         try:
             return outputs_of(compiled.model, inputs, compiled.symbolic_outputs)[1]
         except SettingError:
@@ -145,7 +142,7 @@ class KerasTask(Task):
 
     def _batch_spec(self) -> tuple[Any, Any, Any]:
         """Returns the specs of inputs, labels and weights; None for what the data lack."""
-        specs = self._specs()
+        specs = self._trained_arrays.specs
         has_weights = any(path.partition(".")[0] == W for path in specs)
         return (
             _specs_below(specs, X),
@@ -400,19 +397,19 @@ class KerasTask(Task):
         """Returns the signature `predict`; `image_bytes` of images, `columns` of a table."""
         if self._compiled is None:  # `model` is the network of an exported file.
             self.build_model()
-        classes = self._class_names()
+        trained = self._trained_arrays
+        classes = {path.partition(".")[2]: names for path, names in trained.classes.items()}
         decode = self._decoder() if self.task_config.kind == IMAGES else None
-        columns = self._trained_arrays.columns
-        return make_serving(model, self._specs(), self._kinds(), classes, decode, columns)
+        return make_serving(model, trained.specs, self._kinds(), classes, decode, trained.columns)
 
     def _decoder(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the function that decodes an image as evaluation does."""
         data = self.task_config.section(SECTIONS[1]) or self.task_config.train_data
-        is_cropped = self._trained_arrays.are_cropped
+        trained = self._trained_arrays
         return functools.partial(
             decode_for_evaluation,
-            shape=self._specs()[X][0],
-            center_crop_fraction=data.center_crop_fraction if is_cropped else None,
+            shape=trained.specs[X][0],
+            center_crop_fraction=data.center_crop_fraction if trained.are_cropped else None,
             method=data.tf_resize_method,
         )
 
@@ -424,11 +421,6 @@ class KerasTask(Task):
         if self.task_config.kind == TABLE:
             return TableRowPredictor(signatures, self.task_config.train_data)
         return ArrayPredictor(signatures)
-
-    def _class_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the names of the classes by the name of the labels."""
-        classes = self._trained_arrays.classes
-        return {path.partition(".")[2]: names for path, names in classes.items()}
 
     def _require_compiled(self) -> Compiled:
         if self._compiled is None:
@@ -453,13 +445,9 @@ class KerasTask(Task):
 
     @property
     def _trained_arrays(self) -> TrainedArrays:
-        """What the run found out about its arrays."""
+        """What the run found out about its arrays, also those that only another process has."""
         arrays: TrainedArrays = self.learned
         return arrays
-
-    def _specs(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """Returns shape and type of each array, also of arrays that only another process has."""
-        return self._trained_arrays.specs
 
 
 def _specs_below(specs: Mapping[str, tuple[tuple[int, ...], str]], top: str) -> Any:

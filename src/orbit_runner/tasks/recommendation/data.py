@@ -73,13 +73,8 @@ def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> Trained
     def compute() -> bytes:
         source = load_source(config)
         content = io.BytesIO()
-        np.savez(
-            content,
-            user_ids=source.user_ids,
-            item_ids=source.item_ids,
-            starts=source.starts,
-            items=source.items,
-        )
+        names = [field.name for field in dataclasses.fields(TrainedRatings)]
+        np.savez(content, **{name: getattr(source, name) for name in names})
         return content.getvalue()
 
     return assets.get(
@@ -214,6 +209,7 @@ class RecommendationData(TaskData):
     """The choices of users, of which the latest of each user is held out from training."""
 
     excludes_examples = True
+    file_reading = "memory"
 
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the files of the datasets."""
@@ -234,13 +230,6 @@ class RecommendationData(TaskData):
         return {
             name: describe_files(source.files, content_digest) for name, source in sources.items()
         }
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def shared_examples(self) -> None:
-        """Returns None: the latest rating of each user is held out from training."""
 
     def training_examples(self, section: RatingTrainData, model_dir: str | None) -> RatingExamples:
         """Returns which examples are in the batch of each training step."""

@@ -147,21 +147,14 @@ class UserPredictor:
 
     def predict(self, items: Sequence[Line]) -> list[Prediction]:
         """Returns the best items of each user, or what is wrong with the id."""
-        ids = [_parse_id(item.text) for item in items]
-        answers = iter(answer_rows(self._predict_users, [user for user in ids if user is not None]))
-        predictions = []
-        for item, user in zip(items, ids, strict=True):
-            if user is None:
-                reason = item.problem or (
-                    f"got {shorten(repr(item.text))}, expected a user id, an integer of 64 bits"
-                )
-                predictions.append(_error_prediction(reason, item.text))
-                continue
-            answer = next(answers)
-            predictions.append(
-                _error_prediction(answer, user) if isinstance(answer, str) else answer
-            )
-        return predictions
+        users = [item.problem or _parse_id(item.text) for item in items]
+        answers = answer_rows(self._predict_users, users)
+        return [
+            _error_prediction(answer, item.text if isinstance(user, str) else user)
+            if isinstance(answer, str)
+            else answer
+            for item, user, answer in zip(items, users, answers, strict=True)
+        ]
 
     def _predict_users(self, users: Sequence[int]) -> list[Prediction]:
         outputs = self._signature(
@@ -199,9 +192,8 @@ def _user_id(argument: str) -> Line:
     return Line(argument)
 
 
-def _parse_id(text: str) -> int | None:
-    """Returns the id in a text; None if it is not one."""
-    if not _ID.fullmatch(text):
-        return None
-    user = int(text)
-    return user if -(2**63) <= user < 2**63 else None
+def _parse_id(text: str) -> int | str:
+    """Returns the id in a text, or what is wrong with it."""
+    if _ID.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+        return int(text)
+    return f"got {shorten(repr(text))}, expected a user id, an integer of 64 bits"

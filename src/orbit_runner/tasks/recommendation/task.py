@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
@@ -12,11 +12,7 @@ from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task, section_of
-from orbit_runner.tasks.recommendation.config import (
-    RatingEvalData,
-    RatingTrainData,
-    RecommendationConfig,
-)
+from orbit_runner.tasks.recommendation.config import RecommendationConfig
 from orbit_runner.tasks.recommendation.data import TrainedRatings, load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
@@ -43,7 +39,7 @@ class RecommendationTask(Task):
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
 
-    def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
+    def chunks(self, params: Any, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step.
 
         Those of training are `({user, item}, label)`. Those of an evaluation are `({user, item},
@@ -52,7 +48,7 @@ class RecommendationTask(Task):
         source = load_source(params)
         self.ratings.check(source, section_of(params))
         size, seed = params.global_batch_size, params.seed or 0
-        if isinstance(params, RatingTrainData):
+        if params.is_training:
             return pair_chunks(
                 source,
                 num_negatives=params.num_negatives,
@@ -71,10 +67,10 @@ class RecommendationTask(Task):
             drop_remainder=params.drop_remainder,
         )
 
-    def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
+    def num_examples(self, params: Any) -> int:
         """Returns the number of pairs for training, or of users for evaluation."""
         source = load_source(params)
-        if isinstance(params, RatingTrainData):
+        if params.is_training:
             whole = source.size * (1 + params.num_negatives)
             return whole - len(self.excluded_examples(params))
         return source.num_users

@@ -11,14 +11,12 @@ from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_MODELS
-from orbit_runner.tasks.class_metrics import metric_problems
+from orbit_runner.tasks.class_metrics import STANDARD_METRICS, metric_problems
 from orbit_runner.tasks.keras_items import Item, is_item, split_item
 from orbit_runner.tasks.shared_config import ClassificationTaskConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
-# The metrics that each type of target always has.
-METRICS_OF_TYPE = {CLASSIFICATION: ("accuracy",), REGRESSION: ("mae", "rmse")}
 TARGET = "target"  # In an item of `metrics`, the column that it is for.
 # How a table is trained if its experiment does not say; docs/tables.md has measurements.
 _MODEL = {"name": "wide_deep", "hidden_units": [128, 64], "dropout_rate": 0.5}
@@ -79,7 +77,11 @@ class FeaturesConfig(Config):
         help="columns of dates, with or without a time, as in ISO 8601: 2024-01-31 or "
         "2024-01-31T10:30",
     )
-    text: list[TextColumnConfig] = field((), help="columns of texts, which are split into words")
+    text: list[TextColumnConfig] = field(
+        (),
+        help="columns of texts, which are split into words; of `source: text_files`, by default "
+        "the lines",
+    )
     exclude: list[str] = field(
         (),
         help="columns that are not features; all other columns are, so list no features",
@@ -167,17 +169,20 @@ class TabularConfig(ClassificationTaskConfig):
     def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns how a table is trained if its experiment leaves it open.
 
-        An experiment that sets all that a run requires gets none, because it leaves nothing open.
+        An experiment that sets all that a run requires gets none, because it leaves nothing open,
+        except that the lines of text files are texts.
         """
+        features = _feature_defaults(given)
         required = _required_defaults(given)
         if not required:
-            return {}
+            return features
         trainer: dict[str, Any] = {"min_steps_per_epoch": _MIN_STEPS_PER_EPOCH}
         if "trainer.validation_interval" not in given:
             trainer["validation_epochs"] = 1
         if not any(f"trainer.{name}" in given for name in _BEST_CHECKPOINT):
             trainer |= _BEST_CHECKPOINT
-        defaults = required | {f"trainer.{name}": value for name, value in trainer.items()}
+        defaults = features | required
+        defaults |= {f"trainer.{name}": value for name, value in trainer.items()}
         # Faster for small networks, and the weights do not depend on the number of cores.
         return defaults | {"runtime.intra_op_threads": 1}
 
@@ -232,7 +237,7 @@ class TabularConfig(ClassificationTaskConfig):
         problems = [
             problem
             for target in self.targets
-            for problem in metric_problems(self.metrics_of(target), METRICS_OF_TYPE[target.type])
+            for problem in metric_problems(self.metrics_of(target), STANDARD_METRICS[target.type])
         ]
         yield from dict.fromkeys(problems)
 
@@ -245,6 +250,13 @@ class TabularConfig(ClassificationTaskConfig):
             elif item.get(TARGET) in (None, target.column):
                 items[index] = {name: value for name, value in item.items() if name != TARGET}
         return items
+
+
+def _feature_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the column of the lines of text files, if the experiment names no features."""
+    is_text = given.get("task.train_data.source") == "text_files"
+    names_features = _settings_below(given, "task.features.")
+    return {"task.features.text": ["text"]} if is_text and not names_features else {}
 
 
 def _required_defaults(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class TabularData(TaskData):
     """The rows of a table, in two sections."""
 
     excludes_examples = True
+    file_reading = "memory"
 
     @property
     def query(self) -> TableQuery:
@@ -51,10 +52,6 @@ class TabularData(TaskData):
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
         return {name: self.query.data_files(name) for name in SECTIONS}
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation rows with the features of a training row, or None."""

@@ -42,14 +42,18 @@ def mlp(
     crossed columns and text columns.
     """
     inputs, parts = _encoded_inputs(fitted, embedding_width)
-    x = _hidden_layers(_concatenate(parts), hidden_units, dropout_rate)
+    values = [*parts.values()]
+    x = layers.Concatenate(name="features")(values) if len(values) > 1 else values[0]
+    x = _hidden_layers(x, hidden_units, dropout_rate)
     outputs = {}
     for name, width in _output_widths(fitted).items():
-        outputs[name] = _head(name, width)(x)
+        # The softmax of the loss is not accurate enough in 16 bits.
+        outputs[name] = layers.Dense(width, dtype="float32", name=_layer_name(name))(x)
         if is_wide:
             terms = [outputs[name], *_wide_terms(fitted, name, width, inputs, parts)]
             outputs[name] = layers.Add(dtype="float32", name=f"{_layer_name(name)}_sum")(terms)
-    outputs = _rescale_outputs(outputs, fitted)
+    for name, scale in fitted.scales.items():
+        outputs[name] = Rescale(scale, name=f"{_layer_name(name)}_unit")(outputs[name])
     return tf_keras.Model(inputs, outputs, name="wide_deep" if is_wide else "mlp")
 
 
@@ -208,11 +212,6 @@ def _embedding_width(size: int) -> int:
     return min(_MAX_EMBEDDING_WIDTH, math.ceil(math.sqrt(size)))
 
 
-def _concatenate(parts: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    values = list(parts.values())
-    return layers.Concatenate(name="features")(values) if len(values) > 1 else values[0]
-
-
 def _hidden_layers(x: tf.Tensor, hidden_units: Sequence[int], dropout_rate: float) -> tf.Tensor:
     """Returns the output of dense ReLU layers, each followed by dropout."""
     for index, width in enumerate(hidden_units, start=1):
@@ -226,20 +225,6 @@ def _output_widths(fitted: Preprocessing) -> dict[str, int]:
     return {name: len(classes) for name, classes in fitted.classes.items()} | dict.fromkeys(
         fitted.scales, 1
     )
-
-
-def _head(name: str, width: int) -> tf_keras.layers.Dense:
-    # The softmax of the loss is not accurate enough in 16 bits.
-    return layers.Dense(width, dtype="float32", name=_layer_name(name))
-
-
-def _rescale_outputs(
-    outputs: Mapping[str, tf.Tensor], fitted: Preprocessing
-) -> dict[str, tf.Tensor]:
-    rescaled = dict(outputs)
-    for name, scale in fitted.scales.items():
-        rescaled[name] = Rescale(scale, name=f"{_layer_name(name)}_unit")(outputs[name])
-    return rescaled
 
 
 def _layer_name(name: str) -> str:

@@ -13,7 +13,7 @@ from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER
 from orbit_runner.data.text.source import PAD, Ragged
 from orbit_runner.data.text.tokenizer.words import encode_words, frequent_words
 from orbit_runner.errors import RunnerError, format_count
-from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.assets import Assets, with_tuples
 from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig, TextColumnConfig
 from orbit_runner.tasks.tabular.sources import table_query
 
@@ -177,22 +177,12 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
     """
     return assets.get_json(
         PREPROCESSING_FILE,
-        lambda: encode_fit(config, fit(config)),
-        lambda content: decode_fit(content, config),
+        lambda: {**_settings(config), **dataclasses.asdict(fit(config))},
+        lambda content: _decode_fit(content, config),
     )
 
 
-def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:
-    """Returns the fitted values, and the settings that they belong to, as JSON values."""
-    return {**_settings(config), **dataclasses.asdict(fitted)}
-
-
-def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
-    """Returns the fitted values of a file.
-
-    Raises `RunnerError` if they belong to other columns than those of the config, and `ValueError`,
-    `KeyError` or `TypeError` if the content is damaged.
-    """
+def _decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
     for name, value in _settings(config).items():
         if content[name] != value:
             raise RunnerError(
@@ -201,16 +191,14 @@ def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
                 path=f"task.{name}",
                 code="other-assets",
             )
+    values = with_tuples(content)
     return Preprocessing(
-        numeric={name: NumberFit(**fit) for name, fit in content["numeric"].items()},
-        categorical={name: tuple(texts) for name, texts in content["categorical"].items()},
-        classes={name: tuple(texts) for name, texts in content["classes"].items()},
-        scales={name: NumberFit(**fit) for name, fit in content["scales"].items()},
-        texts={
-            name: TextFit(**fit | {"words": tuple(fit["words"])})
-            for name, fit in content["texts"].items()
-        },
-        dates={name: DateFit(**fit) for name, fit in content["dates"].items()},
+        numeric={name: NumberFit(**fit) for name, fit in values["numeric"].items()},
+        categorical=values["categorical"],
+        classes=values["classes"],
+        scales={name: NumberFit(**fit) for name, fit in values["scales"].items()},
+        texts={name: TextFit(**fit) for name, fit in values["texts"].items()},
+        dates={name: DateFit(**fit) for name, fit in values["dates"].items()},
     )
 
 

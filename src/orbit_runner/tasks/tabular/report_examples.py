@@ -14,7 +14,7 @@ import tf_keras
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.errors import shorten
 from orbit_runner.tasks.report_examples import ReportExamples, calibration_of, correct_note
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, TargetConfig
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -45,7 +45,10 @@ def table_examples(
     answers = _collect(task, model, batches)
     if answers is None:
         return None
-    targets = [_target_examples(task, answers, target) for target in task.task_config.targets]
+    makers = {CLASSIFICATION: _class_examples, REGRESSION: _number_examples}
+    targets = [
+        makers[target.type](task, answers, target.column) for target in task.task_config.targets
+    ]
     if len(targets) == 1:
         return targets[0]
     return ReportExamples(note=_note(answers), others=targets)
@@ -77,23 +80,10 @@ def _join(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts])[:_MOST_ROWS] for name in parts[0]}
 
 
-def _target_examples(task: Any, answers: _Answers, target: TargetConfig) -> ReportExamples:
-    labels = answers.labels[target.column]
-    outputs = answers.outputs[target.column]
-    if target.type == CLASSIFICATION:
-        return _class_examples(task, answers, target.column, labels, outputs)
-    return _number_examples(task, answers, target.column, labels, outputs)
-
-
-def _class_examples(
-    task: Any,
-    answers: _Answers,
-    name: str,
-    labels: np.ndarray,
-    outputs: np.ndarray,
-) -> ReportExamples:
+def _class_examples(task: Any, answers: _Answers, name: str) -> ReportExamples:
+    labels = answers.labels[name]
     classes = task.fitted.classes[name]
-    shares = tf.nn.softmax(outputs.astype(np.float64)).numpy()
+    shares = tf.nn.softmax(answers.outputs[name].astype(np.float64)).numpy()
     predicted = shares.argmax(axis=-1)
     of_label = shares[np.arange(len(labels)), labels]
     confusion = Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
@@ -121,13 +111,9 @@ def _class_examples(
     )
 
 
-def _number_examples(
-    task: Any,
-    answers: _Answers,
-    name: str,
-    labels: np.ndarray,
-    outputs: np.ndarray,
-) -> ReportExamples:
+def _number_examples(task: Any, answers: _Answers, name: str) -> ReportExamples:
+    labels = answers.labels[name]
+    outputs = answers.outputs[name]
     errors = outputs.astype(np.float64) - labels
     sizes = np.nan_to_num(np.abs(errors), nan=np.inf)
     worst = np.argsort(-sizes, kind="stable")[:_WORST]

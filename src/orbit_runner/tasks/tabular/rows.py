@@ -23,7 +23,13 @@ import numpy as np
 
 from orbit_runner.data.tables.arrow import is_date_or_time, is_text
 from orbit_runner.data.tables.build import decode, to_texts
-from orbit_runner.data.tables.cell_texts import is_missing, parse_number, text_of
+from orbit_runner.data.tables.cell_texts import (
+    is_missing,
+    normal_text,
+    parse_date,
+    parse_number,
+    text_of,
+)
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.tables.jsonl import parse_line
@@ -69,33 +75,51 @@ class Row:
         place = {"row": self.where} if self.where else {}
         return Prediction(f"{start}error: {reason}", place | {"error": reason}, self.cells)
 
-    def text(self, column: str) -> str:
+    def text(self, column: str, expected: str = "a text") -> str:
         """Returns a value as training does, without spaces at both ends; "" if it is missing.
 
-        Raises ValueError with what is wrong if it is a list, an object or no Unicode.
+        Raises ValueError with what is wrong if there is no such column, or if the value is a list,
+        an object or no Unicode. `expected` is what the column has, for this message.
         """
+        if column not in self.values:
+            raise ValueError(f"has no column {column!r}")
         value = self.values[column]
         try:
             text = (text_of(value) or "").strip()
         except ValueError:
-            got = shorten(repr(value), 80)
-            raise ValueError(f"column {column!r}: got {got}, expected a text") from None
+            raise _cell_error(column, value, expected) from None
         if not is_utf8(text):
             raise ValueError(f"column {column!r}: is not valid UTF-8")
         return text
 
+    def category(self, column: str) -> str:
+        """Returns the text by which categories are compared, as `text` does."""
+        return normal_text(self.text(column))
 
-def number_of(name: str, text: str) -> float:
-    """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
-    try:
-        number = parse_number(text) if text else np.nan
-    except ValueError:
-        got = shorten(repr(text), 80)
-        raise ValueError(f"column {name!r}: got {got}, expected a number") from None
-    with np.errstate(over="ignore"):
-        if np.isinf(np.float32(number)):
-            raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
-    return number
+    def number(self, column: str) -> float:
+        """Returns a number, NaN if it is missing. Raises ValueError with what is wrong."""
+        text = self.text(column, "a number")
+        try:
+            number = parse_number(text) if text else np.nan
+        except ValueError:
+            raise _cell_error(column, text, "a number") from None
+        with np.errstate(over="ignore"):
+            if np.isinf(np.float32(number)):
+                raise ValueError(f"column {column!r}: got {number:g}, expected a number of 32 bits")
+        return number
+
+    def date(self, column: str) -> float:
+        """Returns the seconds since 1970, NaN if it is missing. Raises ValueError likewise."""
+        expected = "a date such as 2024-01-31 or 2024-01-31T10:30"
+        text = self.text(column, expected)
+        try:
+            return float(parse_date(text)) if text else np.nan
+        except ValueError:
+            raise _cell_error(column, text, expected) from None
+
+
+def _cell_error(column: str, value: object, expected: str) -> ValueError:
+    return ValueError(f"column {column!r}: got {shorten(repr(value), 80)}, expected {expected}")
 
 
 def item_rows(
@@ -107,22 +131,24 @@ def item_rows(
 ) -> Iterator[Row]:
     """Yields the rows to predict for, in order.
 
-    Arguments are files, or `-` for standard input; for their formats, see `file_rows` and
-    `text_rows`. If the model sees only the texts of `text_column`, other arguments are texts.
-    Raises `RunnerError` if an argument is neither, or looks like the name of a file that does not
-    exist.
+    Arguments are files, `-` for standard input, or rows as JSON objects; for the formats of files,
+    see `file_rows` and `text_rows`. If the model sees only the texts of `text_column`, other
+    arguments are texts. Raises `RunnerError` if an argument is neither, or looks like the name of a
+    file that does not exist.
     """
     for argument in arguments or ["-"]:
         if argument == "-":
             yield from text_rows(STANDARD_INPUT, lines, data, text_column=text_column)
         elif is_file(os.path.expanduser(argument)):
             yield from file_rows(argument, data, numbers, text_column=text_column)
+        elif argument.lstrip().startswith("{"):
+            yield from json_rows("", [argument], data.missing_texts)
         elif text_column:
             yield text_row("", text_column, sentence_line(argument))
         else:
             raise RunnerError(
                 f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
-                "Parquet or .npz, or - for standard input",
+                "Parquet or .npz, a row as a JSON object, or - for standard input",
                 code="bad-item",
             )
 
@@ -270,10 +296,13 @@ def _cells(lines: Iterable[str], delimiter: str) -> Iterator[tuple[list[str], st
 
 
 def json_rows(where: str, lines: Iterable[str], missing: Collection[str] = ()) -> Iterator[Row]:
-    """Yields the rows of JSON lines. `missing` are the texts that mean a missing value."""
+    """Yields the rows of JSON lines, whose place is `where`, "" if they have none.
+
+    `missing` are the texts that mean a missing value.
+    """
     absent = {text.strip() for text in missing}
     for number, line in enumerate(lines, 1):
-        place = f"{where}, row {number}"
+        place = where and f"{where}, row {number}"
         try:
             values = parse_line(line, place)
         except DataError as error:

@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.tables.cell_texts import normal_text, parse_date
 from orbit_runner.data.text.tokenizer.words import WordTokenizer
 from orbit_runner.errors import shorten
 from orbit_runner.tasks.serving import (
     Prediction,
     Serving,
+    answer_rows,
     argument_names,
     named_function,
     texts_of,
@@ -23,25 +23,19 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import days_and_seconds
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
-from orbit_runner.tasks.tabular.rows import Row, item_rows, number_of
+from orbit_runner.tasks.tabular.rows import Row, item_rows
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
 _MAX_TEXT_WIDTH = 60
+_Values = Sequence[str | float]
 # What `normal_text` does with booleans and with whole numbers, for programs that call a signature.
 _FORMS = (("^(True|TRUE)$", "true"), ("^(False|FALSE)$", "false"), (r"^(-?[1-9]\d*|0)\.0$", r"\1"))
 
 
-class Vocabularies(tf.Module):
-    """A table from text to code for each categorical column, saved with the model."""
-
-    def __init__(self, texts: Sequence[Sequence[str]]) -> None:
-        super().__init__(name="vocabularies")
-        self.tables = [_table(column_texts) for column_texts in texts]
-
-    def codes(self, columns: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns codes, int32 [n, columns], of texts [n]; 0 for unknown texts."""
-        pairs = zip(self.tables, map(_forms, columns), strict=True)
-        return tf.stack([table.lookup(texts) for table, texts in pairs], axis=1)
+def _codes(tables: Sequence[tf.lookup.StaticHashTable], columns: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns codes, int32 [n, columns], of texts [n]; 0 for unknown texts."""
+    pairs = zip(tables, map(_forms, columns), strict=True)
+    return tf.stack([table.lookup(texts) for table, texts in pairs], axis=1)
 
 
 def _forms(texts: tf.Tensor) -> tf.Tensor:
@@ -76,7 +70,7 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     numbers = len(fitted.numeric)
     categories = len(fitted.categorical)
     dates = len(fitted.dates)
-    vocabularies = Vocabularies(list(fitted.categorical.values()))
+    tables = [_table(texts) for texts in fitted.categorical.values()]
     tokenizers = [WordTokenizer(text.words) for text in fitted.texts.values()]
 
     def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -84,7 +78,7 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         if numbers:
             inputs[NUMERIC] = tf.stack(values[:numbers], axis=1)
         if fitted.categorical:
-            inputs[CATEGORICAL] = vocabularies.codes(values[numbers : numbers + categories])
+            inputs[CATEGORICAL] = _codes(tables, values[numbers : numbers + categories])
         if dates:
             start = numbers + categories
             columns = [days_and_seconds(value) for value in values[start : start + dates]]
@@ -128,7 +122,7 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     return Serving(
         {PREDICT: named_function(predict, specs), COLUMNS: columns, TARGETS: targets},
         default=PREDICT,
-        resources=[vocabularies, *tokenizers],
+        resources=[*tables, *tokenizers],
         labels={outputs[name]: classes for name, classes in fitted.classes.items()},
     )
 
@@ -161,8 +155,8 @@ class RowPredictor:
             for name, argument, _ in self._columns
             if f"texts_{argument}" in description
         }
-        # The columns, each with what reads a text of it; raises ValueError with what is wrong.
-        self.readers = [
+        # The columns, each with what reads its value in a row.
+        self._readers = [
             (name, _READERS[kind if name not in self._texts else CATEGORICAL])
             for name, _, kind in self._columns
         ]
@@ -180,38 +174,30 @@ class RowPredictor:
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
         """Returns the rows, in order.
 
-        See `item_rows`. If the model sees only a text, arguments that are no files are texts.
+        See `item_rows`. If the model sees only a text, sentences are items, too.
         """
         numbers = {name for name, _, kind in self._columns if kind == tf.float32}
         return item_rows(arguments, lines, self._data, numbers, self._only_text)
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns the predictions for each row, or what is wrong with it."""
-        parsed = [self._parse_row(row) for row in items]
-        valid = [values for values in parsed if not isinstance(values, str)]
-        answers = iter(self._predict_rows(valid) if valid else [])
+        answers = answer_rows(self._predict_rows, [self._parse_row(row) for row in items])
         return [
-            row.error_prediction(values)
-            if isinstance(values, str)
-            else self._prediction(row, values, next(answers))
-            for row, values in zip(items, parsed, strict=True)
+            row.error_prediction(answer)
+            if isinstance(answer, str)
+            else self._prediction(row, *answer)
+            for row, answer in zip(items, answers, strict=True)
         ]
 
     def _parse_row(self, row: Row) -> list[str | float] | str:
         """Returns the value of each column, or what is wrong."""
-        if row.problem:
-            return row.problem
-        values: list[str | float] = []
-        for name, read in self.readers:
-            if name not in row.values:
-                return f"has no column {name!r}"
-            try:
-                values.append(read(name, row.text(name)))
-            except ValueError as error:
-                return str(error)
-        return values
+        try:
+            return row.problem or [read(row, name) for name, read in self._readers]
+        except ValueError as error:
+            return str(error)
 
-    def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, Any]]:
+    def _predict_rows(self, rows: Sequence[_Values]) -> list[tuple[_Values, dict[str, Any]]]:
+        """Returns the values of each row, and its answer by target."""
         columns = zip(*rows, strict=True)
         inputs = {
             argument: tf.constant(values, kind)
@@ -219,13 +205,11 @@ class RowPredictor:
         }
         outputs = {name: value.numpy() for name, value in self._signature(**inputs).items()}
         return [
-            {name: outputs[output][row] for name, (output, _) in self._classes.items()}
-            for row in range(len(rows))
+            (values, {name: outputs[output][row] for name, (output, _) in self._classes.items()})
+            for row, values in enumerate(rows)
         ]
 
-    def _prediction(
-        self, row: Row, values: Sequence[str | float], answer: Mapping[str, Any]
-    ) -> Prediction:
+    def _prediction(self, row: Row, values: _Values, answer: Mapping[str, Any]) -> Prediction:
         for name, output in answer.items():
             if not np.isfinite(output).all():
                 return row.error_prediction(f"the prediction of {name!r} is not finite")
@@ -263,20 +247,9 @@ class RowPredictor:
         return Prediction(f"{start}{'  '.join(texts)}", data, row.cells, columns, warning)
 
 
-def _date_of(name: str, text: str) -> float:
-    """Returns the seconds since 1970, NaN if missing. Raises ValueError with the column."""
-    try:
-        return float(parse_date(text)) if text else np.nan
-    except ValueError:
-        got = shorten(repr(text), 80)
-        raise ValueError(
-            f"column {name!r}: got {got}, expected a date such as 2024-01-31 or 2024-01-31T10:30"
-        ) from None
-
-
-_READERS: Mapping[tf.DType | str, Callable[[str, str], float | str]] = {
-    tf.float32: number_of,
-    tf.float64: _date_of,
-    tf.string: lambda name, text: text,
-    CATEGORICAL: lambda name, text: normal_text(text),
+_READERS: Mapping[tf.DType | str, Callable[[Row, str], float | str]] = {
+    tf.float32: Row.number,
+    tf.float64: Row.date,
+    tf.string: Row.text,
+    CATEGORICAL: Row.category,
 }

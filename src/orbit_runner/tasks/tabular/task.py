@@ -25,14 +25,12 @@ from orbit_runner.errors import DataError, shorten
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import Task, section_of, split_labels
-from orbit_runner.tasks.class_metrics import make_metric
-from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
+from orbit_runner.tasks.class_metrics import STANDARD_METRICS, make_metric, standard_metrics
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.table_checks import unused_columns
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
-    METRICS_OF_TYPE,
     TabularConfig,
     TargetConfig,
 )
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
 
-_METRICS = {"accuracy": SparseAccuracy, "mae": AbsoluteError, "rmse": RootSquaredError}
 INPUTS = ArrayInputs("features", "targets", "weight")
 
 
@@ -98,10 +95,10 @@ class TabularTask(Task):
         that of the target.
         """
         targets = self.task_config.targets
-        metrics: list[TaskMetric] = [
-            _METRICS[name](f"{self._metric_prefix(target)}{name}")
+        metrics = [
+            metric
             for target in targets
-            for name in METRICS_OF_TYPE[target.type]
+            for metric in standard_metrics(target.type, self._metric_prefix(target))
         ]
         if not training:
             metrics += [metric for target in targets for metric in self._config_metrics(target)]
@@ -137,7 +134,7 @@ class TabularTask(Task):
     def _metric_targets(self) -> list[TargetConfig]:
         """The target of each metric of an evaluation. Training has the first of them."""
         targets = self.task_config.targets
-        always = [target for target in targets for _ in METRICS_OF_TYPE[target.type]]
+        always = [target for target in targets for _ in STANDARD_METRICS[target.type]]
         return always + [t for t in targets for _ in self.task_config.metrics_of(t)]
 
     def serving(self, model: tf_keras.Model) -> Serving:

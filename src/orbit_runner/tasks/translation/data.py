@@ -195,6 +195,7 @@ class TranslationData(TaskData):
     """Pairs of sentences, and the vocabulary of both languages."""
 
     excludes_examples = True
+    file_reading = "memory"
 
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the files of the datasets."""
@@ -220,10 +221,6 @@ class TranslationData(TaskData):
             paths = [Path(path).expanduser()]
             files["sentencepiece_model_path"] = describe_files(paths, content_digest)
         return files
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
 
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece unless all data are ids."""

@@ -113,13 +113,12 @@ class LinePredictor:
         )
         for first in range(0, len(order), _ROWS):
             chosen = order[first : first + _ROWS]
-            texts = [items[n].text for n in chosen]
-            rows = zip(chosen, texts, answer_rows(self._translate_rows, texts), strict=True)
-            answers |= {n: _answer(text, answer) for n, text, answer in rows}
+            rows = answer_rows(self._translate_rows, [items[n] for n in chosen])
+            answers |= {n: _answer(items[n].text, row) for n, row in zip(chosen, rows, strict=True)}
         return [answers[n] for n in range(len(items))]
 
-    def _translate_rows(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        translated = self._translate(text=tf.constant(list(texts)))
+    def _translate_rows(self, lines: Sequence[Line]) -> list[tuple[str, float]]:
+        translated = self._translate(text=tf.constant([line.text for line in lines]))
         translations = [
             raw.decode("utf-8", "replace") for raw in translated["translations"].numpy()
         ]

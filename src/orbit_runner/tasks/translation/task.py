@@ -185,12 +185,23 @@ class TranslationTask(Task):
     def report_examples(
         self, model: tf_keras.Model, batches: Iterable[Tensors]
     ) -> ReportExamples | None:
-        """Returns sentences that the last evaluation has translated, or None if there are none."""
+        """Returns the first sentences that the last evaluation has translated; None for none."""
         del model, batches
         if not self._translations or self.vocabulary is None or self._references is None:
             return None
+        translations, references = self._translations, self._references
+        chosen = sorted(translations)[:_SENTENCES]
         pairs = self.pairs(self.task_config.validation_data)
-        return translation_examples(self._translations, self._references, pairs, self.vocabulary)
+        sources = self.vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
+        count = f"the {len(translations):,} sentences that were translated"
+        return ReportExamples(
+            note=f"the first {len(chosen)} of {count}",
+            head=("source", "reference", "translation"),
+            rows=[
+                (source, references[n], translations[n])
+                for n, source in zip(chosen, sources, strict=True)
+            ],
+        )
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures `tokens` and, if there is a vocabulary, `text`."""
@@ -313,29 +324,3 @@ class Translations:
     def rows(self) -> Iterator[np.ndarray]:
         """Yields the token ids of the translations in the order of `ids`."""
         return (self._rows[number] for number in self.ids())
-
-
-def translation_examples(
-    translations: Mapping[int, str],
-    references: Sequence[str],
-    pairs: PairSource,
-    vocabulary: Vocabulary,
-) -> ReportExamples:
-    """Returns the first sentences of the validation data that were translated.
-
-    Args:
-        translations: The translations of the last evaluation by the number of the sentence.
-        references: The references of all sentences.
-        pairs: The validation data.
-        vocabulary: The vocabulary of the sources.
-    """
-    chosen = sorted(translations)[:_SENTENCES]
-    sources = vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
-    return ReportExamples(
-        note=f"the first {len(chosen)} of the {len(translations):,} sentences that were translated",
-        head=("source", "reference", "translation"),
-        rows=[
-            (source, references[n], translations[n])
-            for n, source in zip(chosen, sources, strict=True)
-        ],
-    )
