@@ -42,7 +42,6 @@ _STRATEGIES: dict[str, tuple[list[str], list[str]]] = {
 }  # fmt: skip
 _SPEED = "steps_per_second"
 _CLUSTERED = ("multi_worker_mirrored", "parameter_server")
-_MODES = ("train", "eval", "continuous_eval", "train_and_eval", "train_and_post_eval")
 
 
 def _run(strategy: str, folder: Path, *flags: str, own: tuple[str, ...] = ()) -> dict[str, Any]:

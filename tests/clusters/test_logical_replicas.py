@@ -23,15 +23,6 @@ _COMMON = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.matrix)])
-def test_workers_have_the_weights_and_state_of_one_device(count: int, tmp_path: Path) -> None:
-    alone(tmp_path / "one", *_COMMON, ONE_DEVICE, "--train_steps=10")
-    run_workers(tmp_path / "workers", *_COMMON, "--train_steps=10", count=count)
-
-    assert content(tmp_path / "workers") == content(tmp_path / "one")
-
-
-@pytest.mark.slow
 def test_run_continues_with_workers_and_on_the_devices_of_one_process(tmp_path: Path) -> None:
     alone(tmp_path / "whole", *_COMMON, ONE_DEVICE, "--train_steps=15")
     alone(tmp_path / "parts", *_COMMON, *mirrored(4), "--train_steps=5")

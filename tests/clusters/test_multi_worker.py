@@ -38,10 +38,10 @@ def one_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp(f"workers{request.param}")
-    run_workers(folder, *EXPERIMENT, STEPS, count=request.param)
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("workers")
+    run_workers(folder, *EXPERIMENT, STEPS, count=3)
     return folder
 
 
@@ -56,8 +56,7 @@ def test_figures_of_a_cluster_are_those_of_all_workers(one_device: Path, workers
         for found in (records(workers, "train"), records(one_device, "train"))
     )
     assert operations == pytest.approx(expected)
-    devices = RunReader(workers / "run").devices
-    assert devices.endswith((" (worker 0 of 2 members)", " (worker 0 of 3 members)"))
+    assert RunReader(workers / "run").devices.endswith(" (worker 0 of 3 members)")
 
 
 @pytest.mark.slow
@@ -217,17 +216,6 @@ def test_workers_end_together(tmp_path: Path) -> None:
         assert members["worker1"].wait() == 0, members["worker1"].text
         assert "the chief is done" in members["worker0"].text
         assert members["worker0"].wait() == 0, members["worker0"].text
-
-
-@pytest.mark.slow
-def test_error_names_a_worker_that_does_not_respond(tmp_path: Path) -> None:
-    wait = "--runtime.cluster_start_timeout=3"
-    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:
-        members["worker1"].send(signal.SIGSTOP)
-        assert members["worker0"].wait() == 138
-
-    assert "no response from worker 1 (127.0.0.1:" in members["worker0"].text
-    assert "Traceback" not in members["worker0"].text
 
 
 @pytest.mark.slow

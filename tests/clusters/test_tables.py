@@ -1,4 +1,4 @@
-"""Two workers train on each source of tables like one process, also after they are killed."""
+"""Two workers train on a table and on arrays like one process, also after they are killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.clusters.members import (
     run_workers,
 )
 from tests.support.keras_models import keras_config
-from tests.support.tables import WRITERS, make_rows, table_config
+from tests.support.tables import make_rows, table_config, write_csv
 
 _STEPS = 400
 _SHORT: dict[str, Any] = {
@@ -33,18 +33,11 @@ _SHORT: dict[str, Any] = {
 def _config(name: str, folder: Path) -> ExperimentConfig:
     if name == "keras":
         return keras_config(**_SHORT)
-    sections = ("train_data", "validation_data")
-    changes = {f"task__{section}__source": name for section in sections} | _SHORT
-    if name == "arrays":
-        function = "tests.support.tables:table_arrays"
-        changes |= {f"task__{section}__function": function for section in sections}
-        changes |= {f"task__{section}__input_path": [] for section in sections}
-        return table_config("", **changes)
-    return table_config(WRITERS[name](folder / f"table.{name}", make_rows()), **changes)
+    return table_config(write_csv(folder / "table.csv", make_rows()), **_SHORT)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*WRITERS, "arrays", "keras"])
+@pytest.mark.parametrize("name", ["csv", "keras"])
 def test_killed_workers_end_with_the_weights_of_one_process(name: str, tmp_path: Path) -> None:
     path = tmp_path / "experiment.yaml"
     path.write_text(to_yaml(_config(name, tmp_path)), encoding="utf-8")
