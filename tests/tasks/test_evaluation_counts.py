@@ -13,30 +13,9 @@ import tf_keras
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.tasks.tabular import networks
 from orbit_runner.train.evaluator import value_of
-from tests.support.digits import digits_config
 from tests.support.evaluations import evaluate
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import make_strategy
-
-_ROWS = "['tests.support.keras_models:Rows']"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "changes"),
-    [
-        ("one_device", {}),
-        ("mirrored2", {"task__validation_data__on_device": "false"}),
-        ("one_device", {"runtime__logical_replicas": 4}),
-    ],
-)
-def test_images_are_counted_once(strategy: str, changes: dict[str, Any]) -> None:
-    config = digits_config(
-        task__metrics=_ROWS, task__validation_data__global_batch_size=100, **changes
-    )
-    _, found = evaluate(config, strategy)
-
-    assert found["validation_examples"] == found["rows"] == 359
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs
 from tests.support.ratings import ratings_config, write_100k
-from tests.support.toy import records, run, weights
+from tests.support.toy import records, run
 
 RNG = np.random.default_rng(4)
 
@@ -176,16 +176,6 @@ def test_preflight_reports_file_problems_by_section(tmp_path: Path) -> None:
         file.write("1\t2\n")
     data._load.cache_clear()  # A process reads a dataset only once.
     assert _problems(**movielens)["train_data.data_dir"].startswith(f"{path}:")
-
-
-@pytest.mark.slow
-def test_two_replicas_give_the_results_of_one_device(tmp_path: Path) -> None:
-    alone, logs = run(ratings_config(), tmp_path / "alone")
-    shared, logs_of_replicas = run(ratings_config(), tmp_path / "shared", strategy="mirrored2")
-    for left, right in zip(weights(alone), weights(shared), strict=True):
-        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
-    assert logs["validation_examples"] == logs_of_replicas["validation_examples"]
-    np.testing.assert_allclose(logs["hr_at_5"], logs_of_replicas["hr_at_5"], atol=0.03)
 
 
 @pytest.mark.slow

@@ -24,11 +24,10 @@ from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
-from tests.support.tables import WRITERS, make_rows, table_config, write_csv
+from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
-SECTIONS = ("train_data", "validation_data")
 
 
 def _task(config: ExperimentConfig, folder: Path | None = None) -> TabularTask:
@@ -250,29 +249,6 @@ def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:
     task.process_metrics(metrics, WeightedLabels(labels, weights, weights), outputs)
     found = {metric.name: float(metric.result()) for metric in metrics}
     assert found == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
-
-
-@pytest.mark.parametrize("source", ["csv", "parquet", "hugging_face"])
-def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_path: Path) -> None:
-    write = WRITERS[source]
-    changes = {f"task__{section}__source": source for section in SECTIONS}
-    config = table_config(write(tmp_path / "a", make_rows()), **changes)
-    features, targets = _numpy(
-        _task(config).batch_at(config.task.train_data)(tf.constant(5, tf.int64))
-    )
-    # The order of rows is part of what a version promises.
-    assert features["numeric"][:2, 0].tolist() == [60.5, 71.33999633789062]
-    assert targets["y"].dtype == np.int32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_see_the_rows_of_one_device(path: Path, tmp_path: Path, replicas: int) -> None:
-    config = table_config(path, task__model__dropout_rate=0.0, task__weight_column="w")
-    alone, _ = run(config, tmp_path / "one")
-    shared, _ = run(config, tmp_path / "more", strategy=f"mirrored{replicas}")
-    for one, other in zip(alone.get_weights(), shared.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(

@@ -13,17 +13,16 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.tables.columns import MISSING_DATE, Column
-from orbit_runner.tasks.tabular import networks
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
-from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, fit_text
+from orbit_runner.tasks.tabular.preprocessing import fit_text
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import run_and_resume
 
 SECTIONS = ("train_data", "validation_data")
-TARGETS = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
+
+
 FEATURES: dict[str, Any] = {
     "numeric": ["size", "age"],
     "categorical": ["color"],
@@ -155,25 +154,6 @@ def test_synthetic_tables_have_columns_of_each_kind() -> None:
     assert [*config.data.problems()] == []
     assert len(task.fitted.texts["note"].words) == 100
     assert len({*task.part(config.task.train_data).column("day").values.tolist()}) > 100
-
-
-@pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("model", ["mlp", "wide_deep"])
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_stopped_and_resumed_run_gets_the_same_weights(
-    path: Path, tmp_path: Path, strategy: str, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(networks, "_MAX_ONE_HOT", 2)
-    changes: dict[str, Any] = {
-        "task__model__name": model, "task__targets": TARGETS, "task__weight_column": "w",
-        "task__features": FEATURES,
-    }  # fmt: skip
-    resumed = run_and_resume(table_config(path, **changes), tmp_path, strategy)
-    assert resumed.resumed_logs["validation_loss"] == resumed.logs["validation_loss"]
-    assert {"y_accuracy", "price_mae", "price_rmse"} <= set(resumed.logs)
-    assets = [tmp_path / name / "assets" / PREPROCESSING_FILE for name in ("whole", "parts")]
-    assert assets[0].read_bytes() == assets[1].read_bytes()
 
 
 def _column(*texts: str) -> Column:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,14 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from tests.support.digits import digits_config
 from tests.support.problems import pairs
 from tests.support.tfrecords import (
-    SHAPE,
-    example,
-    pixels,
     train_records,
-    write_file,
     write_set,
 )
-from tests.support.toy import run
 
 _CLASSES = 7
 _TRAIN = "task__train_data__"
@@ -111,20 +104,3 @@ def test_preflight_reports_unusable_files_and_mismatched_datasets(
         assert [field for field, _ in found] == [field for field, _ in expected]
         for (_, message), (_, part) in zip(found, expected, strict=True):
             assert part in message
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("content", [b"", b"rubbish", "cut"])
-def test_undecodable_image_ends_the_run_naming_the_record(
-    records_config: Callable[..., ExperimentConfig], tmp_path: Path, content: Any
-) -> None:
-    good = [tf.io.encode_png(pixels(number, SHAPE)).numpy() for number in range(3)]
-    bad = good[2][:-20] if content == "cut" else content
-    write_file(tmp_path / "set" / "train-99", [example(image, 3) for image in (*good, bad)])
-    with pytest.raises(DataError) as caught:
-        run(records_config(trainer__train_steps=30), tmp_path / "run", "train")
-    said = str(caught.value)
-    assert re.search(
-        r"train-99: record 3 at byte \d+: .*cannot be decoded; set max_bad_images", said
-    )
-    assert caught.value.field == "input_path"

@@ -24,7 +24,6 @@ from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv, write_parquet
 from tests.support.texts import text_config, write_texts
 from tests.support.tfrecords import write_file, write_set
-from tests.support.toy import run_and_resume
 
 _HERE = "tests.tasks.imbalance.test_mixtures"
 
@@ -175,17 +174,6 @@ def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
     np.testing.assert_array_equal(part.origins, part.places.all_rows() >= 80)
 
 
-@pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-@pytest.mark.parametrize("name", _TASKS)
-def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    folder: Path, tmp_path: Path, strategy: str, name: str
-) -> None:
-    config = _TASKS[name](folder, trainer__train_steps=12)
-    run_and_resume(config, tmp_path, strategy)
-
-
 def _classes_read(config: ExperimentConfig, steps: int) -> Counter[str]:
     order = TrainingOrder(config, None)
     rows = [row for step in range(1, steps + 1) for row in order.step(step).chosen]
@@ -204,17 +192,6 @@ def test_classes_have_their_shares_in_the_batches(
         folder / "a.csv", task__split=None, task__train_data__class_sampling=shares
     )
     assert _classes_read(config, 10) == expected != _classes_read(plain, 10)
-
-
-def test_excluded_examples_are_in_no_batch(folder: Path) -> None:
-    config = _keras(folder, task__train_data__exclude=["3", "105"])
-    order = TrainingOrder(config, None)
-    read = {row["example"] for step in range(1, 60) for row in order.step(step).chosen}
-    assert {4, 106} <= read
-    assert not read & {3, 105}
-    assert order.occurrences(3, 60) == []
-    task = make_task(config, None)
-    assert task.num_examples(config.task.train_data) == 128
 
 
 @pytest.mark.parametrize(

@@ -125,15 +125,13 @@ def test_objects_are_read_by_index() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_run_on_objects_is_resumed_exactly(tmp_path: Path, strategy: str) -> None:
+def test_run_on_objects_is_resumed_exactly(tmp_path: Path) -> None:
     config = keras_config(
         **NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
         task__model=f"{_HERE}:with_texts",
         task__validation_split=0.2,
     )
-    logs = run_and_resume(config, tmp_path, strategy).logs
+    logs = run_and_resume(config, tmp_path, "mirrored2").logs
     assert logs["validation_examples"] > 5
 
 
@@ -156,17 +154,14 @@ def shuffled(size: int = 50) -> tf.data.Dataset:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_run_of_a_tf_data_dataset_makes_the_batches_before_a_stop_again(
-    tmp_path: Path, strategy: str
-) -> None:
+def test_run_of_a_tf_data_dataset_makes_the_batches_before_a_stop_again(tmp_path: Path) -> None:
     config = keras_config(
         task__train_data__function=f"{_HERE}:shuffled",
         task__validation_data__function=f"{_HERE}:shuffled",
         task__validation_data__arguments="{size: 37}",
         task__metrics="[accuracy]",
     )
-    logs = run_and_resume(config, tmp_path, strategy).logs
+    logs = run_and_resume(config, tmp_path, "mirrored2").logs
     assert logs["validation_examples"] == 37
     arrays = json.loads((tmp_path / "whole" / "assets" / "arrays.json").read_text())
     assert arrays["size"] == 50

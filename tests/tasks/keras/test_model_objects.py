@@ -26,7 +26,7 @@ from orbit_runner.tasks.keras.passed_objects import MODELS
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import classes, keras_config
 from tests.support.problems import pairs, raises
-from tests.support.toy import Notes, run, run_and_resume
+from tests.support.toy import Notes, run
 
 _HERE = "tests.tasks.keras.test_model_objects"
 _LOGITS = {"class_name": "SparseCategoricalCrossentropy", "config": {"from_logits": True}}
@@ -309,15 +309,6 @@ def test_file_has_the_model_and_its_initial_weights(version: str, tmp_path: Path
     model.set_weights([value + 0.5 for value in _values(model)])
     model.save(tmp_path / "model.keras")
     assert before[0].digest != fingerprint_of(config.task)["model"][0].digest
-
-
-@pytest.mark.slow
-def test_run_of_a_file_resumes_exactly(tmp_path: Path) -> None:
-    model_of().save(tmp_path / "model.keras")
-    config = keras_config(
-        task__model=str(tmp_path / "model.keras"), task__loss="sparse_categorical_crossentropy"
-    )
-    run_and_resume(config, tmp_path, "mirrored2")
 
 
 def _file_problem(path: Path, **changes: Any) -> str:

@@ -22,8 +22,6 @@ from tests.support.images import write_folder
 from tests.support.keras_models import ADDER, NO_ARRAYS, keras_config
 from tests.support.problems import raises
 
-_HERE = "tests.support.keras_models"
-
 
 def _signatures(task: KerasTask, model: Any, folder: Path, where: str) -> Any:
     serving = task.serving(model)

@@ -21,7 +21,6 @@ from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
-from tests.support.toy import run_and_resume
 
 _HERE = "tests.tasks.keras.test_several_outputs"
 _LOSSES = {"kind": "sparse_categorical_crossentropy", "size": "huber"}
@@ -127,30 +126,6 @@ def two_numbers(first: str = "first") -> tf_keras.Model:
     inputs = tf_keras.Input([4])
     names = (first, "second")
     return tf_keras.Model(inputs, [tf_keras.layers.Dense(1, name=name)(inputs) for name in names])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"strategy": "mirrored2"},
-        {"trainer__gradient_accumulation_steps": 2},
-        {"model": "functional_3", "strategy": "mirrored2"},
-        {"model": "Subclass", "task__model__arguments__form": "dict", "data": {"weighted": True}},
-    ],
-)
-def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    changes = {"task__metrics": "{kind: [accuracy]}", **changes}
-    strategy = changes.pop("strategy", "one_device")
-    config = _config(task__model__arguments__dropout=0.5, **changes)
-    logs = run_and_resume(config, tmp_path, strategy).logs
-    assert logs["validation_examples"] == 37
-    total = logs["kind_loss"] + logs["size_loss"]
-    assert logs["validation_loss"] == pytest.approx(total, rel=1e-5)
-    assert "kind_accuracy" in logs
 
 
 @pytest.mark.parametrize(
