@@ -22,7 +22,6 @@ from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.errors import DataError
 from tests.support.array_records import write_array_file
-from tests.support.batches import global_batches
 from tests.support.images import GARBAGE, write_tfds
 from tests.support.problems import raises
 from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_set
@@ -53,23 +52,6 @@ def test_labels_in_records_are_read_when_they_are_asked_for(folder: Path, offset
     assert source.class_numbers().tolist() == [*range(-offset, COUNT - offset)]
     assert source.select(rows).class_numbers().tolist() == (rows - offset).tolist()
     assert source.label(70) == 70 - offset
-
-
-def batches(
-    source: StoredImages[ArrayRecordStore],
-    start: int,
-    steps: int,
-    *,
-    replicas: int = 1,
-    pipelines: int = 1,
-) -> list[Any]:
-    def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return train_images(
-            source, shape=SHAPE, resize=False, global_batch_size=12, seed=5, start_step=start,
-            bad=BadImages("train_data", 0), shuffle_buffer_size=9, input_context=context,
-        )  # fmt: skip
-
-    return global_batches(make, replicas, pipelines, steps)
 
 
 def test_records_are_read_by_index_through_all_files(folder: Path) -> None:

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.order.mixture import Mixture, MixtureOrder, make_mixture
 from orbit_runner.data.order.steps import RowOrder
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.errors import DataError
-from tests.support.batches import global_batches, make_source
 
 SEED = 11
 NAMES = ("a", "b", "c", "d")
@@ -101,27 +99,6 @@ def test_late_positions_are_exact() -> None:
     found = order.occurrences(int(ids[7]), late, late + 1)
     assert 7 in found.rows
     assert {*groups[ids]} == {0, 1, 2}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shards", [(1, 1), (4, 2)])
-def test_batches_do_not_depend_on_the_start_or_the_number_of_replicas(
-    shards: tuple[int, int],
-) -> None:
-    source = make_source(90)
-    mixture, _ = _mixture("decimals")
-    settings = {"global_batch_size": 8, "seed": SEED, "mixture": mixture}
-    order = RowOrder(MixtureOrder(mixture, SEED, True), 8)
-    for start in (0, 1_000_003):
-        read = global_batches(
-            lambda context, start=start: train_dataset(
-                source, start_step=start, input_context=context, **settings
-            ),
-            *shards,
-            5,
-        )
-        for step, batch in enumerate(read, start):
-            np.testing.assert_array_equal(batch["label"], order.rows(step).examples)
 
 
 @pytest.mark.slow

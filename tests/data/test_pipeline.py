@@ -46,6 +46,7 @@ def test_batches_follow_the_sampler_order(size, batch, shuffle):
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
 @pytest.mark.parametrize("start_step", [0, 3])
 def test_replicas_split_the_single_replica_batch(replicas, pipelines, start_step):
@@ -107,6 +108,7 @@ def test_synthetic_data_can_be_batched_and_augmented(kind, augmentation):
 
 
 @pytest.mark.sample(4)
+@pytest.mark.alternating
 @pytest.mark.parametrize(
     ("size", "batch"), [(10, 4), (12, 4), (3, 8), (1, 4), (5001, 24), (100, 100)]
 )

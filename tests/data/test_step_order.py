@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
@@ -19,10 +18,9 @@ from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
-from orbit_runner.data.text.pipeline import TrainingPairs
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.source import load
-from tests.support.batches import contexts, make_source, some_indices
+from tests.support.batches import contexts, some_indices
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 
@@ -54,32 +52,6 @@ def _assert_equal_steps(
         np.testing.assert_array_equal(rows.examples, examples)
         count += 1
     assert count == steps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("size", "batch", "shuffle", "shards", "first", "count"),
-    [
-        (97, 12, True, (2, 2), 123_456, 9),
-        (97, 12, True, (1, 1), 27 * 10**12, 0),
-        (7, 20, True, (4, 2), 0, 2),
-        (50, 8, False, (2, 2), 123_456, 3),
-    ],
-)
-def test_steps_of_arrays(
-    size: int, batch: int, shuffle: bool, shards: tuple[int, int], first: int, count: int
-) -> None:
-    excluded = some_indices(size, count)
-    order = RowOrder(exclude_examples(ShuffledOrder(size, SEED, shuffle), excluded), batch)
-
-    def make(context: Any) -> tf.data.Dataset:
-        return train_dataset(
-            make_source(size), global_batch_size=batch, seed=SEED, start_step=first,
-            shuffle=shuffle, excluded=excluded, input_context=context,
-            element=lambda found: found["label"],
-        )  # fmt: skip
-
-    _assert_equal_steps(order, make, shards, first)
 
 
 @pytest.mark.slow
@@ -120,45 +92,6 @@ def test_steps_of_records(
         return columns.map(lambda found: found["id"])
 
     _assert_equal_steps(order, make, shards, first, steps)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tokens", "shuffle", "shards", "first", "count"),
-    [
-        (256, True, (2, 2), 7_777, 0),
-        (0, True, (2, 2), 0, 0),
-        (0, True, (1, 1), 0, 7),
-        (1000, True, (4, 2), 0, 0),
-        (256, True, (1, 1), 0, 0),
-        (256, False, (1, 1), 0, 0),
-    ],
-)
-def test_steps_of_sentence_pairs(
-    tokens: int, shuffle: bool, shards: tuple[int, int], first: int, count: int
-) -> None:
-    pairs = token_pairs(201, longest=60)
-    excluded = some_indices(pairs.size, count)
-    sequence = exclude_examples(ShuffledOrder(pairs.size, SEED, shuffle), excluded)
-    batching: dict[str, Any] = {"batch_tokens": tokens, "rows_multiple": 4}
-    order: StepOrder = RowOrder(sequence, 12)
-    if tokens:
-        plan = plan_batches(pairs, **batching)
-        order = BucketOrder(plan, SEED, shuffle=shuffle)
-    else:
-        batching["global_batch_size"] = 12
-
-    def make(context: Any) -> tf.data.Dataset:
-        # The first token of a pair is 3 plus its index, and 0 in a row of padding.
-        training = TrainingPairs(
-            source=pairs, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded,
-            element=lambda batch: batch["inputs"][:, :, 0], **batching,
-        )  # fmt: skip
-        return training.dataset(start_step=first, input_context=context).map(
-            lambda token: tf.maximum(tf.cast(token, tf.int64) - 3, -1)
-        )
-
-    _assert_equal_steps(order, make, shards, first)
 
 
 def _orders() -> dict[str, StepOrder]:

@@ -104,6 +104,7 @@ def test_batches_keep_the_planned_order_without_shuffling():
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize(("replicas", "pipelines"), [(4, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("mode", _MODES)
 def test_replicas_split_the_single_replica_batch(mode, replicas, pipelines):
@@ -122,17 +123,6 @@ def test_asynchronous_workers_take_whole_batches_in_turn(mode):
     ]
     turns = itertools.chain.from_iterable(zip(*rows, strict=True))
     assert_equal_batches(list(itertools.islice(turns, 6)), _alone(mode)[:6])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", _MODES)
-def test_batch_at_a_step_matches_the_pipeline(mode):
-    at = tf.function(
-        TrainingPairs(source=_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode]).batch_at(),
-        input_signature=[tf.TensorSpec([], tf.int64)],
-    )
-    for step, batch in enumerate(_alone(mode)[:5]):
-        tf.nest.map_structure(np.testing.assert_array_equal, at(step), batch)
 
 
 @pytest.mark.slow

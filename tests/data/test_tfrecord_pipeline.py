@@ -193,6 +193,7 @@ def _array(size):
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize(
     ("sizes", "batch", "chunk", "drop_remainder"),
     [
