@@ -400,11 +400,16 @@ def test_column_of_a_split_that_a_table_lacks_is_an_error_of_its_setting(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", _CELLS)
+@pytest.mark.alternating
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_run_is_resumed_and_shows_its_batches(
-    cell: Cell, written: Callable[[str], Settings], tmp_path: Path
+    name: str, task: str, written: Callable[[str], Settings], tmp_path: Path
 ) -> None:
-    section = written(cell.format)
+    cell = Cell(task, name)
+    if cell not in cells():
+        pytest.skip("the task reads these arrays in another way")
+    section = written(name)
     config = cell.config(section, SPLITS["group"], CHOICES["exclude, mixture"])
     expected = order_of(config)
 
