@@ -53,6 +53,7 @@ def _pixels(kind: str, dtype: str = "uint8") -> np.ndarray:
 
 
 @pytest.mark.sample(2)
+@pytest.mark.alternating
 @pytest.mark.parametrize("kind", _ALL)
 def test_logits_and_variables_are_float32_under_every_policy(kind: str, policy: Any) -> None:
     model = _build(kind)
@@ -138,7 +139,8 @@ def _check_gradients(model: tf_keras.Model, kind: str) -> None:
         assert np.any(gradient), variable.name
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
+@pytest.mark.alternating
 @pytest.mark.parametrize("kind", _SMALL)
 def test_a_gradient_reaches_every_variable_under_every_policy(kind: str, policy: Any) -> None:
     _check_gradients(_build(kind, input_dtype="float32"), kind)
@@ -151,6 +153,7 @@ def test_a_gradient_reaches_every_variable_of_large_networks(kind: str) -> None:
 
 
 @pytest.mark.sample(2)
+@pytest.mark.alternating
 @pytest.mark.parametrize("kind", _SMALL)
 def test_model_can_be_rebuilt_from_its_config(kind: str, policy: Any) -> None:
     model = _build(kind)

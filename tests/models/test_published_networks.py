@@ -48,7 +48,10 @@ _COUNTS: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "options", "count"), _COUNTS)
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [pytest.param(*case, marks=pytest.mark.wide if case[2] > 5e7 else ()) for case in _COUNTS],
+)
 def test_networks_have_the_published_parameter_counts(
     name: str, options: dict[str, Any], count: int
 ) -> None:

@@ -36,6 +36,7 @@ def _by_hand(config: ExperimentConfig) -> np.ndarray:
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("start_step", [0, 7])
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_average_of_the_weights_matches_the_formula(
