@@ -44,6 +44,7 @@ def _same_weights(left: Any, right: Any) -> None:
     ],
     ids=["adam", "new adam", "momentum and average", "float16", "mirrored2", "schedule"],
 )
+@pytest.mark.alternating
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_resumed_run_has_bit_identical_weights(
     changes: dict[str, Any], asynchronous: bool, tmp_path: Path
@@ -67,6 +68,7 @@ def test_evaluation_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("given", ["folder", "file"])
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
 def test_init_checkpoint_loads_weights_from_another_run(

@@ -1,6 +1,5 @@
 """Checkpoints that are damaged or do not fit, and what is rejected."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,29 +7,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from tests.support.damage import DATA, change_record, flip
 from tests.support.digits import digits_config
 from tests.support.problems import raises
 from tests.support.toy import Notes, make_strategy, run, session_of, toy_config
-
-
-@pytest.mark.slow
-def test_checkpoint_under_the_name_of_another_step_is_damaged(tmp_path: Path) -> None:
-    config = toy_config()
-    whole, _ = run(config, tmp_path)
-    folder = tmp_path / "checkpoints"
-    for path in folder.glob("ckpt-20.*"):
-        path.unlink()
-    for path in [*folder.glob("ckpt-10.*")]:
-        shutil.copyfile(path, folder / path.name.replace("ckpt-10", "ckpt-20"))
-    notes = Notes()
-    again, _ = run(config, tmp_path, notes=notes)
-    assert notes.started_at == [15]
-    (warning,) = (note for note in notes.notes if "damaged" in note)
-    assert "step 20 is damaged" in warning
-    assert "step 10" in warning
-    assert weights_fingerprint(again) == weights_fingerprint(whole)
 
 
 @pytest.mark.slow

@@ -46,6 +46,12 @@ def _lose_newest(run_dir: Path) -> None:
         path.unlink()
 
 
+def _replace_newest(run_dir: Path) -> None:
+    """Puts the files of another step under the name of the newest checkpoint."""
+    for suffix in ("index", DATA, "json"):
+        shutil.copyfile(_file(run_dir, suffix, 5), _file(run_dir, suffix))
+
+
 def _leave_unfinished(run_dir: Path) -> None:
     """Leaves what a kill leaves between the renames of the record and of the index."""
     _file(run_dir, "index").unlink()
@@ -60,6 +66,7 @@ _DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
     "all damaged": (_damage_all, "starting from the beginning", 0),
     "no record": (lambda a: _file(a, "json").unlink(), "step 10 is damaged: ckpt-10.json", 5),
     "another record": (_edit_record, "ckpt-10.json cannot be read: it has changed since", 5),
+    "another step": (_replace_newest, "step 10 is damaged: ", 5),
     "newest removed": (_lose_newest, "ckpt-10, which is missing", 5),
     "all removed": (
         lambda a: shutil.rmtree(a / "checkpoints"),

@@ -18,7 +18,6 @@ from tests.support.images import write_listed
 from tests.support.keras_models import BASE, classes
 from tests.support.problems import raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv
-from tests.support.texts import text_config
 from tests.support.toy import config_of
 
 _BY_COLUMN = {"task__split__column": "part", "task__split__fractions": "null"}
@@ -102,23 +101,6 @@ def test_row_in_the_validation_part_is_no_training_example(tmp_path: Path) -> No
     for unknown in ("rows.csv:0", "rows.csv:101", "row.csv:2", "rows.csv"):
         with raises("unknown-example", "--example"):
             examples.find(unknown)
-
-
-def test_row_of_a_text(tmp_path: Path) -> None:
-    rows = [{"text": f"text {n}", "label": ("english", "german")[n % 2]} for n in range(60)]
-    path = write_csv(tmp_path / "texts.csv", rows)
-    config = text_config(
-        tmp_path,
-        task__train_data__source="csv",
-        task__train_data__files=None,
-        task__train_data__input_path=str(path),
-        task__validation_data__source="csv",
-        task__validation_data__files=None,
-        task__validation_data__input_path=str(path),
-        task__split={"fractions": {"train": 0.5, "validation": 0.5}},
-    )
-
-    check_places(config, lambda file, number: rows[number - 1]["label"])
 
 
 def test_index_of_an_array_before_the_split() -> None:

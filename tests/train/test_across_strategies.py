@@ -67,15 +67,14 @@ def test_everything_is_restored_under_another_strategy(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["mirrored2", "mirrored3", "mirrored4"])
-def test_replicas_have_identical_moving_averages(strategy: str, tmp_path: Path) -> None:
+def test_replicas_have_identical_moving_averages(tmp_path: Path) -> None:
     batch = {"task__train_data__global_batch_size": 48}
-    model, _ = run(_resnet(**batch), tmp_path, "train", strategy)
+    model, _ = run(_resnet(**batch), tmp_path, "train", "mirrored3")
     averages = [v for v in model.variables if "moving" in v.name]
     assert len(averages) == 14
     for average in averages:
         first, *others = (part.numpy() for part in average.values)
-        assert len(others) == int(strategy[-1]) - 1
+        assert len(others) == 2
         for other in others:
             assert other.tobytes() == first.tobytes()
         assert average.numpy().tobytes() == first.tobytes()

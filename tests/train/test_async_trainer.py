@@ -218,27 +218,3 @@ def test_lost_parameter_server_ends_the_run(chiefs: Any, servers: Servers, tmp_p
     assert time.monotonic() - begun < 300
     assert (tmp_path / "run" / "checkpoints" / "ckpt-100.index").exists()
     servers.start("ps", 1)
-
-
-@pytest.mark.matrix
-def test_hanging_worker_ends_the_run(chiefs: Any, servers: Servers) -> None:
-    chief = chiefs(**ENDLESS)
-    chief.until(lambda event: event.get("trained", 0) >= 40)
-    servers.signal("worker", 0, signal.SIGSTOP)
-    begun = time.monotonic()
-    code, _ = chief.finish()
-    servers.signal("worker", 0, signal.SIGCONT)
-    assert code == 138
-    assert time.monotonic() - begun < 300
-
-
-def test_error_names_a_parameter_server_that_does_not_respond(
-    chiefs: Any, servers: Servers
-) -> None:
-    servers.signal("ps", 1)
-    chief = chiefs(runtime__cluster_start_timeout=3)
-    code, last = chief.finish()
-    servers.start("ps", 1)
-    assert (code, last["error"]) == (138, "MemberLost")
-    assert f"no response from ps 1 ({servers.jobs['ps'][1]})" in last["message"]
-    assert {"phase": f"waiting for ps 1 ({servers.jobs['ps'][1]})"} in chief.events

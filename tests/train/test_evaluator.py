@@ -37,6 +37,7 @@ def _by_hand(n: int, counted: int | None = None) -> tuple[float, float]:
 
 
 @pytest.mark.sample(2)
+@pytest.mark.alternating
 @pytest.mark.parametrize(
     ("n", "batch"),
     [(16, 8), (20, 8), (21, 8), (3, 8), (1, 4), (40, 4)],

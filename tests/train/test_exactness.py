@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.data import DataConfig
 from tests.support.digits import digits_config
 from tests.support.toy import (
@@ -15,6 +14,7 @@ from tests.support.toy import (
     ToyTask,
     make_strategy,
     run,
+    run_and_resume,
     session_of,
     toy_config,
 )
@@ -114,6 +114,7 @@ class StreamingToy(ToyTask):
         (ToyTask, {"runtime__deterministic": False}, ["runtime.deterministic is false"]),
     ],
 )
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_reasons_for_inexact_runs_are_reported(
     strategy: str, task: Any, changes: dict[str, Any], said: list[str], tmp_path: Path
@@ -153,11 +154,7 @@ def test_dropout_is_the_same_after_a_resume(
         trainer__train_steps=40,
         runtime__enable_xla=xla,
     )
-    whole, _ = run(config, tmp_path / "whole", "train", strategy)
-    half = config.replace(trainer=config.trainer.replace(train_steps=23))
-    run(half, tmp_path / "parts", "train", strategy)
-    parts, _ = run(config, tmp_path / "parts", "train", strategy)
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    run_and_resume(config, tmp_path, strategy, at=23)
 
 
 def test_each_step_and_replica_draws_different_random_numbers(tmp_path: Path) -> None:

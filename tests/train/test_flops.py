@@ -80,6 +80,7 @@ _DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 @pytest.mark.parametrize(
     "changes",

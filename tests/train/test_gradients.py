@@ -72,6 +72,7 @@ def _by_hand() -> np.ndarray:
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2, 4])
 def test_pieces_give_the_gradient_of_the_full_batch(
@@ -82,6 +83,7 @@ def test_pieces_give_the_gradient_of_the_full_batch(
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])

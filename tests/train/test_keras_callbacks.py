@@ -576,25 +576,6 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", PACKAGES)
-def test_best_weights_are_those_of_an_epoch_before_the_kill(package: Any, tmp_path: Path) -> None:
-    kept: list[Any] = []
-
-    def start(kill_at: int) -> Any:
-        early = package.callbacks.EarlyStopping(
-            "val_script", patience=3, mode="min", restore_best_weights=True
-        )
-        own = [weights_by_epoch(package, kept), scripted(package, [5.0, 1.0, 2.0, 3.0, 4.0, 5.0])]
-        return train(package, tmp_path, [*own, early], kill_at=kill_at)
-
-    result = kill_and_resume(start, [7, 10])
-    assert result.step == 5 * STEPS
-    assert equal(result.model.get_weights(), kept[1])
-    # The files of earlier epochs are gone, but for the last few.
-    assert len([*(tmp_path / "callbacks").glob("*.npz")]) <= 6
-
-
-@pytest.mark.slow
 def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path: Path) -> None:
     def start(name: str, epochs: int) -> tuple[str, dict[str, Any]]:
         history = keras.callbacks.History()

@@ -31,21 +31,11 @@ BEST = keep_best("error")
 RUN = SimpleNamespace(checkpoints=SimpleNamespace(conditions=RunConditions()))
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize(
-    ("higher", "values", "kept"),
-    [
-        (True, [0.5, 0.7, 0.6, 0.7, float("nan")], [1, 2, 2, 2, 2]),
-        (False, [0.5, 0.7, 0.4, 0.4, float("nan")], [1, 1, 3, 3, 3]),
-        (True, [float("nan"), 0.1], [None, 2]),
-    ],
-)
 @pytest.mark.parametrize("trains", [True, False])
-def test_best_checkpoint_has_the_best_value_so_far(
-    trains: bool, higher: bool, values: list[float], kept: list[int | None], tmp_path: Path
-) -> None:
+def test_best_checkpoint_has_the_best_value_so_far(trains: bool, tmp_path: Path) -> None:
     state = state_of(toy_config(), make_strategy("one_device"))
-    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, trains=trains)
+    best = BestCheckpoint(Comparison("m", False), tmp_path, state, trains=trains)
+    values, kept = [float("nan"), 0.5, 0.7, 0.4], [None, 2, 2, 4]
     for step, (value, expected) in enumerate(zip(values, kept, strict=True), start=1):
         state.global_step.assign(step)
         state.model.set_weights([np.full([3, 1], step, np.float32)])

@@ -1,6 +1,5 @@
 """Records within a loop have the same values and weights as if the loop had ended there."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +87,3 @@ def test_loop_continues_past_the_end_of_a_record_unless_recovery_is_enabled(
     run(_config(**changes), tmp_path, "train")
     assert sum(loops) == 130
     assert (max(loops) > 20) == (not changes)
-
-
-@pytest.mark.slow
-def test_record_shared_by_two_loops_is_the_mean_over_both(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    run(_config(trainer__train_steps=60), whole, "train")
-    run(_config(trainer__train_steps=60, trainer__steps_per_loop=7), cut, "train")
-    assert _numbers(whole) == _numbers(cut)
-    lines = (cut / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [20, 40, 60]

@@ -34,6 +34,7 @@ class RemoveAt(Callback):
             path.unlink() if path.is_file() else shutil.rmtree(path)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("mode", "event", "call"),
     [

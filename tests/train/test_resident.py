@@ -58,52 +58,23 @@ def _chosen(config: ExperimentConfig, section: str = "train_data", strategy: str
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 @pytest.mark.parametrize("case", _CASES)
 def test_resident_data_gives_the_weights_and_results_of_the_pipeline(
     case: str, strategy: str, tmp_path: Path
 ) -> None:
-    found = {}
-    for on_device in (False, True):
-        config = _CASES[case](**_where(on_device))
-        model, logs = run(config, tmp_path / str(on_device), strategy=strategy)
-        logs.pop("steps_per_second", None)
-        found[on_device] = weights_fingerprint(model), logs
-    assert found[True] == found[False]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", _CASES)
-def test_run_with_resident_data_resumes_a_run_with_a_pipeline(case: str, tmp_path: Path) -> None:
-    whole, _ = run(_CASES[case](**_where(True)), tmp_path / "whole")
-    steps = _CASES[case]().trainer.train_steps
-    half = steps // 2 + 1
-    run(_CASES[case](**_where(False), trainer__train_steps=half), tmp_path / "two", "train")
-    other, _ = run(_CASES[case](**_where(True)), tmp_path / "two")
+    """The second run trains the first half on a pipeline, and evaluates on one at its end."""
+    make, steps = _CASES[case], _CASES[case]().trainer.train_steps
+    whole, logs = run(make(**_where(True)), tmp_path / "whole", strategy=strategy)
+    half = make(**_where(False), trainer__train_steps=steps // 2 + 1)
+    run(half, tmp_path / "two", "train", strategy)
+    where = {**_where(True), "task__validation_data__on_device": False}
+    other, found = run(make(**where), tmp_path / "two", strategy=strategy)
+    for results in (logs, found):
+        results.pop("steps_per_second", None)
     assert weights_fingerprint(other) == weights_fingerprint(whole)
-
-
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("case", _CASES)
-@pytest.mark.parametrize("section", _SECTIONS)
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_each_replica_makes_the_slices_of_the_pipeline(
-    case: str, section: str, replicas: int
-) -> None:
-    config = _CASES[case]()
-    data = resolve_data_config(getattr(config.task, section), config.runtime)
-    chunks = _task(config).chunks(data, replicas)
-    context = tf.distribute.InputContext(1, 0, replicas)
-    pipeline = iter(_task(config).build_inputs(data, context).take(5 * replicas))
-    steps = min(5, chunks.steps or 5)
-    made = [chunks(tf.constant(0, tf.int64), steps, replica) for replica in range(replicas)]
-    for step in range(steps):
-        for replica in range(replicas):
-            expected = tf.nest.flatten(next(pipeline))
-            found = [tensor[step] for tensor in tf.nest.flatten(made[replica])]
-            assert [one.shape for one in found] == [one.shape for one in expected]
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_array_equal(one, other)
+    assert found == logs
 
 
 @pytest.mark.parametrize("section", _SECTIONS)
