@@ -83,7 +83,6 @@ def test_optimizer_slots_and_averages_must_be_finite(part: str, tmp_path: Path) 
     )
     session = trained(config, tmp_path, make_strategy("one_device"))
     state = session.state
-    assert state.ema is not None
     weight = state.model.trainable_variables[0]
     slots = {
         "momentum": state.optimizer.get_slot(weight, "momentum"),

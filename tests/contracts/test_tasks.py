@@ -101,7 +101,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
 def sampled_member(task: Entry) -> Member:
     """Returns a task with the data source of its sample."""
     registry = source_registry(task)
-    assert registry is not None
     return Member(task, registry.get(TASK_SAMPLES[task.name].source))
 
 
@@ -163,7 +162,6 @@ class Export(NamedTuple):
     def load(cls, trained: Trained, name: str = "") -> Export:
         """Loads an export; by default the SavedModel."""
         place = find_export(trained.run / "export" / name if name else trained.run / "export")
-        assert place is not None
         task: Any = make_task(trained.config, place if name else None)
         signatures = {
             name: RecordedSignature(function) for name, function in load_export(place, task).items()
@@ -341,7 +339,6 @@ def test_rows_that_fill_up_a_batch_count_for_nothing(task: Entry, trained: Train
     *_, batch = own_batches(evaluation.adapter, sample.config.runtime, section)
     rows, count = drop_padding(evaluated, batch)
     _, counts = split_counts(evaluated, batch)
-    assert counts is not None
     padding = tf.where(counts == 0)[:, 0]
     assert 0 < int(count) < len(counts)
 
@@ -375,7 +372,6 @@ def test_exports_need_nothing_but_tensorflow(trained: Trainer, tmp_path: Path) -
         export = Export.load(sample)
         export.predict(sample.items)
         place = find_export(sample.run / "export")
-        assert place is not None
         for name, signature in export.signatures.items():
             for inputs, outputs in signature.calls:
                 questions.append((place, name, inputs))

@@ -57,7 +57,6 @@ def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
     numbers = [59, 0, 22, 23, 26, 27, 5, 5]
     assert source.read(numbers) == [encoded(number) for number in numbers]
     survey = add_survey(source).survey
-    assert survey is not None
     assert (len(survey.headers), survey.sizes, survey.channels) == (COUNT, [SHAPE[:2]], SHAPE[2])
     assert source.class_numbers().tolist() == [number % 3 for number in range(COUNT)]
     assert source.read(range(source.size)) == [encoded(number) for number in range(COUNT)]
@@ -105,7 +104,6 @@ def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
     assert isinstance(joined.store, ArrowStore)
     (batch,) = evaluate(joined)
     np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
-    assert joined.origins is not None
     assert joined.origins.tolist() == [0, 0, 1, 1]
     assert joined.number_of("data-00000-of-00001.arrow:2") == 3
 
@@ -179,7 +177,6 @@ def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path: Path) -> 
 def test_images_of_both_sections_are_found(folder: Path) -> None:
     train, validation = (open_images(folder).select(np.array(rows)) for rows in ([0, 24], [3, 24]))
     shared = shared_stored(train, validation)
-    assert shared is not None
     assert (shared.count, shared.size) == (1, 2)
     assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
     file, row = validation.places.locate(np.arange(validation.size))

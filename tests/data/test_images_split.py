@@ -207,7 +207,6 @@ def test_saved_datasets_are_split_by_their_columns(tmp_path: Path) -> None:
     patients = [{row // 4 for row in part.places.rows.tolist()} for part in parts.values()]
     assert sum(map(len, patients)) == 15
     by_column = part_of_images(source, RowSplit(column="fold"), "test")
-    assert by_column.places is not None
     assert by_column.places.all_rows().tolist() == [*range(0, 60, 3)]
     with raises("unknown-part"):
         part_of_images(source, RowSplit(column="fold"), "tset")

@@ -150,7 +150,6 @@ def test_wrong_mode_or_missing_model_dir_is_rejected(
 @pytest.mark.slow
 def test_driver_runs_here_with_only_one_import_changed(tmp_path: Path) -> None:
     spec = find_spec("official")
-    assert spec is not None
     driver = Path((spec.submodule_search_locations or [""])[0]) / "vision/train.py"
     text = driver.read_text(encoding="utf-8")
     assert "from official.core import train_lib\n" in text

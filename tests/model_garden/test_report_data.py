@@ -36,16 +36,13 @@ def test_image_classification_has_a_confusion_matrix(
     )
 
     found = read_data(run)
-    assert found.evaluation is not None
     counts = found.evaluation.confusion
     assert sum(counts.values()) == 24
     correct = sum(count for (label, other), count in counts.items() if label == other)
     assert correct / 24 == pytest.approx(float(logs["accuracy"]))
     assert [sum(n for (a, _), n in counts.items() if a == label) for label in range(3)] == [8] * 3
-    assert found.inputs is not None
     assert found.inputs.step is None  # The pipeline cannot make the batch of a step.
     assert len(found.inputs.pictures) == 4
-    assert found.model is not None
     assert found.model.layers[-1].shape == (3,)
     without, _ = run_official(params, tmp_path / "other", task_class=SmallPhotoTask)
     assert weights_fingerprint(model) == weights_fingerprint(without)
@@ -69,7 +66,5 @@ def test_other_tasks_have_a_batch_and_layers_only(tmp_path: Path) -> None:
 
     found = read_data(tmp_path / "run")
     assert found.evaluation is None
-    assert found.inputs is not None
     assert found.inputs.tensors
-    assert found.model is not None
     assert found.model.layers

@@ -43,7 +43,6 @@ def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
 def _again(config: ExperimentConfig, folder: Path, *callbacks: Callback) -> Exception | None:
     history = read_history(folder / "a")
     record = latest_intact_record(history.checkpoints)
-    assert record is not None
     steps = Repetition(config=ResolvedConfig(config, {}), history=history, stop=record.step)
     return rerun(steps, folder / "b", QuietProgress(), callbacks)
 
@@ -179,7 +178,6 @@ def test_mirrored_run_is_reproduced_exactly(tmp_path: Path) -> None:
     assert _again(config, tmp_path) is None
     assert _parting(tmp_path).equal
     record = latest_intact_record(read_history(tmp_path / "b").checkpoints)
-    assert record is not None
     assert record.strategy == "MirroredStrategy × 2"
 
 

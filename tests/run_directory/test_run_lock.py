@@ -212,7 +212,6 @@ def test_child_that_outlives_a_killed_parent_does_not_keep_the_lock(tmp_path: Pa
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=read, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     process.kill()
     process.wait()

@@ -22,7 +22,6 @@ def _config(**changes: Any) -> ExperimentConfig:
 
 def _by_hand(config: ExperimentConfig) -> np.ndarray:
     ema = config.trainer.optimizer_config.ema
-    assert ema is not None
     kernels = [kernel for kernel, _, _ in descent(config, STEPS)]
     average = kernels[0]
     for step in range(1, STEPS + 1):
@@ -49,7 +48,6 @@ def test_average_of_the_weights_matches_the_formula(
         trainer__checkpoint_interval=STEPS,
     )
     session = trained(config, tmp_path, strategy)
-    assert session.state.ema is not None
     (average,) = session.state.ema.averages
     np.testing.assert_allclose(average.numpy(), _by_hand(config), rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(
@@ -88,7 +86,6 @@ def test_applying_and_reverting_the_average_restores_the_weights_exactly(
         task__batch_norm=True, trainer__optimizer_config__ema__trainable_weights_only=False
     )
     state = trained(config, tmp_path, make_strategy(name)).state
-    assert state.ema is not None
 
     def bits() -> list[bytes]:
         return [p.numpy().tobytes() for v in state.model.variables for p in replica_parts(v)]
@@ -113,7 +110,6 @@ def test_batch_norm_moving_averages_are_averaged_if_configured(name: str, tmp_pa
         trainer__optimizer_config__ema__trainable_weights_only=False,
     )
     state = trained(config, tmp_path, make_strategy(name)).state
-    assert state.ema is not None
     names = [variable.name for variable in state.model.variables]
     assert any("moving_mean" in name for name in names)
     for weight, average in zip(state.model.variables, state.ema.averages, strict=True):
@@ -123,7 +119,6 @@ def test_batch_norm_moving_averages_are_averaged_if_configured(name: str, tmp_pa
 
 def test_batch_norm_moving_averages_are_not_averaged_by_default() -> None:
     state = state_of(_config(task__batch_norm=True), make_strategy("one_device"))
-    assert state.ema is not None
     assert (
         len(state.ema.averages) == len(state.model.trainable_variables) < len(state.model.variables)
     )
@@ -134,5 +129,4 @@ def test_batch_norm_moving_averages_are_not_averaged_by_default() -> None:
 def test_average_of_the_weights_matches_the_formula_in_float16(name: str, tmp_path: Path) -> None:
     config = _config(runtime__mixed_precision_dtype="float16", trainer__train_steps=STEPS)
     state = trained(config, tmp_path, make_strategy(name)).state
-    assert state.ema is not None
     np.testing.assert_allclose(state.ema.averages[0].numpy(), _by_hand(config), rtol=2e-2)

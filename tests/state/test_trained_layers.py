@@ -20,9 +20,7 @@ def _model() -> tf_keras.Model:
 
 
 def _settings(text: str) -> FineTuning:
-    found = tuned_config(text).trainer.fine_tuning
-    assert found is not None
-    return found
+    return tuned_config(text).trainer.fine_tuning
 
 
 def _made(text: str) -> tuple[TrainedLayers, tf_keras.Model]:

@@ -90,7 +90,6 @@ def faulty_config(**changes: Any) -> ExperimentConfig:
 def first_bad_step(config: ExperimentConfig, model_dir: Path, strategy: str) -> int:
     """Returns the first step that is not finite, by looking at each step from the first on."""
     run = session_of(config, model_dir, make_strategy(strategy))
-    assert run.trainer is not None
     run.checkpoints.restore_or_initialize(run.task)
     with run.strategy.scope():
         while run.step < config.trainer.train_steps:
@@ -150,9 +149,7 @@ def _search(
     **arguments: Any,
 ) -> ExamineBadStep:
     """Searches the step at which a run diverged, until the search ends the run."""
-    divergence = MetricLog(directory / "metrics.jsonl").divergence()
-    assert divergence is not None
-    search = ExamineBadStep(divergence)
+    search = ExamineBadStep(MetricLog(directory / "metrics.jsonl").divergence())
     with pytest.raises(ends):
         run(config, directory, callbacks=[*callbacks, search], **arguments)
     return search
@@ -221,7 +218,6 @@ def test_step_layer_and_example_are_found(
     )
     _diverged(config, tmp_path, mode="train", strategy=strategy)
     found, examination = _find(config, tmp_path, mode="train", strategy=strategy)
-    assert examination.first_bad is not None
     assert examination.first_bad.layer == _LAYERS[fault]
     if fault == "rate":  # The first update is finite, but the outputs after it overflow.
         assert found.step == 2
@@ -326,7 +322,6 @@ def test_step_after_recoveries_has_their_order_of_examples(tmp_path: Path) -> No
     error = _diverged(config, tmp_path)
     assert "as often as trainer.recovery_max_trials allows, 1" in str(error)
     divergence = MetricLog(tmp_path / "metrics.jsonl").divergence()
-    assert divergence is not None
     assert divergence.recoveries == 1
     found, _ = _find(config, tmp_path)
     assert found.step == 626

@@ -36,7 +36,6 @@ def _examine(config: Any, folder: Path, step: int, strategy: str) -> Examination
     at_step = ExamineAtStep(step, stops=True)
     with pytest.raises(StepExamined):
         run(config, folder, "train", strategy, callbacks=[at_step])
-    assert at_step.examination is not None
     return at_step.examination
 
 
@@ -64,7 +63,6 @@ def test_first_bad_value_names_layer_op_and_example(
     found = _examine(config, tmp_path, step, strategy)
 
     bad = found.first_bad
-    assert bad is not None
     assert (bad.layer, bad.op, bad.kind, bad.phase) == (layer, op, kind, phase)
     assert bad.source == source
     if rows is not None:
@@ -169,7 +167,6 @@ def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path: Path) -> None:
     with pytest.raises(StepExamined):
         run_official(exp_factory.get_exp_config("my_line"), tmp_path, "train", callbacks=[at_step])
     found = at_step.examination
-    assert found is not None
     assert found.losses == COMPUTED_PER_ROW
     losses = [one.loss for one in found.examples]
     assert len(losses) == 8

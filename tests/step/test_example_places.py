@@ -29,9 +29,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _examples(config: ExperimentConfig) -> TrainingExamples:
-    examples = TrainingOrder(config, None).examples()
-    assert examples is not None
-    return examples
+    return TrainingOrder(config, None).examples()
 
 
 def _label(row: Mapping[str, Any]) -> str:

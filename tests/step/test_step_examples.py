@@ -64,7 +64,6 @@ def test_records_of_images(source: str, tmp_path: Path) -> None:
         content = paths[0].read_bytes()
         assert content[row["offset"] :].count(b"image/encoded") == 70 - row["record"]
     examples = TrainingOrder(config, None).examples()
-    assert examples is not None
     assert examples.find("train-00003-of-00004:7") == 82
     assert examples.find(f"{paths[1]}:4") == 74
     with raises("unknown-example", "--example"):
@@ -90,7 +89,6 @@ def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
             assert row["tokens"] == [(inputs > 0).sum(), (targets > 0).sum()]
     lines = (folder / "train.de.gz", _lines(folder / "train.de.gz"))
     examples = TrainingOrder(config, None).examples()
-    assert examples is not None
     row = next(row for row in _rows(config, 30, text=True) if row["example"] is not None)
     file, _, number = row["targets"].rpartition(":")
     assert file == str(lines[0])
@@ -125,7 +123,6 @@ def test_ratings_and_their_negatives(tmp_path: Path) -> None:
             item = row.get("negative_for", row["item"])
             assert any(line.startswith(f"{row['user']}\t{item}\t") for line in lines)
     examples = TrainingOrder(config, None).examples()
-    assert examples is not None
     row = next(row for row in rows if row["label"])
     for text in (f"{row['user']}/{row['item']}", str(row["example"])):
         assert examples.find(text) == row["example"]

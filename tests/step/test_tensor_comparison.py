@@ -36,12 +36,6 @@ def _difference(
     return first_difference(*paths)
 
 
-def _found(*arguments: Any) -> TensorDifference:
-    found = _difference(*arguments)
-    assert found is not None
-    return found
-
-
 def _with(**values: Any) -> Rows:
     return [(place, name, values.get(place, value)) for place, name, value in BASE]
 
@@ -62,10 +56,10 @@ def test_equal_steps_have_no_difference(tmp_path: Path) -> None:
         ({"update": [0.0, 1.0]}, "the update of w at step 3"),
     ],
 )
-def test_first_tensor_that_differs_is_found(
+def test_first_tensor_that_differs_is_difference(
     changes: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
-    found = _found(tmp_path, BASE, _with(**changes))
+    found = _difference(tmp_path, BASE, _with(**changes))
     assert str(found) == text
     assert found.differing == 1
     assert found.examples == []  # No record of them.
@@ -73,18 +67,18 @@ def test_first_tensor_that_differs_is_found(
 
 def test_rows_of_other_tensors_are_no_examples(tmp_path: Path) -> None:
     ids = [7, 17]
-    found = _found(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
+    found = _difference(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
     assert (str(found), found.examples) == ("the gradient of w at step 3", [])
 
 
 def test_examples_of_the_rows_that_differ_are_named(tmp_path: Path) -> None:
     ids = [7, 17, 2]
-    found = _found(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
+    found = _difference(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
     assert (found.name, found.examples, found.differing, found.total) == ("labels", [17], 1, 3)
 
 
 def test_other_examples_come_before_the_values_of_the_batch(tmp_path: Path) -> None:
-    found = _found(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
+    found = _difference(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
     assert str(found) == "the examples of the batch at step 3"
     assert (found.problem, found.differing) == ("7, 17, 2 and 17, 7, 2", 2)
 
@@ -97,12 +91,12 @@ def test_other_examples_come_before_the_values_of_the_batch(tmp_path: Path) -> N
     ],
 )
 def test_other_shapes_and_types_are_reported(value: Any, problem: str, tmp_path: Path) -> None:
-    found = _found(tmp_path, BASE, _with(output=value))
+    found = _difference(tmp_path, BASE, _with(output=value))
     assert (found.name, found.problem) == ("dense", problem)
 
 
 def test_tensor_that_only_one_run_has_is_reported(tmp_path: Path) -> None:
-    found = _found(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
+    found = _difference(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
     assert (found.name, found.problem) == ("dense", "only A has it")
 
 
@@ -113,5 +107,5 @@ def test_slots_of_another_optimizer_are_no_difference(tmp_path: Path) -> None:
 
 def test_text_can_be_compared(tmp_path: Path) -> None:
     left, right = (np.array([b"a", text], object) for text in (b"b", b"c"))
-    found = _found(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
+    found = _difference(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
     assert (found.differing, found.examples) == (1, [2])

@@ -143,7 +143,6 @@ def test_the_sections_read_separate_parts_of_the_same_images(make_config: Make, 
     assert find_shared_examples(config) is None
     if kind != "tfds arrays":  # Without a split, evaluation reads another split of the dataset.
         shared = find_shared_examples(_split(make_config, kind, task__split=None))
-        assert shared is not None
         assert shared.count == shared.size == 41
         assert "task.split" in shared.advice
 

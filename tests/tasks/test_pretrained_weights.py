@@ -165,9 +165,8 @@ def test_backbone_has_the_published_weights_and_the_head_is_new(
     notes = Notes()
 
     with notes.listening_scope():
-        loaded = initialize(task, model)
+        initialize(task, model)
 
-    assert loaded is not None
     assert notes.notes == [
         f"loaded {len(values)} of the model's {len(values) + 2} variables from "
         "tf_keras.applications.MobileNet; these keep their initial values:\n"

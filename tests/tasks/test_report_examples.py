@@ -58,7 +58,6 @@ def test_confusion_matrix_and_worst_mistakes_are_those_of_the_logits(one_hot: bo
         f"{names[labels[n]]} → {names[predicted[n]]} {shares[n].max():.2f}\nexample {n}"
         for n in worst
     ]
-    assert found.images is not None
     np.testing.assert_array_equal(found.images.reshape(24, 4)[:, :_CLASSES], logits[worst])
     correct = sum(count for (a, b), count in pairs.items() if a == b)
     assert found.note.startswith(f"{correct} correct predictions for the first 200 examples")
@@ -95,7 +94,6 @@ def test_translation_shows_sentences_of_the_last_evaluation(
     task = TranslationTask(config.task)  # type: ignore[arg-type]
     assert adapt(task).report_examples(None, []) is None  # Nothing has been translated yet.
     words, pairs, gathered = task.vocabulary, sentences(21, 1), Translations()
-    assert words is not None
     for number in range(21):
         row = words.encode([f"nummer {number}"]).row(0)
         outputs = {"ids": [tf.constant([number])], "outputs": [tf.constant([row])]}
@@ -104,7 +102,6 @@ def test_translation_shows_sentences_of_the_last_evaluation(
 
     found = adapt(task).report_examples(None, [])
 
-    assert found is not None
     translated = words.decode([words.encode([f"nummer {n}"]).row(0) for n in range(10)])
     expected = [(*pair, text) for pair, text in zip(pairs[:10], translated, strict=True)]
     assert found.rows == expected

@@ -78,7 +78,6 @@ def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
     _forget()
     found = find_shared_examples(config)
 
-    assert found is not None
     assert (found.count, found.size) == (1, 11)
     assert found.places == (str(target), str(source))
 
@@ -155,7 +154,6 @@ def test_rows_of_a_table_without_a_split(tmp_path: Path) -> None:
         table_config(write_csv(tmp_path / "rows.csv", make_rows()), task__split=None)
     )
 
-    assert found is not None
     assert (found.count, found.size) == (100, 100)
     assert "have the features of training rows, such as" in str(found)
     assert str(found).endswith("set task.split to evaluate on other rows")
@@ -227,7 +225,6 @@ def test_pairs_of_sentences(tmp_path: Path) -> None:
     found = find_shared_examples(same)
 
     assert _counts(config) in (None, (1, 9), (2, 9))
-    assert found is not None
     assert (found.count, found.size, found.unit) == (40, 40, "pairs")
     assert found.places[0].startswith("line 1 of ")
 

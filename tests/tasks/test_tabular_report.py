@@ -32,9 +32,7 @@ def _batches(task: TabularTask) -> Iterator[Any]:
 
 
 def _examples(task: TabularTask, model: Any) -> ReportExamples:
-    examples = task.report_examples(model, _batches(task))
-    assert examples is not None
-    return examples
+    return task.report_examples(model, _batches(task))
 
 
 def _outputs(task: TabularTask, model: Any, target: str) -> tuple[np.ndarray, np.ndarray]:

@@ -188,7 +188,6 @@ def test_bleu_is_computed_on_the_first_sentences_of_the_dataset(
     config = translation_config(write_set(tmp_path / "set"), task__bleu_examples=asked)
     task = TranslationTask(config.task)  # type: ignore[arg-type]
     words, pairs = task.vocabulary, sentences(21, 1)
-    assert words is not None
     state = None
     # Two replicas, and batches by length: the first sentences may be anywhere.
     for batch in task.build_inputs(config.task.validation_data):  # type: ignore[arg-type]

@@ -48,7 +48,6 @@ def test_text_signature_agrees_with_the_tokens_signature(
 ) -> None:
     assert served.default == "text"
     words, lines = task.vocabulary, [line for line in LINES if line.strip()]
-    assert words is not None
     rows = [words.encode([line]).row(0).tolist() for line in lines]
     width = max(map(len, rows))
     ids = tf.constant([row + [0] * (width - len(row)) for row in rows])

@@ -98,7 +98,6 @@ def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
     assert (info["best_ckpt_global_step"], info["score"]) == (8, 8.0)
     for step in RANKED:
         record = folder.record(step)
-        assert record is not None
         assert record.result["score"] == SCORES[step]
         assert {"error", "validation_loss"} <= record.result.keys()
         assert folder.problem(step) is None
@@ -106,7 +105,6 @@ def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
 
 def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:
     record = CheckpointFolder(whole / "checkpoints").record(16)
-    assert record is not None
     assert record.callbacks[_STATE] == {
         "metric": "higher score",
         "ranking": [[8.0, 8], [7.0, 4], [7.0, 12]],
@@ -234,7 +232,6 @@ def test_evaluating_process_ranks_by_the_files(tmp_path: Path) -> None:
         scores = Scores({16: score})
         run(toy_config(**BEST), tmp_path, "continuous_eval", callbacks=[scores])
     record = _best(tmp_path).record(16)
-    assert record is not None
     assert record.result["score"] == 9.0
 
 

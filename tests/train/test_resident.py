@@ -82,7 +82,6 @@ def test_dataset_stays_in_memory_if_it_fits_or_is_configured(
     section: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = _chosen(digits_config(), section)
-    assert chunks is not None
     assert chunks.nbytes > 20_000
     monkeypatch.setattr(module, "_MAX_BYTES", chunks.nbytes - 1)
     assert _chosen(digits_config(), section) is None

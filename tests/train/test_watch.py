@@ -179,7 +179,6 @@ class _OwnUpdates(ToyTask):
 def test_task_that_does_not_apply_gradients_is_rejected(tmp_path: Path) -> None:
     config, strategy = toy_config(trainer__watch_interval=5), make_strategy("one_device")
     session = session_of(config, tmp_path, strategy, task=_OwnUpdates(config.task))
-    assert session.trainer is not None
     session.restore_or_initialize()
     with strategy.scope(), raises("not-supported"):
         session.trainer.train(tf.constant(5))

@@ -62,7 +62,6 @@ def test_cluster_is_read_from_the_source_of_highest_priority(
 ) -> None:
     cluster = resolve_cluster(RuntimeConfig(distribution_strategy=strategy, **settings), environ)
 
-    assert cluster is not None
     assert (cluster.source, str(cluster.me)) == (source, me)
 
 

@@ -94,7 +94,6 @@ def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
     config = _npz(tmp_path / "part0.npz", tmp_path / "part1.npz")
     source = section_source(config, "train_data")
 
-    assert source is not None
     np.testing.assert_array_equal(source.arrays["x"], np.concatenate([X, X + 1]))
     assert [*source.arrays["y"]] == ["kind", "size"]
     assert [row.digest[:7] for row in task_data(config).files()["train_data"]] == ["sha256:"] * 2

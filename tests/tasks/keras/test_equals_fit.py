@@ -100,7 +100,6 @@ def test_ctc_is_that_of_fit(tmp_path: Path) -> None:
         return part._replace(y=1 + part.y[:, :2] % 2)
 
     case = case_of("3", cell, lambda package: {"loss": package.losses.CTC()})
-    assert case.validation is not None
     case = dataclasses.replace(
         case, data=shortened(case.data), validation=shortened(case.validation)
     )

@@ -237,7 +237,6 @@ def test_inspection_shows_the_columns_and_the_rows_of_both_sections(table: Path)
         ("age", "feature"), ("kind", "target")
     ]  # fmt: skip
     assert summary.left_out == ["columns that are not used: city, income"]
-    assert shared is not None
     assert (shared.count, shared.places[0]) == (90, f"{table}, row 1")
 
 
