@@ -1,8 +1,6 @@
 """Saving, bit-exact resuming, starting from other weights, and checkpoints that do not fit."""
 
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,11 +9,11 @@ from tests.support.problems import raises
 from tests.support.toy import Notes, records, run, toy_config, weights
 
 
-def _steps(folder: Path) -> list[int]:
+def _steps(folder):
     return sorted(int(path.stem.split("-")[1]) for path in folder.glob("ckpt-*.index"))
 
 
-def _same_weights(left: Any, right: Any) -> None:
+def _same_weights(left, right):
     for a, b in zip(weights(left), weights(right), strict=True):
         assert a.tobytes() == b.tobytes()
 
@@ -46,12 +44,10 @@ def _same_weights(left: Any, right: Any) -> None:
 )
 @pytest.mark.alternating
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_resumed_run_has_bit_identical_weights(
-    changes: dict[str, Any], asynchronous: bool, tmp_path: Path
-) -> None:
+def test_resumed_run_has_bit_identical_weights(changes, asynchronous, tmp_path):
     config = digits_config(task__train_data__augment="crop", **changes)
     name = "mirrored2" if "runtime__num_virtual_devices" in changes else "one_device"
-    options: Any = {"strategy": name, "enable_async_checkpointing": asynchronous}
+    options = {"strategy": name, "enable_async_checkpointing": asynchronous}
     whole, _ = run(config, tmp_path / "whole", **options)
     half = config.replace(trainer=config.trainer.replace(train_steps=37))
     first, _ = run(half, tmp_path / "parts", **options)
@@ -62,7 +58,7 @@ def test_resumed_run_has_bit_identical_weights(
     assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
 
 
-def test_evaluation_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
+def test_evaluation_without_a_checkpoint_is_rejected(tmp_path):
     with raises("no-checkpoint", "--model_dir"):
         run(toy_config(), tmp_path, "eval")
 
@@ -71,9 +67,7 @@ def test_evaluation_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.alternating
 @pytest.mark.parametrize("given", ["folder", "file"])
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
-def test_init_checkpoint_loads_weights_from_another_run(
-    given: str, mode: str, tmp_path: Path
-) -> None:
+def test_init_checkpoint_loads_weights_from_another_run(given, mode, tmp_path):
     _, logs = run(toy_config(), tmp_path / "a")
     path = tmp_path / "a" / "checkpoints" / ("" if given == "folder" else "ckpt-20")
     notes = Notes()
@@ -86,7 +80,7 @@ def test_init_checkpoint_loads_weights_from_another_run(
         assert found["validation_loss"] < 0.01 * logs["validation_loss"]
 
 
-def test_init_checkpoint_initializes_the_weight_average_too(tmp_path: Path) -> None:
+def test_init_checkpoint_initializes_the_weight_average_too(tmp_path):
     _, logs = run(toy_config(), tmp_path / "a")
     config = toy_config(
         task__init_checkpoint=tmp_path / "a" / "checkpoints",
@@ -96,13 +90,13 @@ def test_init_checkpoint_initializes_the_weight_average_too(tmp_path: Path) -> N
     assert found["validation_loss"] == logs["validation_loss"]
 
 
-def _spoil(folder: Path) -> None:
+def _spoil(folder):
     for data in (folder / "checkpoints").glob("*.data*"):
         data.write_bytes(data.read_bytes()[:10])
 
 
 @pytest.mark.slow
-def test_evaluation_without_an_intact_checkpoint_is_rejected(tmp_path: Path) -> None:
+def test_evaluation_without_an_intact_checkpoint_is_rejected(tmp_path):
     run(toy_config(), tmp_path)
     _spoil(tmp_path)
     notes = Notes()
@@ -114,7 +108,7 @@ def test_evaluation_without_an_intact_checkpoint_is_rejected(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("timeout", [3600, 0])
-def test_continuous_eval_ends_after_the_last_training_step(timeout: int, tmp_path: Path) -> None:
+def test_continuous_eval_ends_after_the_last_training_step(timeout, tmp_path):
     config = toy_config(
         trainer__train_steps=3000,
         trainer__checkpoint_interval=30,
@@ -123,7 +117,7 @@ def test_continuous_eval_ends_after_the_last_training_step(timeout: int, tmp_pat
     )
     notes, found = Notes(), {}
 
-    def evaluate() -> None:
+    def evaluate():
         found.update(run(config, tmp_path, "continuous_eval", notes=notes, save_summary=False)[1])
 
     beside = threading.Thread(target=evaluate)
@@ -138,7 +132,7 @@ def test_continuous_eval_ends_after_the_last_training_step(timeout: int, tmp_pat
 
 
 @pytest.mark.slow
-def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> None:
+def test_continuous_eval_times_out_without_new_checkpoints(tmp_path):
     run(toy_config(trainer__train_steps=5), tmp_path, "train")
     config = toy_config(trainer__continuous_eval_timeout=1)
     notes = Notes()
@@ -151,7 +145,7 @@ def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("mode", "known"), [("eval", True), ("continuous_eval", True), ("eval", False)]
 )
-def test_run_with_train_epochs_can_be_evaluated(mode: str, known: bool, tmp_path: Path) -> None:
+def test_run_with_train_epochs_can_be_evaluated(mode, known, tmp_path):
     size, epochs = {"task__knows_its_size": known}, {"trainer__train_epochs": 4.0}
     # Without the size of the dataset, epochs cannot be trained.
     trains = toy_config(**size, **(epochs if known else {}))

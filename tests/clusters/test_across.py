@@ -1,7 +1,6 @@
 """A checkpoint of one device, restored by two workers."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ _FLAGS = (*EXPERIMENT, "--trainer.checkpoint_interval=100", "--resume=override",
 
 
 @pytest.mark.slow
-def test_workers_resume_from_one_device_as_replicas_do(tmp_path: Path) -> None:
+def test_workers_resume_from_one_device_as_replicas_do(tmp_path):
     alone(tmp_path / "workers", *_FLAGS, ONE_DEVICE, "--train_steps=10")
     shutil.copytree(tmp_path / "workers", tmp_path / "replicas")
     run_workers(tmp_path / "workers", *_FLAGS, "--train_steps=15")

@@ -20,7 +20,7 @@ _FLAGS = (
 _ROOT = Path(__file__).parents[2]
 
 
-def _batches(folder: Path, workers: int) -> list[list[str]]:
+def _batches(folder, workers):
     """Joins the parts of each global batch, in the order of workers."""
     parts = []
     for number in range(workers):
@@ -30,9 +30,7 @@ def _batches(folder: Path, workers: int) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_workers_get_the_batches_of_one_process_and_of_runner_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_get_the_batches_of_one_process_and_of_runner_batch(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(_ROOT), prepend=":")
     alone(tmp_path / "one", *_FLAGS, ONE_DEVICE)
     run_workers(tmp_path / "three", *_FLAGS, count=3)

@@ -1,14 +1,10 @@
 """Examples that are left out: the order of the others, by TensorFlow and by NumPy."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.tfrecord import bad_record
@@ -20,7 +16,7 @@ from tests.support.tfrecords import write_set
 SEED = 11
 
 
-def filtered(order: EpochOrder, excluded: np.ndarray, epochs: int) -> np.ndarray:
+def filtered(order, excluded, epochs):
     """Returns the examples of some epochs, from which the excluded ones are removed afterwards."""
     places = np.arange(order.size)
     found = [order.examples(places, epoch) for epoch in range(epochs)]
@@ -31,7 +27,7 @@ def filtered(order: EpochOrder, excluded: np.ndarray, epochs: int) -> np.ndarray
 @pytest.mark.parametrize(
     ("size", "count"), [(2, 1), (7, 6), (7, 3), (97, 1), (97, 50), (1000, 999), (1797, 40)]
 )
-def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool) -> None:
+def test_sampler_of_tensorflow_and_of_numpy(size, count, shuffle):
     excluded, whole = some_indices(size, count), ShuffledOrder(size, SEED, shuffle)
     left = size - count
 
@@ -47,7 +43,7 @@ def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -55,14 +51,12 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield load(data_dir=str(folder), input_path=["train-*"])
 
 
-def test_search_for_a_bad_record_skips_those_left_out(
-    records: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_for_a_bad_record_skips_those_left_out(records, monkeypatch):
     remember_source(records, np.array([0, 70, 269]))
     remember_source(records, np.array([0, 70]))
-    seen: list[tuple[object, object]] = []
+    seen = []
 
-    def problem(source: Any, record: bytes) -> str:
+    def problem(source, record):
         seen.append((source, record))
         return ""
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -77,7 +75,7 @@ def test_training_dataset_is_infinite_with_static_shapes():
     }
 
 
-def _graphs(dataset: tf.data.Dataset):
+def _graphs(dataset):
     for function in dataset._functions():
         yield function.function.graph
     for below in dataset._inputs():

@@ -1,21 +1,15 @@
 """The examples of steps, computed by NumPy, are those of the pipelines; and the inverse."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import replica_slices
-from orbit_runner.data.order.steps import RowOrder, StepOrder
+from orbit_runner.data.order.steps import RowOrder
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.tfrecord import reader
@@ -28,7 +22,7 @@ SEED, STEPS = 11, 1000
 _RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
 
 
-def _global_columns(make: Any, replicas: int, workers: int, steps: int) -> Iterator[np.ndarray]:
+def _global_columns(make, replicas, workers, steps):
     """Yields the examples of each step: those of the first worker before those of the next.
 
     `make` returns the dataset of an input context, whose elements are the examples of a replica.
@@ -43,9 +37,7 @@ def _global_columns(make: Any, replicas: int, workers: int, steps: int) -> Itera
         yield np.concatenate(pieces)
 
 
-def _assert_equal_steps(
-    order: StepOrder, make: Any, shards: tuple[int, int], first: int, steps: int = STEPS
-) -> None:
+def _assert_equal_steps(order, make, shards, first, steps=STEPS):
     count = 0
     for step, examples in enumerate(_global_columns(make, *shards, steps), first):
         rows = order.rows(step)
@@ -67,17 +59,7 @@ def _assert_equal_steps(
         (1000, (1, 1), 0, 4, 0, 1024, 300),
     ],
 )
-def test_steps_of_records(
-    window: int,
-    shards: tuple[int, int],
-    first: int,
-    steps: int,
-    count: int,
-    chunk: int,
-    batch: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_of_records(window, shards, first, steps, count, chunk, batch, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     write_set(tmp_path)
@@ -86,7 +68,7 @@ def test_steps_of_records(
     whole = RecordOrder(source.store.blocks(source.places).records, SEED, window)
     order = RowOrder(exclude_examples(whole, excluded), batch)
 
-    def make(context: Any) -> tf.data.Dataset:
+    def make(context):
         slices = replica_slices(batch, context)
         columns = make_reader(source).training_columns(slices, SEED, first, window, excluded)
         return columns.map(lambda found: found["id"])
@@ -94,7 +76,7 @@ def test_steps_of_records(
     _assert_equal_steps(order, make, shards, first, steps)
 
 
-def _orders() -> dict[str, StepOrder]:
+def _orders():
     pairs = token_pairs(201, longest=60)
     plan = plan_batches(pairs, batch_tokens=256, rows_multiple=4)
     return {
@@ -115,7 +97,7 @@ def _orders() -> dict[str, StepOrder]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _orders())
-def test_occurrences_match_a_search_through_all_steps(name: str) -> None:
+def test_occurrences_match_a_search_through_all_steps(name):
     order, first, stop = _orders()[name], 3, 103
     every = {step: order.rows(step) for step in range(stop + 20)}
     for example in range(min(200, order.size)):
@@ -133,9 +115,9 @@ def test_occurrences_match_a_search_through_all_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _orders())
-def test_each_epoch_has_each_position_once(name: str) -> None:
+def test_each_epoch_has_each_position_once(name):
     order = _orders()[name]
-    places: dict[int, list[int]] = {}
+    places = {}
     for step in range(2 * int(np.ceil(order.steps_per_epoch))):
         rows = order.rows(step)
         for epoch, place in zip(rows.epochs.tolist(), rows.places.tolist(), strict=True):
@@ -145,7 +127,7 @@ def test_each_epoch_has_each_position_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["examples", "records"])
-def test_example_of_ten_million_is_found_without_a_table(kind: str) -> None:
+def test_example_of_ten_million_is_found_without_a_table(kind):
     size, batch = 10_000_000, 256
     records = np.full(size // 50, 50)
     records[::1000] = 17

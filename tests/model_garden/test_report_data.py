@@ -1,9 +1,5 @@
 """What the report shows of Model Garden's tasks."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
@@ -17,9 +13,7 @@ from tests.support.toy import Notes, records
 
 @pytest.mark.slow
 @pytest.mark.parametrize("one_hot", [True, False])
-def test_image_classification_has_a_confusion_matrix(
-    one_hot: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_image_classification_has_a_confusion_matrix(one_hot, tmp_path, monkeypatch):
     params = photos(tmp_path)
     params.task.losses.one_hot = one_hot
     # The examples may take 20 s.
@@ -49,16 +43,16 @@ def test_image_classification_has_a_confusion_matrix(
     assert _records(run) == _records(tmp_path / "other")
 
 
-def _records(run: Path) -> list[dict[str, object]]:
+def _records(run):
     return [_values(one) for split in ("train", "validation") for one in records(run, split)]
 
 
-def _values(record: dict[str, object]) -> dict[str, object]:
+def _values(record):
     timed = ("time", "steps_per_second", "tflops_per_second", "mfu")
     return {k: v for k, v in record.items() if k not in timed and not k.startswith("system/")}
 
 
-def test_other_tasks_have_a_batch_and_layers_only(tmp_path: Path) -> None:
+def test_other_tasks_have_a_batch_and_layers_only(tmp_path):
     tmp_path.joinpath("run").mkdir()
     writer = ReportWriter(tmp_path / "run", 0.001)
 

@@ -1,16 +1,11 @@
 """The examples of steps, from the config of each task, are those that its pipeline reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
 from tests.support.array_records import write_array_file
@@ -27,7 +22,7 @@ _WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime_
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str, Any]]:
+def _rows(config, step, **options):
     found = TrainingOrder(config, None).step(step, **options)
     json.dumps(dataclasses.asdict(found))
     return found.chosen
@@ -35,7 +30,7 @@ def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["tfrecord", "array_record"])
-def test_records_of_images(source: str, tmp_path: Path) -> None:
+def test_records_of_images(source, tmp_path):
     sizes = (70, 5, 0, 64)
     write = {"write": write_array_file} if source == "array_record" else {}
     paths = write_records(tmp_path / "set", sizes, classes=1000, offset=1, **write)
@@ -72,7 +67,7 @@ def test_records_of_images(source: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}])
-def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
+def test_parallel_text(batching, tmp_path):
     folder = write_set(tmp_path / "set")
     changes = {f"task__train_data__{name}": value for name, value in batching.items()}
     # Some pairs are too long, so that numbers of pairs and of lines differ.
@@ -99,11 +94,11 @@ def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
         examples.find(f"train.de.gz:{long}")
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path):
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
 
-def test_ratings_and_their_negatives(tmp_path: Path) -> None:
+def test_ratings_and_their_negatives(tmp_path):
     path = write_100k(tmp_path)
     config = ratings_config(
         task__train_data__source="movielens",
@@ -131,7 +126,7 @@ def test_ratings_and_their_negatives(tmp_path: Path) -> None:
         examples.find(f"10/{last}")
 
 
-def test_occurrences_name_the_row_and_the_epoch() -> None:
+def test_occurrences_name_the_row_and_the_epoch():
     config = digits_config(**_WORKERS)
     order = TrainingOrder(config, None)
 
@@ -146,7 +141,7 @@ def test_occurrences_name_the_row_and_the_epoch() -> None:
         }
 
 
-def test_recoveries_change_the_order(tmp_path: Path) -> None:
+def test_recoveries_change_the_order(tmp_path):
     events = [{"event": "recovered", "split": "event", "step": 20, "recoveries": 1}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
     config = digits_config()

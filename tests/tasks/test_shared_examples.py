@@ -1,11 +1,6 @@
 """Validation examples that are also training examples, for each task and source."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +20,7 @@ from tests.support.translations import write_set as write_translations
 _CLASSES = {"cat": 6, "dog": 4}
 
 
-def _images(**changes: Any) -> Any:
+def _images(**changes):
     base = {
         "task.name": "image_classification",
         "task.model.name": "mlp",
@@ -45,13 +40,13 @@ def _images(**changes: Any) -> Any:
     return config_of(base, **both)
 
 
-def _counts(config: Any) -> tuple[int, int] | None:
+def _counts(config):
     assert not [*config.data.problems()]
     found = find_shared_examples(config)
     return None if found is None else (found.count, found.size)
 
 
-def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path: Path) -> None:
+def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path):
     write_folder(tmp_path, _CLASSES)
     found = find_shared_examples(
         _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
@@ -63,7 +58,7 @@ def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path: Path
 
 
 @pytest.mark.parametrize("way", ["copy", "link"])
-def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
+def test_images_are_equal_under_other_names(way, tmp_path):
     write_folder(tmp_path / "train", _CLASSES)
     paths = write_folder(tmp_path / "val", _CLASSES, first=100)
     config = _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
@@ -82,13 +77,13 @@ def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
     assert found.places == (str(target), str(source))
 
 
-def _forget() -> None:
+def _forget():
     from orbit_runner.tasks.image_classification import sources
 
     sources._load_cached.cache_clear()
 
 
-def test_listed_images_are_separate_if_they_are_split(tmp_path: Path) -> None:
+def test_listed_images_are_separate_if_they_are_split(tmp_path):
     labels = write_listed(tmp_path, _CLASSES)
     places = {
         "task__both__source": "image_csv",
@@ -105,11 +100,9 @@ def test_listed_images_are_separate_if_they_are_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [0, 10**6], ids=["by place", "by contents"])
 @pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
-def test_records_in_patterns_that_overlap(
-    kind: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_in_patterns_that_overlap(kind, most, tmp_path, monkeypatch):
     monkeypatch.setattr(shared_examples, "_MOST_RECORDS", most)
-    write: Callable[..., Any] = write_file if kind == "tfrecord" else write_array_file
+    write = write_file if kind == "tfrecord" else write_array_file
     images = [np.random.default_rng(n).bytes(100) for n in range(9)]
     for number in range(3):
         records = [example(image, 0) for image in images[3 * number : 3 * number + 3]]
@@ -136,7 +129,7 @@ def test_records_in_patterns_that_overlap(
         (("train", "train"), (20, 20)),
     ],
 )
-def test_splits_of_tfds_that_overlap(splits: tuple[str, str], counts: Any, tmp_path: Path) -> None:
+def test_splits_of_tfds_that_overlap(splits, counts, tmp_path):
     write_tfds(tmp_path, "pets", {"train": [9, 11]}, ["a", "b"])
     config = _images(
         task__both__source="tfds",
@@ -149,7 +142,7 @@ def test_splits_of_tfds_that_overlap(splits: tuple[str, str], counts: Any, tmp_p
     assert _counts(config) == counts
 
 
-def test_rows_of_a_table_without_a_split(tmp_path: Path) -> None:
+def test_rows_of_a_table_without_a_split(tmp_path):
     found = find_shared_examples(
         table_config(write_csv(tmp_path / "rows.csv", make_rows()), task__split=None)
     )
@@ -159,9 +152,7 @@ def test_rows_of_a_table_without_a_split(tmp_path: Path) -> None:
     assert str(found).endswith("set task.split to evaluate on other rows")
 
 
-def test_rows_of_a_large_table_are_compared_by_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_large_table_are_compared_by_their_place(tmp_path, monkeypatch):
     monkeypatch.setattr("orbit_runner.tasks.table_checks._MOST_COMPARED_ROWS", 50)
     path = write_csv(tmp_path / "rows.csv", make_rows())
 
@@ -169,7 +160,7 @@ def test_rows_of_a_large_table_are_compared_by_their_place(
     assert _counts(table_config(path, task__split__hash_of=["id"])) is None
 
 
-def test_categories_that_are_long_numbers_are_compared_as_texts(tmp_path: Path) -> None:
+def test_categories_that_are_long_numbers_are_compared_as_texts(tmp_path):
     # As float32 numbers, some of them would be equal.
     rows = [{"code": 123_456_000 + number, "y": "ab"[number % 2]} for number in range(80)]
     train, validation = (
@@ -186,7 +177,7 @@ def test_categories_that_are_long_numbers_are_compared_as_texts(tmp_path: Path) 
     assert _counts(config) == (1, 40)
 
 
-def test_texts_in_both_sections(tmp_path: Path) -> None:
+def test_texts_in_both_sections(tmp_path):
     for name in ("train", "val"):
         (tmp_path / f"{name}.en").write_text(f"a red cat {name}\na dog\n")
         (tmp_path / f"{name}.de").write_text(f"eine Katze {name}\n")
@@ -208,7 +199,7 @@ def test_texts_in_both_sections(tmp_path: Path) -> None:
         ({"task__validation_data__arguments": {"seed": 1}}, (100, 100)),
     ],
 )
-def test_arrays_of_a_keras_model(changes: dict[str, Any], counts: Any) -> None:
+def test_arrays_of_a_keras_model(changes, counts):
     base = {
         "task__train_data__function": "tests.support.keras_models:classes",
         "task__validation_data__function": "tests.support.keras_models:classes",
@@ -218,7 +209,7 @@ def test_arrays_of_a_keras_model(changes: dict[str, Any], counts: Any) -> None:
     assert _counts(keras_config(**{**base, **changes})) == counts
 
 
-def test_pairs_of_sentences(tmp_path: Path) -> None:
+def test_pairs_of_sentences(tmp_path):
     write_translations(tmp_path, 40, 9)
     config = translation_config(tmp_path)
     same = translation_config(tmp_path, task__validation_data__split="train")
@@ -229,7 +220,7 @@ def test_pairs_of_sentences(tmp_path: Path) -> None:
     assert found.places[0].startswith("line 1 of ")
 
 
-def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path: Path) -> None:
+def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path):
     path = write_csv(tmp_path / "rows.csv", make_rows())
     config = table_config(path, task__split=None, task__train_data__exclude=[*range(100)][:40])
 

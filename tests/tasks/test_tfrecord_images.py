@@ -1,16 +1,9 @@
 """The task on TFRecord files: runs that stop and resume, and settings that do not fit."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
@@ -26,12 +19,12 @@ _TRAIN = "task__train_data__"
 
 
 @pytest.fixture
-def records_config(tmp_path: Path, own_cache: Path) -> Callable[..., ExperimentConfig]:
+def records_config(tmp_path, own_cache):
     folder = tmp_path / "set"
     folder.mkdir()
     write_set(folder, classes=_CLASSES)
 
-    def config(**changes: Any) -> ExperimentConfig:
+    def config(**changes):
         settings = {"task__model__num_classes": _CLASSES}
         for section, pattern in (("train_data", "train-*"), ("validation_data", "train-0[0-3]")):
             settings |= {
@@ -44,25 +37,23 @@ def records_config(tmp_path: Path, own_cache: Path) -> Callable[..., ExperimentC
     return config
 
 
-def _task(config: ExperimentConfig) -> ImageClassificationTask:
-    return ImageClassificationTask(config.task)  # type: ignore[arg-type]
+def _task(config):
+    return ImageClassificationTask(config.task)
 
 
-def _preflight(config: ExperimentConfig) -> list[tuple[str, str]]:
+def _preflight(config):
     return pairs(config.data.problems())
 
 
-def _equal(one: Any, other: Any) -> None:
+def _equal(one, other):
     for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
         np.testing.assert_array_equal(left, right)
 
 
 @pytest.mark.slow
-def test_training_inputs_reflect_every_setting(
-    records_config: Callable[..., ExperimentConfig],
-) -> None:
+def test_training_inputs_reflect_every_setting(records_config):
     source = load_source(records_config().task.train_data)
-    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    cases = [
         ({"seed": 3}, {"seed": 3}),
         ({"shuffle_buffer_size": 9}, {"shuffle_buffer_size": 9}),
         ({"augment": "crop"}, {"augmentation": CropFlip(4, flip=False)}),
@@ -81,14 +72,12 @@ def test_training_inputs_reflect_every_setting(
     assert len(seen) == len(cases)
 
 
-def test_preflight_reports_unusable_files_and_mismatched_datasets(
-    records_config: Callable[..., ExperimentConfig], tmp_path: Path
-) -> None:
+def test_preflight_reports_unusable_files_and_mismatched_datasets(records_config, tmp_path):
     (tmp_path / "set" / "train-01").write_bytes(b"no record")
     other = tmp_path / "other"
     other.mkdir()
     write_set(other, [3], (7, 5, 3))
-    changes: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    changes = [
         ({f"{_TRAIN}input_path": "train-00", "task__validation_data__input_path": "train-03"}, []),
         ({}, [("train_data.input_path", "train-01: "), ("validation_data.input_path", "train-01")]),
         ({f"{_TRAIN}input_path": "train-00", "task__validation_data__input_path": "'*'",

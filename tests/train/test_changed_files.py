@@ -1,9 +1,5 @@
 """A second run in the same process trains on the data as they are then."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,13 +10,13 @@ from tests.support.toy import config_of, run, weights
 _STEPS = {"trainer__train_steps": 4, "trainer__validation_interval": 4}
 
 
-def _table(folder: Path, count: int) -> Any:
+def _table(folder, count):
     folder.mkdir(exist_ok=True)
     write_csv(folder / "rows.csv", make_rows(count))
     return table_config(folder / "rows.csv", **_STEPS)
 
 
-def _arrays(folder: Path, count: int) -> Any:
+def _arrays(folder, count):
     folder.mkdir(exist_ok=True)
     x, y = classes(count)
     np.savez(folder / "arrays.npz", x=x, y=y)
@@ -34,7 +30,7 @@ def _arrays(folder: Path, count: int) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [_table, _arrays])
-def test_each_run_reads_its_files(tmp_path: Path, make: Callable[[Path, int], Any]) -> None:
+def test_each_run_reads_its_files(tmp_path, make):
     run(make(tmp_path / "data", 100), tmp_path / "before")
 
     model, _ = run(make(tmp_path / "data", 60), tmp_path / "after")

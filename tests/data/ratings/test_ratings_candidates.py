@@ -1,7 +1,5 @@
 """Ranking candidates: distinct items that the user did not choose, the same in each evaluation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

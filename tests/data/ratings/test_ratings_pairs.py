@@ -1,7 +1,5 @@
 """Training pairs: negatives are uniform, never positives, and redrawn each epoch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
