@@ -6,16 +6,8 @@ import pytest
 
 from tests.support.digits import digits_config
 from tests.support.problems import raises
+from tests.support.run_directories import saved_steps
 from tests.support.toy import Notes, records, run, toy_config, weights
-
-
-def _steps(folder):
-    return sorted(int(path.stem.split("-")[1]) for path in folder.glob("ckpt-*.index"))
-
-
-def _same_weights(left, right):
-    for a, b in zip(weights(left), weights(right), strict=True):
-        assert a.tobytes() == b.tobytes()
 
 
 @pytest.mark.sample(1)
@@ -54,7 +46,8 @@ def test_resumed_run_has_bit_identical_weights(changes, asynchronous, tmp_path):
     notes = Notes()
     second, _ = run(config, tmp_path / "parts", notes=notes, **options)
     assert notes.started_at == [37]
-    _same_weights(whole, second)
+    for one, other in zip(weights(whole), weights(second), strict=True):
+        assert one.tobytes() == other.tobytes()
     assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
 
 
@@ -90,20 +83,16 @@ def test_init_checkpoint_initializes_the_weight_average_too(tmp_path):
     assert found["validation_loss"] == logs["validation_loss"]
 
 
-def _spoil(folder):
-    for data in (folder / "checkpoints").glob("*.data*"):
-        data.write_bytes(data.read_bytes()[:10])
-
-
 @pytest.mark.slow
 def test_evaluation_without_an_intact_checkpoint_is_rejected(tmp_path):
     run(toy_config(), tmp_path)
-    _spoil(tmp_path)
+    for data in (tmp_path / "checkpoints").glob("*.data*"):
+        data.write_bytes(data.read_bytes()[:10])
     notes = Notes()
     with raises("no-checkpoint", "--model_dir"):
         run(toy_config(), tmp_path, "eval", notes=notes)
     assert "ckpt-20.data-00000-of-00001 has 10 bytes" in notes.notes[0]
-    assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
+    assert saved_steps(tmp_path) == [5, 10, 15, 20]
 
 
 @pytest.mark.slow

@@ -11,10 +11,6 @@ from tests.support.images import GARBAGE, jpeg, write_folder
 from tests.support.problems import raises
 
 
-def _names(source):
-    return [Path(path).name for path in source.store.paths]
-
-
 @pytest.fixture
 def folder(tmp_path):
     write_folder(tmp_path / "train", {"cat": 4, "ant": 3, "bee": 2})
@@ -31,7 +27,8 @@ def test_classes_are_sorted_and_files_are_found_at_any_depth(folder):
     assert source.labels == ("ant", "bee", "cat")
     assert source.class_numbers().tolist() == [0] * 3 + [1] * 2 + [2] * 4
     assert source.size == 9
-    assert _names(source)[:3] == ["0004.jpg", "0006.png", "0005.JPEG"]
+    names = [Path(path).name for path in source.store.paths[:3]]
+    assert names == ["0004.jpg", "0006.png", "0005.JPEG"]
     assert source.image_shape[2] == 3
 
 

@@ -136,13 +136,9 @@ def test_a_listed_image_is_in_the_part_of_its_file(tmp_path):
         assert names_of(of_rows[part]) == names_of(of_files[part])
 
 
-def open_arrays(folder):
-    return array_record.load(data_dir=str(folder), input_path=["train-*"])
-
-
 def test_records_are_selected_by_their_number(tmp_path):
     write_set(tmp_path, write=write_array_file)
-    whole = open_arrays(tmp_path)
+    whole = array_record.load(data_dir=str(tmp_path), input_path=["train-*"])
     rows = np.array([0, 1, 69, 70, 71, 134, 200, 201, 269])
     source = whole.select(rows)
     assert source.size == len(rows)

@@ -179,10 +179,6 @@ def test_invalid_batch_settings_are_rejected(settings, replicas, field, code):
     assert caught.value.field == field
 
 
-def _grouped(rows, size):
-    return list(zip(*[iter(rows)] * size, strict=True))
-
-
 def _evaluate(batch, *, replicas=1, pipelines=1, **settings):
     settings = {"max_length": _LONGEST, **settings}
     rows = [
@@ -195,7 +191,7 @@ def _evaluate(batch, *, replicas=1, pipelines=1, **settings):
         for p in range(pipelines)
     ]
     local = replicas // pipelines
-    pulled = [_grouped(row.as_numpy_iterator(), local) for row in rows]
+    pulled = [zip(*[row.as_numpy_iterator()] * local, strict=True) for row in rows]
     return [
         _padded([pair[0] | {"weight": pair[1]} for share in turn for pair in share])
         for turn in zip(*pulled, strict=True)

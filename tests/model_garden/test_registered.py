@@ -86,11 +86,8 @@ def test_experiment_whose_module_cannot_be_imported_is_reported(name):
 
     (problem,) = caught.value.problems
     assert problem.path == "--experiment"
-    assert problem.message.startswith(f"Model Garden cannot import {_module(name)}: ")
-
-
-def _module(name):
-    return catalogue.experiments()[name].module
+    module = catalogue.experiments()[name].module
+    assert problem.message.startswith(f"Model Garden cannot import {module}: ")
 
 
 _LOOKED_UP = """

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +19,6 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.utils.files import create_directory, write_atomically
 from tests.support.problems import raises
 from tests.support.run_directories import HOLD, lock_holder
-
-Holder = Callable[[Path], "subprocess.Popen[str]"]
 
 TRY = """\
 import sys

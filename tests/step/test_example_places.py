@@ -1,7 +1,6 @@
 """The place of an example is the row of the user's file or array, and is accepted as an ID."""
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from tests.support.toy import config_of
 
 _BY_COLUMN = {"task__split__column": "part", "task__split__fractions": "null"}
 # Returns the class of the row that a place names.
-LabelOf = Callable[[str, int], str]
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -95,14 +95,11 @@ def test_accuracy_and_running_mean_work_without_weights():
     assert (mean.result().numpy(), mean.weight().numpy()) == (0.0, 0.0)
 
 
-def _first(dataset):
-    return tuple(part.numpy() for part in next(iter(dataset)))
-
-
 def _train(start_step=0, **changes):
     config = digits_config(**{f"task__train_data__{k}": v for k, v in changes.items()})
     task = ImageClassificationTask(config.task)
-    return _first(task.build_inputs(config.task.train_data, start_step=start_step))
+    batch = next(iter(task.build_inputs(config.task.train_data, start_step=start_step)))
+    return tuple(part.numpy() for part in batch)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The task on images in files: each source, its splits, wrong settings, and exact resumes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.arrays import Gathered
 from orbit_runner.data.dataset import class_difference
 from orbit_runner.data.images import NATURAL_MEAN
@@ -39,9 +37,6 @@ _TRAIN, _EVAL = "task__train_data__", "task__validation_data__"
 _SECTIONS = ("train_data", "validation_data")
 _FRACTIONS = {"train": 0.7, "validation": 0.3}
 _COUNTS = {"ant": 20, "bee": 12, "cat": 9}
-
-
-Make = Callable[..., ExperimentConfig]
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 
 from orbit_runner.config.resolve import load_config
 from orbit_runner.data import shared_examples
+from orbit_runner.tasks.image_classification import sources
 from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
 from tests.support.images import write_folder, write_listed, write_tfds
@@ -70,17 +71,11 @@ def test_images_are_equal_under_other_names(way, tmp_path):
         shutil.copy(source, target)
     else:
         target.symlink_to(source)
-    _forget()
+    sources._load_cached.cache_clear()
     found = find_shared_examples(config)
 
     assert (found.count, found.size) == (1, 11)
     assert found.places == (str(target), str(source))
-
-
-def _forget():
-    from orbit_runner.tasks.image_classification import sources
-
-    sources._load_cached.cache_clear()
 
 
 def test_listed_images_are_separate_if_they_are_split(tmp_path):

@@ -20,12 +20,9 @@ def _task(shared_path, targets, **changes):
     return task, model
 
 
-def _batches(task):
-    return iter(task.build_inputs(task.task_config.validation_data))
-
-
 def _examples(task, model):
-    return task.report_examples(model, _batches(task))
+    batches = iter(task.build_inputs(task.task_config.validation_data))
+    return task.report_examples(model, batches)
 
 
 def _outputs(task, model, target):

@@ -16,14 +16,11 @@ from tests.support.tables import make_rows, table_config, write_csv
 TARGETS = [{"column": "y"}, {"column": "the price", "type": "regression"}]
 
 
-def _rows():
-    return [{**row, "the price": row["price"], "1 size": row["size"]} for row in make_rows()]
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A model of random weights on a table with names that are no identifiers."""
-    path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", _rows())
+    rows = [{**row, "the price": row["price"], "1 size": row["size"]} for row in make_rows()]
+    path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", rows)
     features = {"numeric": ["1 size", "age"], "categorical": ["color"]}
     config = table_config(path, task__targets=TARGETS, task__features=features)
     task = TabularTask(config.task)

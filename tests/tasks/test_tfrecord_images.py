@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.tasks.image_classification.sources import load_source
@@ -37,19 +36,6 @@ def records_config(tmp_path, own_cache):
     return config
 
 
-def _task(config):
-    return ImageClassificationTask(config.task)
-
-
-def _preflight(config):
-    return pairs(config.data.problems())
-
-
-def _equal(one, other):
-    for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
 @pytest.mark.slow
 def test_training_inputs_reflect_every_setting(records_config):
     source = load_source(records_config().task.train_data)
@@ -62,12 +48,14 @@ def test_training_inputs_reflect_every_setting(records_config):
     seen = set()
     for changes, options in cases:
         config = records_config(**{f"{_TRAIN}{name}": value for name, value in changes.items()})
-        inputs = _task(config).build_inputs(config.task.train_data, start_step=5)
+        task = ImageClassificationTask(config.task)
+        inputs = task.build_inputs(config.task.train_data, start_step=5)
         usual = {"seed": 0, "shuffle_buffer_size": 100, "start_step": 5}
         expected = train_records(source, global_batch_size=32, **{**usual, **options})
         image, label = next(iter(inputs))
         other = next(iter(expected))
-        _equal((image, label), (other["image"], other["label"]))
+        np.testing.assert_array_equal(image, other["image"])
+        np.testing.assert_array_equal(label, other["label"])
         seen.add(image.numpy().tobytes())
     assert len(seen) == len(cases)
 
@@ -89,7 +77,7 @@ def test_preflight_reports_unusable_files_and_mismatched_datasets(records_config
           ("validation_data.source", "got images [8, 8, 1]")]),
     ]  # fmt: skip
     for settings, expected in changes:
-        found = _preflight(records_config(**settings))
+        found = pairs(records_config(**settings).data.problems())
         assert [field for field, _ in found] == [field for field, _ in expected]
         for (_, message), (_, part) in zip(found, expected, strict=True):
             assert part in message

@@ -19,10 +19,6 @@ def _no_dropout():
     return {"task__model__dropout_rate": 0.0, **stacks}
 
 
-def _task(config):
-    return TranslationTask(config.task)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_a_run_trains_and_evaluates(tmp_path, dtype):
@@ -80,7 +76,7 @@ def test_static_batch_and_padded_decode_give_fixed_shapes(tmp_path):
         task__model__decode_max_length=20,
         trainer__train_steps=2,
     )
-    task = _task(config)
+    task = TranslationTask(config.task)
     spec = task.build_inputs(config.task.train_data).element_spec
     shapes = {tuple(part.shape) for part in tf.nest.flatten(spec)}
     assert shapes == {(8, 32), (8,)}

@@ -21,14 +21,9 @@ from tests.support.translations import translation_config
 _TRAIN, _EVAL = "task.train_data.global_batch_size", "task.validation_data.global_batch_size"
 
 
-def _use_up_memory():
-    """Makes TensorFlow allocate four petabytes."""
-    tf.zeros([10**6, 10**9])
-
-
 def _reported(config, section=TRAIN_DATA):
     with pytest.raises(SettingError) as caught, error_message_scope(config, section):
-        _use_up_memory()
+        tf.zeros([10**6, 10**9])  # Four petabytes.
     return caught.value
 
 

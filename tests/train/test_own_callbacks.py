@@ -49,14 +49,10 @@ def test_best_checkpoint_has_the_best_value_so_far(trains, tmp_path):
             assert best.result() == ("m", info["m"], expected)
             assert info["other"] is None
             assert "matrix" not in info
-            model = toy_task_model()
+            model = state_of(toy_config(), make_strategy("one_device")).model
             tf.train.Checkpoint(model=model).read(latest).expect_partial()
             np.testing.assert_array_equal(model.get_weights()[0], np.full([3, 1], expected))
     assert len(list(tmp_path.glob("best-*.index"))) == 1
-
-
-def toy_task_model():
-    return state_of(toy_config(), make_strategy("one_device")).model
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from scipy import sparse
 
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.keras.user_arrays import arrays_of
@@ -84,16 +85,10 @@ def test_state_of_a_layer_is_part_of_the_run(strategy, tmp_path):
         assert float(runs.model.layers[0].count) == 21
 
 
-def _matrix():
-    from scipy import sparse
-
-    return sparse.eye(3)
-
-
 @pytest.mark.parametrize(
     "x",
     [
-        _matrix,
+        lambda: sparse.eye(3),
         lambda: tf.ragged.constant([[1.0], [2.0, 3.0], []]),
         lambda: np.array([[1.0], [2.0, 3.0], []], object),
     ],
