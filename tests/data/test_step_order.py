@@ -1,7 +1,5 @@
 """The examples of steps, computed by NumPy, are those of the pipelines; and the inverse."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -137,8 +135,8 @@ def test_example_of_ten_million_is_found_without_a_table(kind):
     }
     order = RowOrder(sequences[kind], batch)
 
-    found = order.occurrences(7_654_321, 0, 90 * order.size // batch)
+    found = order.occurrences(7_654_321, 0, 10 * order.size // batch)
 
-    assert found.epochs.tolist() == [*range(90)]
-    for step, row in itertools.islice(zip(found.steps, found.rows, strict=True), 0, 90, 13):
+    assert found.epochs.tolist() == [*range(10)]
+    for step, row in [*zip(found.steps, found.rows, strict=True)][::4]:
         assert order.rows(int(step)).examples[row] == 7_654_321

@@ -21,14 +21,22 @@ from tests.support.translations import translation_config
 _TRAIN, _EVAL = "task.train_data.global_batch_size", "task.validation_data.global_batch_size"
 
 
-def _reported(config, section=TRAIN_DATA):
-    with pytest.raises(SettingError) as caught, error_message_scope(config, section):
-        tf.zeros([10**6, 10**9])  # Four petabytes.
+@pytest.fixture(scope="module")
+def out_of_memory():
+    """The error of TensorFlow, which tries for ten seconds to allocate four petabytes."""
+    with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
+        tf.zeros([10**6, 10**9])
     return caught.value
 
 
-def test_training_names_its_batch_and_what_to_try():
-    error = _reported(toy_config())
+def _reported(error, config, section=TRAIN_DATA):
+    with pytest.raises(SettingError) as caught, error_message_scope(config, section):
+        raise error
+    return caught.value
+
+
+def test_training_names_its_batch_and_what_to_try(out_of_memory):
+    error = _reported(out_of_memory, toy_config())
     first, second = error.reason.splitlines()
     assert error.path == _TRAIN
     assert first.startswith(
@@ -38,13 +46,13 @@ def test_training_names_its_batch_and_what_to_try():
     assert second.startswith("try a smaller batch, or a larger trainer.gradient_accumulation_steps")
 
 
-def test_evaluation_and_batches_by_tokens_name_their_own_setting(tmp_path):
+def test_evaluation_and_batches_by_tokens_name_their_own_setting(out_of_memory, tmp_path):
     tokens = translation_config(tmp_path)
     for config in (toy_config(), tokens):
-        error = _reported(config, VALIDATION_DATA)
+        error = _reported(out_of_memory, config, VALIDATION_DATA)
         assert error.path == _EVAL
         assert error.reason.endswith("\ntry a smaller batch")
-    error = _reported(tokens)
+    error = _reported(out_of_memory, tokens)
     assert error.path == "task.train_data.batch_tokens"
     assert error.reason.startswith("got 256: out of memory: OOM")
 
@@ -77,6 +85,7 @@ def test_other_errors_are_raised(error):
     assert caught.value is error
 
 
+@pytest.mark.slow
 def test_xla_reports_how_much_it_could_not_allocate():
     @tf.function(jit_compile=True)
     def multiply(x):
@@ -88,6 +97,7 @@ def test_xla_reports_how_much_it_could_not_allocate():
     assert "out of memory: Out of memory while trying to allocate 8" in caught.value.reason
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("step", "path"), [("train_step", _TRAIN), ("validation_step", _EVAL)])
 def test_run_names_the_batch_of_the_step_that_failed(step, path, tmp_path, monkeypatch):
     original = getattr(ToyTask, step)

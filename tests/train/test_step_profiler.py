@@ -51,6 +51,7 @@ def test_steps_do_not_wait_for_data_in_memory(tmp_path):
     assert waiting_share(_trace(tmp_path)) is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("resumed_at", "expected"), [(5, ["traced steps 6 to 8"]), (6, []), (8, []), (12, [])]
 )

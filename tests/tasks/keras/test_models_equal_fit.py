@@ -283,7 +283,7 @@ def _two_inputs(form, package):
     return package.Model(inputs if form == "list" else named, output)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dict", "list", "dict for list"])
 @pytest.mark.parametrize("version", PACKAGES)
 def test_several_inputs_are_trained_as_by_fit(tmp_path, version, form):
