@@ -1,4 +1,4 @@
-"""`validate` and `run` agree on gin bindings that only their own modules can check."""
+"""`show --check` and `run` agree on gin bindings that only their own modules can check."""
 
 from __future__ import annotations
 

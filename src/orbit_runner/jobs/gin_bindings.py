@@ -1,4 +1,4 @@
-"""Applies the gin statements of a config, or only checks them, for `validate`."""
+"""Applies the gin statements of a config, or only checks them, for `show --check`."""
 
 from __future__ import annotations
 
