@@ -123,6 +123,8 @@ class Case(NamedTuple):
             settings = {"train_data.batch_rows_multiple": BATCH}
         if self.has_text:
             settings["features.text"] = ["text" if source.name == "text_files" else "note"]
+        elif self.member.name == "tabular-text_files":
+            settings["features.categorical"] = ["text"]  # By default, the lines are texts.
         for name, value in CELLS[cell].items():
             group = "person" if has_columns else "directory"
             settings[name] = str(value).replace("GROUP", group)
