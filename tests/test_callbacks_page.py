@@ -12,9 +12,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "callbacks.md").read_text(encoding=
 
 
 @pytest.mark.slow
-def test_documented_callback_stops_the_run(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_callback_stops_the_run(here, capsys, monkeypatch):
     for name, content in re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S):
         (here / name).write_text(content)
     monkeypatch.syspath_prepend(str(here))

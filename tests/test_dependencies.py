@@ -105,14 +105,14 @@ def third_party() -> list[Import]:
 
 
 @pytest.mark.slow
-def test_all_imported_packages_are_declared() -> None:
+def test_all_imported_packages_are_declared():
     declared = required() | optional()
     missing = [found for found in third_party() if not distributions_of(found.module) & declared]
 
     assert missing == []
 
 
-def test_optional_packages_are_imported_inside_functions() -> None:
+def test_optional_packages_are_imported_inside_functions():
     extras = optional() - required()
     early = [
         found
@@ -123,7 +123,7 @@ def test_optional_packages_are_imported_inside_functions() -> None:
     assert early == []
 
 
-def test_all_declared_packages_are_imported() -> None:
+def test_all_declared_packages_are_imported():
     used = set().union(*(distributions_of(found.module) for found in third_party()))
 
     # `pyproject.toml` says what needs it.
@@ -156,7 +156,7 @@ def supported() -> list[str]:
 
 
 @pytest.mark.parametrize("python", supported())
-def test_the_lock_file_has_what_is_declared(python: str) -> None:
+def test_the_lock_file_has_what_is_declared(python):
     versions = locked(python)
     requirements = map(
         Requirement, [*project()["dependencies"], *project()["optional-dependencies"]["dev"]]
@@ -172,7 +172,7 @@ def test_the_lock_file_has_what_is_declared(python: str) -> None:
     assert wrong == []
 
 
-def test_the_same_versions_of_python_are_named_everywhere() -> None:
+def test_the_same_versions_of_python_are_named_everywhere():
     versions = supported()
     first, last = versions[0], versions[-1]
     prefix = "Programming Language :: Python :: 3."

@@ -55,7 +55,7 @@ def setting(name: str) -> str:
     return value
 
 
-def test_what_is_copied_exists() -> None:
+def test_what_is_copied_exists():
     for stage in ("cpu", "cuda"):
         sources = sources_of(stage)
         assert {"requirements.lock", "pyproject.toml", "src"} <= {*sources}
@@ -63,7 +63,7 @@ def test_what_is_copied_exists() -> None:
             assert (ROOT / source).exists(), source
 
 
-def test_what_the_package_is_built_from_is_copied() -> None:
+def test_what_the_package_is_built_from_is_copied():
     needed = {
         *re.findall(r'"(\w+)"', setting("license-files")),
         setting("readme").strip('"'),
@@ -74,14 +74,14 @@ def test_what_the_package_is_built_from_is_copied() -> None:
         assert needed <= {*sources_of(stage)}
 
 
-def test_the_lock_of_cuda_adds_to_the_other_one() -> None:
+def test_the_lock_of_cuda_adds_to_the_other_one():
     cuda, other = pins("requirements-cuda.lock"), pins("requirements.lock")
     assert "nvidia-cudnn-cu12" in cuda
     for name in cuda.keys() & other.keys():
         assert cuda[name] == other[name], name
 
 
-def test_the_lock_of_cuda_is_what_tensorflow_asks_for() -> None:
+def test_the_lock_of_cuda_is_what_tensorflow_asks_for():
     locked = pins("requirements-cuda.lock")
     (tensorflow,) = pins("requirements.lock")["tensorflow"]
     assert importlib.metadata.version("tensorflow") == tensorflow

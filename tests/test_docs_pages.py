@@ -64,9 +64,7 @@ def run_blocks(page: str, folder: Path) -> str:
          ["weights              sha256"]),
     ],
 )  # fmt: skip
-def test_the_commands_of_a_page(
-    page: str, files: set[str], shown: list[str], tmp_path: Path
-) -> None:
+def test_the_commands_of_a_page(page, files, shown, tmp_path):
     for name, content in files_of(page).items():
         (tmp_path / name).write_text(content, encoding="utf-8")
 
@@ -77,7 +75,7 @@ def test_the_commands_of_a_page(
         assert re.search(pattern, output, re.M), pattern
 
 
-def test_the_error_of_a_config_is_the_one_shown(tmp_path: Path) -> None:
+def test_the_error_of_a_config_is_the_one_shown(tmp_path):
     (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("configs.md"), re.M | re.S)
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
@@ -88,7 +86,7 @@ def test_the_error_of_a_config_is_the_one_shown(tmp_path: Path) -> None:
     assert shown in done.stderr
 
 
-def test_the_example_of_bases(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_bases(here, capsys):
     page = text_of("configs.md")
     name = "sweep/small.yaml"
     (block,) = re.findall(rf"^```yaml\n# {re.escape(name)}\n(.*?)^```", page, re.M | re.S)
@@ -110,9 +108,7 @@ def test_the_example_of_bases(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.slow
-def test_the_example_of_a_rehearsal_is_what_inspect_shows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_of_a_rehearsal_is_what_inspect_shows(monkeypatch, capsys):
     page = text_of("clusters.md")
     (command,) = re.findall(r"^    runner (inspect .*(?:\n {11}.*)*)$", page, re.M)
     (printed,) = re.findall(r"^```\n(rehearsal: .*?)^```", page, re.M | re.S)
@@ -125,14 +121,14 @@ def test_the_example_of_a_rehearsal_is_what_inspect_shows(
     assert printed in capsys.readouterr().out
 
 
-def test_the_api_page_lists_every_public_name() -> None:
+def test_the_api_page_lists_every_public_name():
     listed = re.findall(r"^::: orbit_runner\.([\w.]+)$", text_of("api.md"), re.M)
     modules = orbit_runner._MODULES
 
     assert sorted(listed) == sorted(f"{modules[name]}.{name}" for name in modules)
 
 
-def test_the_page_of_exit_codes_is_complete() -> None:
+def test_the_page_of_exit_codes_is_complete():
     section = text_of("configs.md").partition("\n## Exit codes\n")[2]
     table = " ".join(re.findall(r"^\| ([\d, ]+|128 \+ n) \|", section, re.M))
     listed = {int(code) for code in re.findall(r"\d+", table)}
@@ -150,7 +146,7 @@ def test_the_page_of_exit_codes_is_complete() -> None:
     assert literal <= {0}
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     in_navigation = set(re.findall(r": ([\w/]+\.md)$", text, re.M))
 

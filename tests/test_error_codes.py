@@ -26,7 +26,7 @@ def code_of(call: ast.Call, name: str) -> ast.expr | None:
     return named[0] if named else call.args[position] if len(call.args) > position else None
 
 
-def test_each_error_names_its_kind() -> None:
+def test_each_error_names_its_kind():
     missing = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in SOURCE.rglob("*.py")
@@ -41,7 +41,7 @@ def test_each_error_names_its_kind() -> None:
     assert not missing, "add code=…, one of orbit_runner.error_codes"
 
 
-def test_each_code_is_used_and_in_the_list() -> None:
+def test_each_code_is_used_and_in_the_list():
     used = set()
     for path in SOURCE.rglob("*.py"):
         for node in nodes(path):

@@ -118,13 +118,13 @@ _SHORT = {
 }
 
 
-def test_every_experiment_has_a_dataset_writer() -> None:
+def test_every_experiment_has_a_dataset_writer():
     assert set(FILES) == set(experiment_files())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_experiment_trains_and_evaluates_on_small_files(name: str, tmp_path: Path) -> None:
+def test_experiment_trains_and_evaluates_on_small_files(name, tmp_path):
     (tmp_path / "data").mkdir()
     changes = FILES[name](tmp_path / "data") | _SHORT
     said = tuple(f"{path}={value}" for path, value in changes.items())

@@ -6,7 +6,6 @@ A sample of them does so with other fragments of the runtime, too.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,13 +30,13 @@ def _config(name: str, *more: str) -> Any:
     return resolve(request).config
 
 
-def test_every_shrunk_experiment_exists() -> None:
+def test_every_shrunk_experiment_exists():
     assert set(SMALLER) <= set(_NAMES)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(_NAMES))
-def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name: str, here: Path) -> None:
+def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name, here):
     # The current directory has no files of any data set.
     config = _config(name)
     assert config.runtime.deterministic
@@ -68,9 +67,7 @@ def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name: str, here
         ("breast_cancer", "trainer.watch_interval=3"),
     ],
 )
-def test_experiment_trains_and_evaluates_with_another_runtime(
-    name: str, runtime: str, here: Path
-) -> None:
+def test_experiment_trains_and_evaluates_with_another_runtime(name, runtime, here):
     model, logs = run(_config(name, runtime), here / "run")
 
     assert all(math.isfinite(value) for value in logs.values() if isinstance(value, float)), logs

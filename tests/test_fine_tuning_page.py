@@ -18,9 +18,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "fine_tuning.md").read_text(encodin
 
 
 @pytest.mark.slow
-def test_documented_commands_fine_tune_on_more_classes(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documented_commands_fine_tune_on_more_classes(here, capsys):
     files = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
     assert sorted(files) == ["five.yaml", "pets.yaml", "pets_2.yaml", "save_digits.py", "ten.yaml"]
     for name, content in files.items():
@@ -38,9 +36,7 @@ def test_documented_commands_fine_tune_on_more_classes(
 
 
 @pytest.mark.slow
-def test_documented_config_fine_tunes_published_weights(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_config_fine_tunes_published_weights(here, capsys, monkeypatch):
     configs = dict(re.findall(r"^`(pets\w*\.yaml)`:\n\n```yaml\n(.*?)^```", PAGE, re.M | re.S))
     assert configs["pets.yaml"].count("\n") == 10
     for name, config in configs.items():

@@ -57,7 +57,7 @@ def entry(processor: str = "a", **since: str) -> Entry:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_the_weights_are_the_golden_ones(name: str) -> None:
+def test_the_weights_are_the_golden_ones(name):
     entries, conditions = read_entries(), current_conditions()
     found = find_entry(entries, conditions)
     if found is None:
@@ -68,7 +68,7 @@ def test_the_weights_are_the_golden_ones(name: str) -> None:
     assert now["state"] == state, f"the state changed; on purpose: {UPDATE}"
 
 
-def test_the_file_is_well_formed() -> None:
+def test_the_file_is_well_formed():
     entries = read_entries()
     assert entries
     for one in entries:
@@ -83,7 +83,7 @@ def test_the_file_is_well_formed() -> None:
             assert version_key(run["since"]) <= version_key(__version__)
 
 
-def test_the_changelog_lists_every_golden_run() -> None:
+def test_the_changelog_lists_every_golden_run():
     assert missing_in_changelog(read_entries(), CHANGELOG.read_text(encoding="utf-8")) == []
 
 
@@ -102,9 +102,7 @@ def test_the_changelog_lists_every_golden_run() -> None:
         ({"digits": "0.1.00"}, [("0.1.00", "digits")]),
     ],
 )
-def test_a_change_that_the_changelog_lacks(
-    since: dict[str, str], missing: list[tuple[str, str]]
-) -> None:
+def test_a_change_that_the_changelog_lacks(since, missing):
     expected = [
         f"CHANGELOG.md, version {version}, section Exactness: `{name}` is missing"
         for version, name in missing
@@ -112,7 +110,7 @@ def test_a_change_that_the_changelog_lacks(
     assert missing_in_changelog([entry(**since)], TEXT) == expected
 
 
-def test_what_changed() -> None:
+def test_what_changed():
     golden = entry(digits="0.1.0")["runs"]["digits"]
     assert difference(None, {"weights": "w", "state": "s"}) == "new"
     assert difference(golden, {"weights": "w", "state": "s"}) == "equal"
@@ -120,7 +118,7 @@ def test_what_changed() -> None:
     assert difference(golden, {"weights": "w", "state": "t"}).startswith("CHANGED: state")
 
 
-def test_since_when_the_weights_are_these(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_since_when_the_weights_are_these(monkeypatch):
     monkeypatch.setattr(golden_weights, "__version__", "0.12.0")
     entries = [entry("a", digits="0.10.0"), entry("b", digits="0.9.0")]
     golden = entries[1]["runs"]["digits"]

@@ -18,7 +18,7 @@ FILES = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.
 
 
 @pytest.mark.slow
-def test_documented_model_trains_resumes_and_predicts(tmp_path: Path) -> None:
+def test_documented_model_trains_resumes_and_predicts(tmp_path):
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
     (commands,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
@@ -41,7 +41,7 @@ def test_documented_model_trains_resumes_and_predicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_page_shows_the_error_of_an_unknown_argument(tmp_path: Path) -> None:
+def test_page_shows_the_error_of_an_unknown_argument(tmp_path):
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
     runner = Path(sys.executable).with_name("runner")

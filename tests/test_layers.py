@@ -125,7 +125,7 @@ FILES = [p for p in sorted(ROOT.rglob("*.py")) if p.stem != "__main__" and p.par
 ]
 
 
-def test_every_package_has_a_layer() -> None:
+def test_every_package_has_a_layer():
     there = {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()}
 
     assert there - {"__init__", "__main__"} == {name for name in LAYERS if "." not in name}
@@ -133,21 +133,21 @@ def test_every_package_has_a_layer() -> None:
 
 @pytest.mark.sample(21)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_no_import_goes_to_a_higher_layer(layer: str) -> None:
+def test_no_import_goes_to_a_higher_layer(layer):
     paths = [path for path in FILES if layer_of(module_of(path)) == layer]
 
     assert paths
     assert [text for path in paths for text in upward_imports(path)] == []
 
 
-def test_only_named_modules_import_model_garden() -> None:
+def test_only_named_modules_import_model_garden():
     users = {str(path.relative_to(ROOT)) for path in FILES if uses_model_garden(path)}
 
     assert [user for user in sorted(users) if not user.startswith((*USES_MODEL_GARDEN,))] == []
     assert [name for name in USES_MODEL_GARDEN if not any(u.startswith(name) for u in users)] == []
 
 
-def test_imports_form_no_circle() -> None:
+def test_imports_form_no_circle():
     modules = {module_of(path): path for path in FILES}
     graph = {
         name: modules.keys() & {module for module, _ in imported(path)} - {name}
@@ -157,7 +157,7 @@ def test_imports_form_no_circle() -> None:
     graphlib.TopologicalSorter(graph).prepare()  # Raises CycleError with the circle.
 
 
-def test_modules_read_the_traits_of_strategies_and_compare_no_names() -> None:
+def test_modules_read_the_traits_of_strategies_and_compare_no_names():
     names = STRATEGIES.keys() - {"off"}  # Other settings have this value, too.
     compared = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
@@ -171,12 +171,12 @@ def test_modules_read_the_traits_of_strategies_and_compare_no_names() -> None:
 
 
 @pytest.mark.parametrize("name", WITHOUT_TENSORFLOW)
-def test_light_packages_never_import_tensorflow(name: str) -> None:
+def test_light_packages_never_import_tensorflow(name):
     paths = [path for path in FILES if layer_of(module_of(path)) == name]
 
     assert [text for path in paths for text in heavy_imports(path)] == []
 
 
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_light_module_does_not_import_tensorflow_at_import_time(path: Path) -> None:
+def test_light_module_does_not_import_tensorflow_at_import_time(path):
     assert heavy_imports(path, at_import=True) == []

@@ -32,7 +32,7 @@ each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path
 
 
 @each_notebook
-def test_it_is_stored_with_results_and_asserts_its_claims(path: Path) -> None:
+def test_it_is_stored_with_results_and_asserts_its_claims(path):
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     # All cells were run once, in order, in a new kernel.
@@ -45,7 +45,7 @@ def test_it_is_stored_with_results_and_asserts_its_claims(path: Path) -> None:
 
 @pytest.mark.slow
 @each_notebook
-def test_it_runs(path: Path, tmp_path: Path) -> None:
+def test_it_runs(path, tmp_path):
     # What a notebook writes to a temporary directory is removed with that of the test.
     env = {**os.environ, "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
     done = process(sys.executable, "-c", EXECUTE, path, cwd=tmp_path, env=env, timeout=600)

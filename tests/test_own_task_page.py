@@ -13,7 +13,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "own_task.md"
 
 
 @pytest.mark.slow
-def test_documented_custom_task_trains(tmp_path: Path) -> None:
+def test_documented_custom_task_trains(tmp_path):
     text = PAGE.read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", text, re.M | re.S)
     assert [name for name, _ in files] == ["moons/config.py", "moons/task.py", "moons.yaml"]

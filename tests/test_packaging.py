@@ -28,13 +28,13 @@ def _run(*command: str | Path, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def built(tmp_path_factory):
     """The sdist, and the wheel that is built from it."""
     return build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory, built: tuple[Path, Path]) -> Path:
+def elsewhere(tmp_path_factory, built):
     """A virtual environment with the wheel in it, and this one's packages but not its checkout."""
     folder = tmp_path_factory.mktemp("elsewhere")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
@@ -50,23 +50,21 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory, built: tuple[Path, Path]
 
 
 @pytest.mark.slow
-def test_the_sdist_has_what_the_wheel_is_built_from(
-    built: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_the_sdist_has_what_the_wheel_is_built_from(built, tmp_path):
     with zipfile.ZipFile(built[1]) as wheel, zipfile.ZipFile(build_wheel(ROOT, tmp_path)) as direct:
         contents = {name: direct.read(name) for name in direct.namelist()}
         assert {name: wheel.read(name) for name in wheel.namelist()} == contents
 
 
 @pytest.mark.slow
-def test_the_sdist_has_all_files_of_the_repository(built: tuple[Path, Path]) -> None:
+def test_the_sdist_has_all_files_of_the_repository(built):
     with tarfile.open(built[0]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {*_run("git", "ls-files", cwd=ROOT).splitlines()} - names == set()
 
 
 @pytest.mark.slow
-def test_the_wheel_is_small_and_has_no_tests_or_tools(built: tuple[Path, Path]) -> None:
+def test_the_wheel_is_small_and_has_no_tests_or_tools(built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = wheel.namelist()
     assert built[1].stat().st_size <= MAX_WHEEL_BYTES
@@ -79,7 +77,7 @@ def test_the_wheel_is_small_and_has_no_tests_or_tools(built: tuple[Path, Path]) 
     assert [name for name in names if name.endswith(".pyc")] == []
 
 
-def test_the_metadata_name_version_and_license(built: tuple[Path, Path]) -> None:
+def test_the_metadata_name_version_and_license(built):
     found = metadata_of(built[1])
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert found["Version"] == citation["version"] == __version__
@@ -90,14 +88,14 @@ def test_the_metadata_name_version_and_license(built: tuple[Path, Path]) -> None
 
 
 @pytest.mark.slow
-def test_installed_runner_is_not_imported_from_the_checkout(elsewhere: Path) -> None:
+def test_installed_runner_is_not_imported_from_the_checkout(elsewhere):
     python = elsewhere / "venv" / "bin" / "python"
     code = "import orbit_runner; print(orbit_runner.__file__)"
     assert str(elsewhere) in _run(python, "-c", code, cwd=elsewhere / "empty")
 
 
 @pytest.mark.slow
-def test_installed_runner_lists_all_experiments_and_fragments(elsewhere: Path) -> None:
+def test_installed_runner_lists_all_experiments_and_fragments(elsewhere):
     listed = json.loads(
         _run(elsewhere / "venv" / "bin" / "runner", "list", "--json", cwd=elsewhere / "empty")
     )
@@ -112,12 +110,12 @@ def test_installed_runner_lists_all_experiments_and_fragments(elsewhere: Path) -
 
 
 @pytest.mark.slow
-def test_the_installed_runner_completes(elsewhere: Path) -> None:
+def test_the_installed_runner_completes(elsewhere):
     runner, folder = elsewhere / "venv" / "bin" / "runner", elsewhere / "empty"
     assert "complete -o default -C" in _run(runner, "--completion", "bash", cwd=folder)
 
 
-def test_the_installed_runner_writes_projects(elsewhere: Path) -> None:
+def test_the_installed_runner_writes_projects(elsewhere):
     command = [elsewhere / "venv" / "bin" / "runner", "init", "flowers", "--json"]
     listed = json.loads(_run(*command, cwd=elsewhere / "empty"))
     folder = elsewhere / "empty" / "flowers"
@@ -126,7 +124,7 @@ def test_the_installed_runner_writes_projects(elsewhere: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_installed_runner_trains(elsewhere: Path) -> None:
+def test_the_installed_runner_trains(elsewhere):
     printed = _run(
         elsewhere / "venv" / "bin" / "runner",
         "--experiment=digits",

@@ -48,5 +48,5 @@ def functions(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("promise", "test"), promises(), ids=[row[0] for row in promises()])
-def test_promise_names_a_test_that_exists(promise: str, test: str) -> None:
+def test_promise_names_a_test_that_exists(promise, test):
     assert problems(test) == []

@@ -17,21 +17,21 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_error_message_in_the_readme_is_exact() -> None:
+def test_error_message_in_the_readme_is_exact():
     (block,) = re.findall(r"^```\n\$ (runner .*?)^```", TEXT, re.M | re.S)
     command, _, expected = block.partition("\n")
     done = runner(*shlex.split(command)[1:], cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
-def test_experiment_in_the_readme_resolves(tmp_path: Path) -> None:
+def test_experiment_in_the_readme_resolves(tmp_path):
     (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.M | re.S)
     (tmp_path / "shown.yaml").write_text(block, encoding="utf-8")
     shown = resolve(Request(experiment=str(tmp_path / "shown.yaml"))).config
     assert shown.task.name == "image_classification"
 
 
-def test_page_of_experiments_lists_all_of_them() -> None:
+def test_page_of_experiments_lists_all_of_them():
     page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     table = page.partition("\n## ")[0]
     cells = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", table, re.M)
@@ -39,7 +39,7 @@ def test_page_of_experiments_lists_all_of_them() -> None:
 
 
 @pytest.mark.slow
-def test_commands_of_the_readme_run(tmp_path: Path) -> None:
+def test_commands_of_the_readme_run(tmp_path):
     (block,) = re.findall(r"^```sh\n(runner .*?)^```", TEXT, re.M | re.S)
     commands = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
     results = [warm_runner.run(*arguments, cwd=tmp_path) for arguments in commands]
@@ -50,7 +50,7 @@ def test_commands_of_the_readme_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_program_of_the_readme_runs(tmp_path: Path) -> None:
+def test_program_of_the_readme_runs(tmp_path):
     (program,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
     done = process(sys.executable, "-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -58,7 +58,7 @@ def test_program_of_the_readme_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*sorted(DOCS.glob("*.md")), ROOT / "README.md"])
-def test_relative_links_point_to_existing_files(page: Path) -> None:
+def test_relative_links_point_to_existing_files(page):
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\(([^)#]+)\)", prose)
     # Only the site has the files that are made from the code; README is read elsewhere, too.

@@ -12,7 +12,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +100,7 @@ def _in_a_process(arguments: list[str]) -> int:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(tmp_path_factory):
     directory = tmp_path_factory.mktemp("recipes")
     for name, content in FILES.items():
         (directory / name).write_text(smaller(content), encoding="utf-8")
@@ -115,7 +114,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 @pytest.mark.slow
-def test_pictures_are_trained_predicted_and_continued(page: Page) -> None:
+def test_pictures_are_trained_predicted_and_continued(page):
     printed = page.follow("Train on a folder of pictures")
     page.follow("Train your own model")
     page.follow("Train longer")
@@ -128,7 +127,7 @@ def test_pictures_are_trained_predicted_and_continued(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_is_predicted_and_evaluated(page: Page) -> None:
+def test_a_table_is_predicted_and_evaluated(page):
     page.follow("Train on a table")
     printed = page.follow("Evaluate on data that were held out")
 
@@ -140,7 +139,7 @@ def test_a_table_is_predicted_and_evaluated(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_published_weights_are_fine_tuned(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_weights_are_fine_tuned(page, monkeypatch):
     page.follow("Train on a folder of pictures")
     file = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
     weights = page.directory / "home/.keras/models" / file
@@ -154,7 +153,7 @@ def test_published_weights_are_fine_tuned(page: Page, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_sweeps_find_a_rate_and_compare_with_seeds(page: Page) -> None:
+def test_sweeps_find_a_rate_and_compare_with_seeds(page):
     page.follow("Train your own model")
     page.follow("Find a learning rate")
     compared = page.follow("Compare two settings honestly")
@@ -165,7 +164,7 @@ def test_sweeps_find_a_rate_and_compare_with_seeds(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_reproduced_moved_and_told_from_another(page: Page) -> None:
+def test_a_run_is_reproduced_moved_and_told_from_another(page):
     page.follow("Train your own model")
     printed = page.follow("Reproduce a run, and see why two runs differ")
     assert page.codes["Reproduce a run, and see why two runs differ"] == [0, 4]
@@ -176,7 +175,7 @@ def test_a_run_is_reproduced_moved_and_told_from_another(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_two_replicas_and_a_cluster(page: Page) -> None:
+def test_two_replicas_and_a_cluster(page):
     gpus, cpus = commands_of("Train on two GPUs")
     assert (
         main(["show", "--check", "--experiment=own.yaml", "configs/runtime/mirrored_2gpu.yaml"])
@@ -191,7 +190,7 @@ def test_two_replicas_and_a_cluster(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_the_phone_gets_the_signature_that_its_programs_use(page: Page) -> None:
+def test_the_phone_gets_the_signature_that_its_programs_use(page):
     page.follow("Train on a folder of pictures")
     page.follow("Put a model on a phone")
     from ai_edge_litert.interpreter import Interpreter
@@ -223,7 +222,7 @@ def test_the_phone_gets_the_signature_that_its_programs_use(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_the_server_gets_the_request_that_its_signature_takes(page: Page) -> None:
+def test_the_server_gets_the_request_that_its_signature_takes(page):
     page.follow("Train on a folder of pictures")
     page.follow("Serve a model")
 
@@ -242,7 +241,7 @@ def test_the_server_gets_the_request_that_its_signature_takes(page: Page) -> Non
 
 
 @pytest.mark.slow
-def test_the_black_picture_is_named_and_left_out(page: Page) -> None:
+def test_the_black_picture_is_named_and_left_out(page):
     page.follow("Train on a folder of pictures")
     printed = page.follow("Find the picture that broke a run")
     page.follow("Leave an example out")
@@ -258,7 +257,7 @@ def test_the_black_picture_is_named_and_left_out(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_callbacks_and_trackers(page: Page) -> None:
+def test_callbacks_and_trackers(page):
     page.follow("Train your own model")
     assert "accuracy 0.9" in page.follow("Write a callback")
     assert _last_step("stopped") < 300
@@ -271,7 +270,7 @@ def test_callbacks_and_trackers(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_the_cell_for_colab_trains(page: Page) -> None:
+def test_the_cell_for_colab_trains(page):
     (cell,) = re.findall(r"^```python\n(.*?)^```", SECTIONS["Train in Colab"], re.M | re.S)
     program = cell.replace("/content/drive/MyDrive/", "").replace("epochs=5", "epochs=1")
     Path("cell.py").write_text(program)

@@ -16,9 +16,7 @@ from tests.support import processes
 from tests.support.problems import raises
 
 
-def test_registry_entry_is_imported_only_when_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_registry_entry_is_imported_only_when_used(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "lazy_entry.py").write_text("class Settings: pass\nclass Thing: pass\n")
     registry = Registry("thing")
@@ -32,7 +30,7 @@ def test_registry_entry_is_imported_only_when_used(
     del sys.modules["lazy_entry"]
 
 
-def test_identical_registration_may_be_repeated() -> None:
+def test_identical_registration_may_be_repeated():
     registry = Registry("thing")
     registry.register("a", config="m:C", target="m:T")
     registry.register("a", config="m:C", target="m:T", help="said now")
@@ -41,7 +39,7 @@ def test_identical_registration_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize(("config", "target"), [("m:C", "m:U"), ("m:D", "m:T")])
-def test_registering_a_taken_name_is_rejected(config: str, target: str) -> None:
+def test_registering_a_taken_name_is_rejected(config, target):
     registry = Registry("thing")
     registry.register("a", config="m:C", target="m:T")
 
@@ -51,7 +49,7 @@ def test_registering_a_taken_name_is_rejected(config: str, target: str) -> None:
     assert registry.get("a").target == "m:T"
 
 
-def test_unknown_name_error_suggests_the_nearest_and_lists_all() -> None:
+def test_unknown_name_error_suggests_the_nearest_and_lists_all():
     registry = Registry("thing")
     for name in ("right", "left"):
         registry.register(name, config=int, target=int)
@@ -72,16 +70,14 @@ def test_unknown_name_error_suggests_the_nearest_and_lists_all() -> None:
         ("dropout_prob", "dropout_rate"),
     ],
 )
-def test_the_hint_for_a_name_with_another_word_is_the_most_similar_name(
-    name: str, known: str
-) -> None:
+def test_hint_for_a_name_with_another_word_is_the_most_similar_name(name, known):
     hint = nearest_name_hint(name, ["train_epochs", "checkpoint_interval", "dropout_rate"])
 
     assert repr(known) in hint
 
 
 @pytest.mark.parametrize("reference", ["no_such_module:X", "json:NoSuchName", "json"])
-def test_import_failure_error_names_the_registry_entry(reference: str) -> None:
+def test_import_failure_error_names_the_registry_entry(reference):
     registry = Registry("thing")
     registry.register("a", config=reference, target=reference)
 
@@ -91,7 +87,7 @@ def test_import_failure_error_names_the_registry_entry(reference: str) -> None:
 
 
 @pytest.mark.parametrize("registry", [TASKS, IMAGE_MODELS, SOURCES], ids=lambda r: r.kind)
-def test_every_entry_of_the_package_can_be_imported(registry: Registry) -> None:
+def test_every_entry_of_the_package_can_be_imported(registry):
     # Other tests of the same process register tasks of their own.
     own = [entry for entry in registry.entries() if str(entry.target).startswith("orbit_runner.")]
     assert own
@@ -103,7 +99,7 @@ def test_every_entry_of_the_package_can_be_imported(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("registry", [SOURCES, RATING_SOURCES, ARRAY_SOURCES])
-def test_loaders_read_the_settings_that_their_sources_declare(registry: Registry) -> None:
+def test_loaders_read_the_settings_that_their_sources_declare(registry):
     for entry in registry.registered():
         traits = entry.traits
         if traits.is_generated:
@@ -164,9 +160,7 @@ def runner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     [("plug:register", MODULE), ("plug", MODULE + "register()\n")],
     ids=["function", "module"],
 )
-def test_installed_package_registers_tasks_by_entry_point(
-    tmp_path: Path, entry_point: str, module: str
-) -> None:
+def test_installed_package_registers_tasks_by_entry_point(tmp_path, entry_point, module):
     plugin(tmp_path, entry_point, module)
     (tmp_path / "mine.yaml").write_text(CONFIG)
 
@@ -179,7 +173,7 @@ def test_installed_package_registers_tasks_by_entry_point(
     assert "a task of my own" in listed.stdout
 
 
-def test_known_name_loads_no_entry_point(tmp_path: Path) -> None:
+def test_known_name_loads_no_entry_point(tmp_path):
     plugin(tmp_path, "plug:register", "raise SystemExit('loaded')\n")
 
     assert runner(tmp_path, "show", "--experiment=digits").returncode == 0
@@ -194,9 +188,7 @@ def test_known_name_loads_no_entry_point(tmp_path: Path) -> None:
         ("plug:register", "import no_such_module\n", "No module named 'no_such_module'"),
     ],
 )
-def test_failing_entry_point_is_reported(
-    tmp_path: Path, entry_point: str, module: str, message: str
-) -> None:
+def test_failing_entry_point_is_reported(tmp_path, entry_point, module, message):
     plugin(tmp_path, entry_point, module)
 
     done = runner(tmp_path, "list")
@@ -206,7 +198,7 @@ def test_failing_entry_point_is_reported(
     assert "Traceback" not in done.stderr
 
 
-def test_import_flag_registers_a_task(tmp_path: Path) -> None:
+def test_import_flag_registers_a_task(tmp_path):
     (tmp_path / "own.py").write_text(MODULE + "register()\n")
     (tmp_path / "mine.yaml").write_text(CONFIG)
 

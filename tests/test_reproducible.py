@@ -29,7 +29,7 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(sorted(experiment_files())))
-def test_the_same_config_gives_the_same_weights(name: str, tmp_path: Path) -> None:
+def test_the_same_config_gives_the_same_weights(name, tmp_path):
     one, two = (_run(name, tmp_path / folder, "--mode=train") for folder in ("one", "two"))
     assert one["step"] == 12
     assert one["inexact"] == two["inexact"] == []

@@ -75,12 +75,12 @@ def _write_project(folder: Path) -> Path:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     return _write_project(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def trained(tmp_path_factory):
     """A project in which the program has made the run `run`, and what it printed."""
     folder = _write_project(tmp_path_factory.mktemp("project"))
     return folder, _run(folder, "run", epochs=4)
@@ -105,9 +105,7 @@ def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
     ],
     ids=["one replica", "mirrored"],
 )
-def test_killed_program_resumes_and_ends_with_the_same_weights(
-    project: Path, overrides: dict[str, Any]
-) -> None:
+def test_killed_program_resumes_and_ends_with_the_same_weights(project, overrides):
     settings = {"epochs": 300, "overrides": {**overrides, "trainer.checkpoint_interval": 20}}
     whole = _run(project, "whole", **settings)
 
@@ -132,7 +130,7 @@ def test_killed_program_resumes_and_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-def test_run_directory_is_that_of_the_command_line(trained: tuple[Path, dict[str, Any]]) -> None:
+def test_run_directory_is_that_of_the_command_line(trained):
     project, found = trained
 
     assert (found["model"], found["inexact"], found["history"]) == ("Sequential", [], 4)
@@ -148,9 +146,7 @@ def test_run_directory_is_that_of_the_command_line(trained: tuple[Path, dict[str
 
 
 @pytest.mark.slow
-def test_same_experiment_of_the_command_line_has_the_same_weights(
-    trained: tuple[Path, dict[str, Any]],
-) -> None:
+def test_same_experiment_of_the_command_line_has_the_same_weights(trained):
     project, found = trained
     config = yaml.safe_load((project / "run" / "config.yaml").read_text())
     for section in ("train_data", "validation_data"):
@@ -164,7 +160,7 @@ def test_same_experiment_of_the_command_line_has_the_same_weights(
 
 
 @pytest.mark.slow
-def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project: Path) -> None:
+def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project):
     found = _run(project, "run", here=True, epochs=1)
     assert found["inexact"] == [
         "task.model.build: __main__:build_here cannot be imported by its name"
@@ -218,15 +214,13 @@ def _refused(**changes: Any) -> str:
          "validation_data.source is set, too"),
     ],
 )  # fmt: skip
-def test_mistake_is_an_error_that_names_the_argument(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_mistake_is_an_error_that_names_the_argument(tmp_path, changes, message):
     assert message in _refused(**{"model_dir": tmp_path / "run", **changes})
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.slow
-def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_path: Path) -> None:
+def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_path):
     def train(name: str, **settings: Any) -> orbit_runner.RunResult:
         arrays = keras_models.classes()
         return orbit_runner.run(
@@ -294,7 +288,7 @@ class _Evaluations(orbit_runner.Callback):
 
 
 @pytest.mark.slow
-def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_path: Path) -> None:
+def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_path):
     def train(epochs: int) -> tuple[_Epochs, _Evaluations, orbit_runner.RunResult]:
         of_keras = _Epochs(last=3)
         own = _Evaluations()
@@ -331,7 +325,7 @@ def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_p
     assert len(second.history["accuracy"]) == 4
 
 
-def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> None:
+def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path):
     with pytest.raises(RunnerError) as caught:  # Found while the run is built.
         orbit_runner.run(
             keras_models.classifier,
@@ -349,7 +343,7 @@ def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> 
     assert "are incompatible" in text
 
 
-def test_advice_names_arguments_instead_of_flags(tmp_path: Path) -> None:
+def test_advice_names_arguments_instead_of_flags(tmp_path):
     orbit_runner.run(
         keras_models.classifier, keras_models.classes(), model_dir=tmp_path, progress="none"
     )
@@ -357,7 +351,7 @@ def test_advice_names_arguments_instead_of_flags(tmp_path: Path) -> None:
     assert 'use another model_dir, or resume="override" to resume' in message
 
 
-def test_notebook_shows_the_message_instead_of_a_traceback() -> None:
+def test_notebook_shows_the_message_instead_of_a_traceback():
     assert RunnerError("loss: wrong")._render_traceback_() == ["RunnerError: loss: wrong"]
 
 
@@ -385,9 +379,7 @@ def _process_state() -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_run_restores_the_state_of_the_process(
-    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_restores_the_state_of_the_process(fails, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     tf_keras.utils.set_random_seed(5)
     expected = [_draws(), _draws()]
@@ -421,7 +413,7 @@ def _fail() -> Any:
 
 
 @pytest.mark.slow
-def test_seed_that_was_never_set_is_not_set_afterwards() -> None:
+def test_seed_that_was_never_set_is_not_set_afterwards():
     program = (
         "import tensorflow as tf\n"
         "from orbit_runner.determinism.numerics import restored_generators_scope, seed_everything\n"

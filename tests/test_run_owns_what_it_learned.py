@@ -173,9 +173,7 @@ def _items(case: Case, folder: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_predictions_do_not_change_when_training_data_change_or_are_gone(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predictions_do_not_change_when_training_data_change_or_are_gone(name, tmp_path, capsys):
     case, data, run = CASES[name], tmp_path / "data", tmp_path / "run"
     case.write(data)
     config = tmp_path / "config.yaml"
@@ -223,7 +221,7 @@ def test_predictions_do_not_change_when_training_data_change_or_are_gone(
 
 
 @pytest.mark.slow
-def test_new_run_replaces_the_assets_of_an_interrupted_start(tmp_path: Path) -> None:
+def test_new_run_replaces_the_assets_of_an_interrupted_start(tmp_path):
     data, run = tmp_path / "data", tmp_path / "run"
     _write_table(data)
     stale = Assets(run)
@@ -240,7 +238,7 @@ def test_new_run_replaces_the_assets_of_an_interrupted_start(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table_run(tmp_path_factory):
     """A directory with a config, its data and a run."""
     folder = tmp_path_factory.mktemp("table")
     _write_table(folder / "data")
@@ -251,7 +249,7 @@ def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copied(table_run: Path, tmp_path: Path) -> Path:
+def copied(table_run, tmp_path):
     """A copy of the run, whose data can be changed."""
     shutil.copytree(table_run, tmp_path / "copy")
     config = tmp_path / "copy" / "run" / "config.yaml"
@@ -261,7 +259,7 @@ def copied(table_run: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_checkpoint_is_not_restored_with_other_assets(copied: Path) -> None:
+def test_checkpoint_is_not_restored_with_other_assets(copied):
     path = copied / "run" / "assets" / "preprocessing.json"
     path.write_text(path.read_text().replace('"big"', '"huge"'))
     rows = write_csv(copied / "new.csv", make_rows(2))
@@ -270,7 +268,7 @@ def test_checkpoint_is_not_restored_with_other_assets(copied: Path) -> None:
 
 
 @pytest.mark.slow
-def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(copied: Path) -> None:
+def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(copied):
     _write_table(copied / "data", {"big": "Big"})
     run = str(copied / "run")
     error = str(error_of(["run", f"--experiment={run}", f"--model_dir={run}", "--mode=eval"]))
@@ -280,9 +278,7 @@ def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(copied: Pa
 
 
 @pytest.mark.slow
-def test_inspection_of_a_run_shows_its_own_model_and_that_the_data_changed(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspection_of_a_run_shows_its_own_model_and_that_the_data_changed(copied, capsys):
     run = str(copied / "run")
 
     def inspect() -> tuple[Any, str]:
@@ -303,7 +299,7 @@ def test_inspection_of_a_run_shows_its_own_model_and_that_the_data_changed(
     assert "the data shown here changed since" in after
 
 
-def test_run_that_lost_its_assets_is_usable_while_its_data_are_unchanged(copied: Path) -> None:
+def test_run_that_lost_its_assets_is_usable_while_its_data_are_unchanged(copied):
     run, rows = copied / "run", write_csv(copied / "new.csv", make_rows(3))
     before = output_of(["predict", str(run), str(rows)])
     shutil.rmtree(run / "assets")
@@ -317,9 +313,7 @@ def test_run_that_lost_its_assets_is_usable_while_its_data_are_unchanged(copied:
 
 
 @pytest.mark.slow
-def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(tmp_path, capsys):
     write_texts(tmp_path / "data")
     config = tmp_path / "config.yaml"
     config.write_text(to_yaml(text_config(tmp_path / "data", **_SHORT)))
@@ -346,7 +340,7 @@ def _lookup_model(words: tuple[str, ...] = ("soup", "goal")) -> Any:
     return tf_keras.Model(x, tf_keras.layers.GlobalAveragePooling1D()(embedded))
 
 
-def test_lookup_layer_with_another_vocabulary_than_the_run_is_an_error(tmp_path: Path) -> None:
+def test_lookup_layer_with_another_vocabulary_than_the_run_is_an_error(tmp_path):
     from orbit_runner.errors import SettingError
     from orbit_runner.tasks.keras.model_builder import check_vocabularies
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import orbit_runner
-from orbit_runner import History, RunnerError, RunResult
+from orbit_runner import History, RunnerError
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from tests.support import keras_models
 from tests.support.problems import raises
@@ -29,12 +29,12 @@ _OVERRIDES = {
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")
-def result(root: Path) -> RunResult:
+def result(root):
     return orbit_runner.run(
         keras_models.classifier,
         keras_models.classes(),
@@ -49,7 +49,7 @@ def result(root: Path) -> RunResult:
 
 
 @pytest.mark.slow
-def test_history_has_evaluations_and_training_records(result: RunResult) -> None:
+def test_history_has_evaluations_and_training_records(result):
     history = result.history
     lines = (result.model_dir / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
@@ -67,9 +67,7 @@ def test_history_has_evaluations_and_training_records(result: RunResult) -> None
 
 
 @pytest.mark.slow
-def test_history_as_a_frame_has_a_row_for_each_step(
-    result: RunResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_history_as_a_frame_has_a_row_for_each_step(result, monkeypatch):
     pytest.importorskip("pandas")
     history = result.history
     frame = history.to_pandas()
@@ -85,7 +83,7 @@ def test_history_as_a_frame_has_a_row_for_each_step(
         history.to_pandas()
 
 
-def test_loaded_run_is_that_of_the_result(result: RunResult) -> None:
+def test_loaded_run_is_that_of_the_result(result):
     saved = orbit_runner.load(result.model_dir)
     assert orbit_runner.load(result.model_dir) == saved
 
@@ -99,7 +97,7 @@ def test_loaded_run_is_that_of_the_result(result: RunResult) -> None:
     assert (saved.seed, saved.inexact, saved.reason) == (0, (), "")
 
 
-def test_repr_is_at_most_five_lines_with_what_a_person_wants_to_see(result: RunResult) -> None:
+def test_repr_is_at_most_five_lines_with_what_a_person_wants_to_see(result):
     lines = repr(result).splitlines()
     assert len(lines) == 5
     assert lines[0] == f"RunResult {result.name}"
@@ -109,9 +107,7 @@ def test_repr_is_at_most_five_lines_with_what_a_person_wants_to_see(result: RunR
     assert result.weights[:16] in lines[4]
 
 
-def test_plot_is_an_svg_document_with_a_chart_for_each_metric(
-    result: RunResult, tmp_path: Path
-) -> None:
+def test_plot_is_an_svg_document_with_a_chart_for_each_metric(result, tmp_path):
     plot = result.plot()
     plot.save(tmp_path / "curves.svg")
 
@@ -125,7 +121,7 @@ def test_plot_is_an_svg_document_with_a_chart_for_each_metric(
     assert not any("system" in text for text in texts)
 
 
-def test_notebook_shows_a_table_and_the_curves(result: RunResult) -> None:
+def test_notebook_shows_a_table_and_the_curves(result):
     html = result._repr_html_()
     assert result.weights[:16] in html
     image = re.search(r"base64,([^\"]+)", html)
@@ -133,7 +129,7 @@ def test_notebook_shows_a_table_and_the_curves(result: RunResult) -> None:
     assert "<style" not in html  # It would change the rest of the notebook.
 
 
-def test_plot_has_a_learning_rate_that_changes() -> None:
+def test_plot_has_a_learning_rate_that_changes():
     curves = {
         ("train", "loss"): {10: 2.0, 20: 1.0},
         ("train", "learning_rate"): {10: 0.1, 20: 0.1},
@@ -144,13 +140,13 @@ def test_plot_has_a_learning_rate_that_changes() -> None:
     assert "learning rate" in History(curves).plot().svg
 
 
-def test_run_without_records_is_shown(root: Path) -> None:
+def test_run_without_records_is_shown(root):
     history = History({})
     assert (len(history), list(history)) == (0, [])
     assert ET.fromstring(history.plot().svg) is not None
 
 
-def test_model_has_the_weights_of_a_checkpoint(result: RunResult) -> None:
+def test_model_has_the_weights_of_a_checkpoint(result):
     saved = orbit_runner.load(result.model_dir)
     assert result.best["best_ckpt_global_step"] == result.step  # the same weights, averaged
 
@@ -167,17 +163,17 @@ def test_model_has_the_weights_of_a_checkpoint(result: RunResult) -> None:
     ("checkpoint", "code"),
     [(1, "unknown-step"), ("newest", "not-allowed"), (True, "not-allowed")],
 )
-def test_other_checkpoints_are_refused(result: RunResult, checkpoint: str | int, code: str) -> None:
+def test_other_checkpoints_are_refused(result, checkpoint, code):
     with raises(code, "checkpoint"):
         orbit_runner.load(result.model_dir).model(checkpoint)
 
 
-def test_report_is_written_if_it_does_not_exist(result: RunResult) -> None:
+def test_report_is_written_if_it_does_not_exist(result):
     result.report.unlink()
     assert "<!doctype html>" in orbit_runner.load(result.model_dir).report.read_text()
 
 
-def test_runs_are_a_sequence_with_the_newest_first(root: Path, result: RunResult) -> None:
+def test_runs_are_a_sequence_with_the_newest_first(root, result):
     _write_run(root / "old" / "b", "2020-01-01T00:00:00+0000")
     _write_run(root / "old" / "c", "2021-01-01T00:00:00+0000")
 
@@ -201,9 +197,7 @@ def _write_run(path: Path, started: str) -> None:
     (path / "run.json").write_text(json.dumps({"attempts": [attempt]}))
 
 
-def test_directory_without_a_run_is_an_error_that_says_where_one_is(
-    root: Path, result: RunResult, tmp_path: Path
-) -> None:
+def test_directory_without_a_run_is_an_error_that_says_where_one_is(root, result, tmp_path):
     for path, message in (
         (root / "aa", f"model_dir: {root}/aa does not exist"),
         (root, f"model_dir: {root} is no run\norbit_runner.runs(directory) lists the runs"),
@@ -215,7 +209,7 @@ def test_directory_without_a_run_is_an_error_that_says_where_one_is(
         orbit_runner.runs(tmp_path / "nowhere")
 
 
-def test_runs_are_read_without_tensorflow(result: RunResult) -> None:
+def test_runs_are_read_without_tensorflow(result):
     code = (
         "import sys, orbit_runner\n"
         "from orbit_runner import TaskConfig, field, load_config, register_task\n"

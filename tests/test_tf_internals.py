@@ -82,7 +82,7 @@ def private_accesses(path: Path, package: set[str]) -> list[str]:
     return found
 
 
-def test_no_other_module_uses_private_parts_of_libraries() -> None:
+def test_no_other_module_uses_private_parts_of_libraries():
     paths = [path for path in sorted(ROOT.rglob("*.py")) if path.stem != "tf_internals"]
     package: set[str] = set().union(*(defined_names(ast.parse(p.read_text())) for p in paths))
 
@@ -106,7 +106,7 @@ def owner_of(path: str) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_missing_name_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_name_is_an_error(name, monkeypatch):
     assert getattr(tf_internals, name) is not None
 
     owner, last = owner_of(NAMES[name])
@@ -118,7 +118,7 @@ def test_missing_name_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) ->
         getattr(tf_internals, name)
 
 
-def test_nothing_is_replaced_if_a_function_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_replaced_if_a_function_is_missing(monkeypatch):
     before = tf_internals.random_uniform
     monkeypatch.setitem(NAMES, "random_gamma", "tensorflow.python.ops.gen_random_ops:gone")
 
@@ -131,7 +131,7 @@ def test_nothing_is_replaced_if_a_function_is_missing(monkeypatch: pytest.Monkey
 # What would otherwise go unnoticed
 
 
-def test_failed_saves_cannot_go_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_saves_cannot_go_unnoticed(tmp_path, monkeypatch):
     checkpoint = tf.train.Checkpoint(value=tf.Variable(1.0))
     vars(checkpoint).pop("_async_checkpointer_impl")
 
@@ -139,9 +139,7 @@ def test_failed_saves_cannot_go_unnoticed(tmp_path: Path, monkeypatch: pytest.Mo
         CheckpointWriter(checkpoint, CheckpointFolder(tmp_path), asynchronous=True)
 
 
-def test_generator_of_keras_3_is_known_without_its_constant(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_generator_of_keras_3_is_known_without_its_constant(monkeypatch):
     import keras
 
     constant = "keras.src.random.seed_generator.GLOBAL_SEED_GENERATOR"

@@ -16,7 +16,7 @@ SHORT = ["--train_steps=40", "--trainer.validation_interval=20", "--trainer.summ
 
 
 @pytest.fixture(autouse=True)
-def _files_of_the_page(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _files_of_the_page(here, monkeypatch):
     for name, content in FILES.items():
         (here / name).write_text(content)
     monkeypatch.syspath_prepend(str(here))
@@ -35,9 +35,7 @@ def _weights(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_weights_are_the_same_with_each_documented_config(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_weights_are_the_same_with_each_documented_config(capsys, tmp_path):
     without = _weights(capsys, "--params_override=trackers=[]", "--model_dir=without")
     configs = sorted(name for name in FILES if name.endswith(".yaml"))
     assert configs == ["mlflow.yaml", "own.yaml", "tensorboard.yaml", "wandb.yaml"]

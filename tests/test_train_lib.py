@@ -33,9 +33,7 @@ from tests.support.toy import Notes, make_strategy, records, run, toy_config
         ("train_and_post_eval", True, [20], True),
     ],
 )
-def test_mode_determines_the_steps_that_are_evaluated(
-    mode: str, post: bool, evaluated_at: list[int], has_logs: bool, tmp_path: Path
-) -> None:
+def test_mode_determines_the_steps_that_are_evaluated(mode, post, evaluated_at, has_logs, tmp_path):
     notes = Notes()
     model, logs = run(toy_config(), tmp_path, mode, notes=notes, run_post_eval=post)
     assert [step for step, _ in notes.evaluations] == evaluated_at
@@ -48,7 +46,7 @@ def test_mode_determines_the_steps_that_are_evaluated(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2", "mirrored4"])
-def test_all_strategies_learn_the_digits(name: str, tmp_path: Path) -> None:
+def test_all_strategies_learn_the_digits(name, tmp_path):
     _, logs = run(digits_config(trainer__train_steps=120), tmp_path, strategy=name)
     assert logs["accuracy"] > 0.85
     assert logs["validation_examples"] == 359
@@ -56,13 +54,13 @@ def test_all_strategies_learn_the_digits(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_eager_steps_give_the_same_weights(tmp_path: Path) -> None:
+def test_eager_steps_give_the_same_weights(tmp_path):
     graph, _ = run(toy_config(), tmp_path / "a")
     other, _ = run(toy_config(runtime__run_eagerly=True), tmp_path / "b")
     np.testing.assert_allclose(other.get_weights()[0], graph.get_weights()[0], rtol=1e-6)
 
 
-def test_actions_are_called_after_each_loop_and_evaluation(tmp_path: Path) -> None:
+def test_actions_are_called_after_each_loop_and_evaluation(tmp_path):
     heard: list[tuple[str, float]] = []
     run(
         toy_config(trainer__steps_per_loop=1),
@@ -73,7 +71,7 @@ def test_actions_are_called_after_each_loop_and_evaluation(tmp_path: Path) -> No
     assert [kind for kind, _ in heard] == [*["train"] * 5, "eval"] * 4
 
 
-def test_custom_summary_managers_receive_the_summaries(tmp_path: Path) -> None:
+def test_custom_summary_managers_receive_the_summaries(tmp_path):
     class Kept(orbit.utils.SummaryManagerInterface):
         def __init__(self) -> None:
             self.written: list[Any] = []
@@ -96,7 +94,7 @@ def test_custom_summary_managers_receive_the_summaries(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_prepare_builds_the_configured_strategy_and_task(tmp_path: Path) -> None:
+def test_prepare_builds_the_configured_strategy_and_task(tmp_path):
     config = digits_config(
         runtime__distribution_strategy="mirrored",
         runtime__num_virtual_devices=2,
@@ -118,7 +116,7 @@ DROPOUT = {"task__model__dropout_rate": 0.3}
 
 
 @pytest.mark.slow
-def test_weights_do_not_depend_on_loop_and_save_intervals(tmp_path: Path) -> None:
+def test_weights_do_not_depend_on_loop_and_save_intervals(tmp_path):
     config = cnn_config(trainer__train_steps=30, **DROPOUT)
     expected = _fingerprint(config, tmp_path / "whole")
     looks: list[dict[str, Any]] = [
@@ -136,7 +134,7 @@ def test_weights_do_not_depend_on_loop_and_save_intervals(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_weights_do_not_depend_on_input_pipeline_tuning(tmp_path: Path) -> None:
+def test_weights_do_not_depend_on_input_pipeline_tuning(tmp_path):
     settings = {"trainer__train_steps": 20, **DROPOUT}
     expected = _fingerprint(cnn_config(**settings), tmp_path / "whole")
     settings["task__train_data__on_device"] = False
@@ -156,7 +154,7 @@ def test_weights_do_not_depend_on_input_pipeline_tuning(tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_mirrored_replicas_give_the_weights_of_one_device(pieces: int, tmp_path: Path) -> None:
+def test_mirrored_replicas_give_the_weights_of_one_device(pieces, tmp_path):
     config = digits_config(trainer__gradient_accumulation_steps=pieces)
     one, logs = run(config, tmp_path / "one")
     two, other = run(config, tmp_path / "two", strategy="mirrored2")
@@ -167,7 +165,7 @@ def test_mirrored_replicas_give_the_weights_of_one_device(pieces: int, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_xla_gives_the_same_weights(name: str, tmp_path: Path) -> None:
+def test_xla_gives_the_same_weights(name, tmp_path):
     plain, _ = run(digits_config(trainer__train_steps=10), tmp_path / "a", strategy=name)
     compiled, _ = run(
         digits_config(trainer__train_steps=10, runtime__enable_xla=True),
@@ -211,7 +209,7 @@ class GardenTask(base_task.Task):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
-def test_model_garden_task_runs_in_this_runner(name: str, tmp_path: Path) -> None:
+def test_model_garden_task_runs_in_this_runner(name, tmp_path):
     config = toy_config(
         trainer__train_steps=40,
         trainer__validation_interval=20,
@@ -254,7 +252,7 @@ def _official_trainer() -> config_definitions.TrainerConfig:
 @pytest.mark.slow
 @pytest.mark.parametrize("ours", [True, False], ids=["our config", "official trainer and runtime"])
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_our_task_runs_in_model_garden(name: str, ours: bool, tmp_path: Path) -> None:
+def test_our_task_runs_in_model_garden(name, ours, tmp_path):
     config = digits_config(
         trainer__validation_steps=3, trainer__steps_per_loop=30, trainer__summary_interval=30
     )

@@ -1,7 +1,6 @@
 """Checkpoints on disk: committing, retention, damage, and setting damaged ones aside."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,20 @@ from orbit_runner.checkpoint.record import CheckpointRecord, read_record
 from tests.support.damage import DATA, empty, flip, truncate
 
 
-def _written(folder: CheckpointFolder, step: int) -> Path:
+def _written(folder, step):
     prefix = folder.begin_write(step)
     prefix.with_name(f"{prefix.name}.index").write_bytes(b"index" * step)
     prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"data" * step)
     return prefix
 
 
-def _commit(folder: CheckpointFolder, *steps: int) -> None:
+def _commit(folder, *steps):
     for step in steps:
         record = CheckpointRecord(step=step, weights="w", state="s", numerics={"threads": "2"})
         folder.commit(_written(folder, step), record)
 
 
-def test_uncommitted_checkpoint_is_ignored_and_cleared(tmp_path: Path) -> None:
+def test_uncommitted_checkpoint_is_ignored_and_cleared(tmp_path):
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 1)
     _written(folder, 2)
@@ -36,13 +35,11 @@ def test_uncommitted_checkpoint_is_ignored_and_cleared(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
-def test_commit_renames_the_index_after_data_and_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_renames_the_index_after_data_and_record(tmp_path, monkeypatch):
     order = []
     replace = Path.replace
 
-    def watched(self: Path, target: Path) -> Path:
+    def watched(self, target):
         order.append(target.name)
         return replace(self, target)
 
@@ -51,15 +48,13 @@ def test_commit_renames_the_index_after_data_and_record(
     assert order == [f"ckpt-3.{DATA}", "ckpt-3.json", "ckpt-3.index", "checkpoint"]
 
 
-def test_old_checkpoints_are_deleted_only_after_the_new_one_is_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_checkpoints_are_deleted_only_after_the_new_one_is_complete(tmp_path, monkeypatch):
     folder = CheckpointFolder(tmp_path, keep=2)
     _commit(folder, 1, 2)
     seen = []
     unlink = Path.unlink
 
-    def watched(self: Path, missing_ok: bool = False) -> None:
+    def watched(self, missing_ok=False):
         seen.append(folder.problem(3))
         unlink(self, missing_ok)
 
@@ -71,7 +66,7 @@ def test_old_checkpoints_are_deleted_only_after_the_new_one_is_complete(
     assert [Path(path).name for path in state.all_model_checkpoint_paths] == ["ckpt-2", "ckpt-3"]
 
 
-def test_commit_of_an_earlier_step_deletes_later_checkpoints(tmp_path: Path) -> None:
+def test_commit_of_an_earlier_step_deletes_later_checkpoints(tmp_path):
     folder = CheckpointFolder(tmp_path, keep=3)
     _commit(folder, 10, 20, 30, 15)
     assert folder.steps() == [10, 15]
@@ -87,9 +82,7 @@ def test_commit_of_an_earlier_step_deletes_later_checkpoints(tmp_path: Path) -> 
         (empty, "has 0 bytes"),
     ],
 )
-def test_damaged_file_is_reported_and_checkpoint_set_aside(
-    spoil: Callable[[Path], None], said: str, file: str, tmp_path: Path
-) -> None:
+def test_damaged_file_is_reported_and_checkpoint_set_aside(spoil, said, file, tmp_path):
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 6, 7)
     spoil(tmp_path / f"ckpt-7.{file}")
@@ -104,14 +97,14 @@ def test_damaged_file_is_reported_and_checkpoint_set_aside(
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-6")
 
 
-def test_checkpoint_without_record_is_damaged(tmp_path: Path) -> None:
+def test_checkpoint_without_record_is_damaged(tmp_path):
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 7)
     (tmp_path / "ckpt-7.json").unlink()
     assert str(folder.problem(7)) == "is damaged: ckpt-7.json is missing"
 
 
-def test_two_damaged_checkpoints_of_one_step_are_both_kept(tmp_path: Path) -> None:
+def test_two_damaged_checkpoints_of_one_step_are_both_kept(tmp_path):
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 1, 7)
     first = folder.set_aside(7)
@@ -121,7 +114,7 @@ def test_two_damaged_checkpoints_of_one_step_are_both_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"step": 7, "files": {}}', "null"])
-def test_corrupt_record_makes_the_checkpoint_damaged(text: str, tmp_path: Path) -> None:
+def test_corrupt_record_makes_the_checkpoint_damaged(text, tmp_path):
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 7)
     (tmp_path / "ckpt-7.json").write_text(text)
@@ -132,7 +125,7 @@ def test_corrupt_record_makes_the_checkpoint_damaged(text: str, tmp_path: Path) 
         read_record(tmp_path / "ckpt-7.json")
 
 
-def test_unrelated_files_in_the_checkpoint_directory_are_ignored(tmp_path: Path) -> None:
+def test_unrelated_files_in_the_checkpoint_directory_are_ignored(tmp_path):
     for name in ("ckpt-x.index", "ckpt-5.index.tmp", "best-5.index", "ckpt-5.txt"):
         (tmp_path / name).write_text("")
     folder = CheckpointFolder(tmp_path, keep=1)

@@ -1,23 +1,13 @@
 """Saving, bit-exact resuming, starting from other weights, and checkpoints that do not fit."""
 
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.digits import digits_config
 from tests.support.problems import raises
+from tests.support.run_directories import saved_steps
 from tests.support.toy import Notes, records, run, toy_config, weights
-
-
-def _steps(folder: Path) -> list[int]:
-    return sorted(int(path.stem.split("-")[1]) for path in folder.glob("ckpt-*.index"))
-
-
-def _same_weights(left: Any, right: Any) -> None:
-    for a, b in zip(weights(left), weights(right), strict=True):
-        assert a.tobytes() == b.tobytes()
 
 
 @pytest.mark.sample(1)
@@ -44,34 +34,33 @@ def _same_weights(left: Any, right: Any) -> None:
     ],
     ids=["adam", "new adam", "momentum and average", "float16", "mirrored2", "schedule"],
 )
+@pytest.mark.alternating
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_resumed_run_has_bit_identical_weights(
-    changes: dict[str, Any], asynchronous: bool, tmp_path: Path
-) -> None:
+def test_resumed_run_has_bit_identical_weights(changes, asynchronous, tmp_path):
     config = digits_config(task__train_data__augment="crop", **changes)
     name = "mirrored2" if "runtime__num_virtual_devices" in changes else "one_device"
-    options: Any = {"strategy": name, "enable_async_checkpointing": asynchronous}
+    options = {"strategy": name, "enable_async_checkpointing": asynchronous}
     whole, _ = run(config, tmp_path / "whole", **options)
     half = config.replace(trainer=config.trainer.replace(train_steps=37))
     first, _ = run(half, tmp_path / "parts", **options)
     notes = Notes()
     second, _ = run(config, tmp_path / "parts", notes=notes, **options)
     assert notes.started_at == [37]
-    _same_weights(whole, second)
+    for one, other in zip(weights(whole), weights(second), strict=True):
+        assert one.tobytes() == other.tobytes()
     assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
 
 
-def test_evaluation_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
+def test_evaluation_without_a_checkpoint_is_rejected(tmp_path):
     with raises("no-checkpoint", "--model_dir"):
         run(toy_config(), tmp_path, "eval")
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("given", ["folder", "file"])
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
-def test_init_checkpoint_loads_weights_from_another_run(
-    given: str, mode: str, tmp_path: Path
-) -> None:
+def test_init_checkpoint_loads_weights_from_another_run(given, mode, tmp_path):
     _, logs = run(toy_config(), tmp_path / "a")
     path = tmp_path / "a" / "checkpoints" / ("" if given == "folder" else "ckpt-20")
     notes = Notes()
@@ -84,7 +73,7 @@ def test_init_checkpoint_loads_weights_from_another_run(
         assert found["validation_loss"] < 0.01 * logs["validation_loss"]
 
 
-def test_init_checkpoint_initializes_the_weight_average_too(tmp_path: Path) -> None:
+def test_init_checkpoint_initializes_the_weight_average_too(tmp_path):
     _, logs = run(toy_config(), tmp_path / "a")
     config = toy_config(
         task__init_checkpoint=tmp_path / "a" / "checkpoints",
@@ -94,25 +83,21 @@ def test_init_checkpoint_initializes_the_weight_average_too(tmp_path: Path) -> N
     assert found["validation_loss"] == logs["validation_loss"]
 
 
-def _spoil(folder: Path) -> None:
-    for data in (folder / "checkpoints").glob("*.data*"):
-        data.write_bytes(data.read_bytes()[:10])
-
-
 @pytest.mark.slow
-def test_evaluation_without_an_intact_checkpoint_is_rejected(tmp_path: Path) -> None:
+def test_evaluation_without_an_intact_checkpoint_is_rejected(tmp_path):
     run(toy_config(), tmp_path)
-    _spoil(tmp_path)
+    for data in (tmp_path / "checkpoints").glob("*.data*"):
+        data.write_bytes(data.read_bytes()[:10])
     notes = Notes()
     with raises("no-checkpoint", "--model_dir"):
         run(toy_config(), tmp_path, "eval", notes=notes)
     assert "ckpt-20.data-00000-of-00001 has 10 bytes" in notes.notes[0]
-    assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
+    assert saved_steps(tmp_path) == [5, 10, 15, 20]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("timeout", [3600, 0])
-def test_continuous_eval_ends_after_the_last_training_step(timeout: int, tmp_path: Path) -> None:
+def test_continuous_eval_ends_after_the_last_training_step(timeout, tmp_path):
     config = toy_config(
         trainer__train_steps=3000,
         trainer__checkpoint_interval=30,
@@ -121,7 +106,7 @@ def test_continuous_eval_ends_after_the_last_training_step(timeout: int, tmp_pat
     )
     notes, found = Notes(), {}
 
-    def evaluate() -> None:
+    def evaluate():
         found.update(run(config, tmp_path, "continuous_eval", notes=notes, save_summary=False)[1])
 
     beside = threading.Thread(target=evaluate)
@@ -136,7 +121,7 @@ def test_continuous_eval_ends_after_the_last_training_step(timeout: int, tmp_pat
 
 
 @pytest.mark.slow
-def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> None:
+def test_continuous_eval_times_out_without_new_checkpoints(tmp_path):
     run(toy_config(trainer__train_steps=5), tmp_path, "train")
     config = toy_config(trainer__continuous_eval_timeout=1)
     notes = Notes()
@@ -149,7 +134,7 @@ def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("mode", "known"), [("eval", True), ("continuous_eval", True), ("eval", False)]
 )
-def test_run_with_train_epochs_can_be_evaluated(mode: str, known: bool, tmp_path: Path) -> None:
+def test_run_with_train_epochs_can_be_evaluated(mode, known, tmp_path):
     size, epochs = {"task__knows_its_size": known}, {"trainer__train_epochs": 4.0}
     # Without the size of the dataset, epochs cannot be trained.
     trains = toy_config(**size, **(epochs if known else {}))

@@ -6,9 +6,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -35,7 +32,7 @@ COMMAND = [
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of 150 KiB: room for a checkpoint or two."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -46,7 +43,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
+def _message(done):
     """Returns the final two-line message, which no traceback or log may bury."""
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
@@ -57,7 +54,7 @@ def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
 
 
 @pytest.mark.slow
-def test_full_disk_ends_the_run_with_one_message(small_disk: Path) -> None:
+def test_full_disk_ends_the_run_with_one_message(small_disk):
     done = warm_runner.run(*COMMAND[3:], cwd=small_disk)
     problem, left = _message(done)
     assert "No space left on device" in problem
@@ -68,7 +65,7 @@ def test_full_disk_ends_the_run_with_one_message(small_disk: Path) -> None:
 
 
 @pytest.mark.slow
-def test_file_size_limit_ends_the_run_with_one_message(tmp_path: Path) -> None:
+def test_file_size_limit_ends_the_run_with_one_message(tmp_path):
     done = subprocess.run(
         COMMAND,
         cwd=tmp_path,
@@ -93,7 +90,7 @@ _TF_FULL = "a/train/events; No space left on device"
         tf.errors.InternalError(None, None, "Disk quota exceeded"),
     ],
 )
-def test_full_disk_is_recognized_from_every_error_type(error: Exception, tmp_path: Path) -> None:
+def test_full_disk_is_recognized_from_every_error_type(error, tmp_path):
     scopes = disk_error_scope(tmp_path), error_message_scope(toy_config())
     with raises("save-failed", kind=SaveError) as caught, scopes[0], scopes[1]:
         raise error
@@ -108,31 +105,29 @@ def test_full_disk_is_recognized_from_every_error_type(error: Exception, tmp_pat
         tf.errors.UnknownError(None, None, "a; Stale file handle"),
     ],
 )
-def test_broken_disk_is_not_called_full(error: Exception, tmp_path: Path) -> None:
+def test_broken_disk_is_not_called_full(error, tmp_path):
     with raises("save-failed", kind=SaveError), disk_error_scope(tmp_path):
         raise error
 
 
-def test_error_of_a_file_of_the_run_names_it(tmp_path: Path) -> None:
+def test_error_of_a_file_of_the_run_names_it(tmp_path):
     missing = tmp_path / "a" / "file"
     with raises("save-failed", kind=SaveError), disk_error_scope(tmp_path):
         missing.write_text("")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_save_does_not_create_a_removed_run_directory_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
-) -> None:
+def test_save_does_not_create_a_removed_run_directory_again(tmp_path, monkeypatch, asynchronous):
     run = tmp_path / "run"
     state = state_of(toy_config(), make_strategy("one_device"))
     folder = CheckpointFolder(run / "checkpoints")
     writer = CheckpointWriter(state.checkpoint(), folder, asynchronous=asynchronous)
 
-    def save() -> None:
+    def save():
         writer.write(record_of(state, RunConditions()))
         writer.sync()
 
-    def begin_and_remove(step: int) -> Path:
+    def begin_and_remove(step):
         path = CheckpointFolder.begin_write(folder, step)
         run.rename(tmp_path / "removed")
         return path
@@ -150,14 +145,12 @@ def test_save_does_not_create_a_removed_run_directory_again(
 @pytest.mark.parametrize(
     "error", [FileNotFoundError(2, "No such file"), ValueError("No space left")]
 )
-def test_errors_unrelated_to_the_disk_pass_through_unchanged(
-    error: Exception, tmp_path: Path
-) -> None:
+def test_errors_unrelated_to_the_disk_pass_through_unchanged(error, tmp_path):
     with pytest.raises(type(error)), disk_error_scope(tmp_path):
         raise error
 
 
-def test_failed_asynchronous_save_stops_training_immediately(tmp_path: Path) -> None:
+def test_failed_asynchronous_save_stops_training_immediately(tmp_path):
     config = toy_config(
         trainer__train_steps=200,
         trainer__checkpoint_interval=10,
@@ -165,7 +158,7 @@ def test_failed_asynchronous_save_stops_training_immediately(tmp_path: Path) -> 
         trainer__steps_per_loop=1,
     )
 
-    def wait(logs: Any) -> None:
+    def wait(logs):
         end = time.monotonic() + 60.0
         while session.step == 11 and session.checkpoints._writer._failure is None:
             assert time.monotonic() < end

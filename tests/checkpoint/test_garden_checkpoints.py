@@ -1,8 +1,6 @@
 """Checkpoints of Model Garden's trainer: they begin a run as initial weights, and no more."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from tests.support.problems import raises
 from tests.support.toy import make_strategy, run, session_of, toy_config
 
 _OPTIMIZER = "trainer__optimizer_config__"
-_CASES: dict[str, dict[str, Any]] = {
+_CASES = {
     "average": {f"{_OPTIMIZER}optimizer__type": "adam", f"{_OPTIMIZER}ema__average_decay": 0.9,
                 "task__batch_norm": True},
     "float16": {"runtime__mixed_precision_dtype": "float16"},
@@ -21,9 +19,7 @@ _CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", _CASES)
 @pytest.mark.parametrize("place", ["", "/ckpt-5"])
-def test_checkpoint_of_model_garden_has_the_initial_weights_of_a_run(
-    place: str, case: str, tmp_path: Path
-) -> None:
+def test_checkpoint_of_model_garden_has_the_initial_weights_of_a_run(place, case, tmp_path):
     theirs = GardenRun(toy_config(**_CASES[case]), tmp_path / "theirs", steps=5)
     config = toy_config(task__init_checkpoint=f"{tmp_path}/theirs{place}", **_CASES[case])
     session = session_of(config, tmp_path / "ours", make_strategy("one_device"))
@@ -35,7 +31,7 @@ def test_checkpoint_of_model_garden_has_the_initial_weights_of_a_run(
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_run_directory_of_model_garden_is_refused(mode: str, tmp_path: Path) -> None:
+def test_run_directory_of_model_garden_is_refused(mode, tmp_path):
     GardenRun(toy_config(), tmp_path / "theirs", steps=5)
     with raises("not-a-run", "--model_dir") as caught:
         run(toy_config(), tmp_path / "theirs", mode)

@@ -1,7 +1,5 @@
 """Which checkpoints are kept: the newest, by step, and the best."""
 
-from pathlib import Path
-
 import pytest
 
 from orbit_runner.checkpoint.directory import (
@@ -20,14 +18,14 @@ from tests.support.damage import DATA, flip
 NAN = float("nan")
 
 
-def _write(folder: CheckpointFolder, step: int, **result: float) -> None:
+def _write(folder, step, **result):
     prefix = folder.begin_write(step)
     prefix.with_name(f"{prefix.name}.index").write_bytes(b"index" * step)
     prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"data" * step)
     folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s", result=result))
 
 
-def _higher(value: float, than: float) -> bool:
+def _higher(value, than):
     return value > than
 
 
@@ -40,8 +38,8 @@ def _higher(value: float, than: float) -> bool:
         (Retention(max_to_keep=2, step_interval=30), [30, 60, 80, 90, 100]),
     ],
 )
-def test_kept_checkpoints_follow_the_rule(rule: Retention, kept: list[int]) -> None:
-    left: list[int] = []
+def test_kept_checkpoints_follow_the_rule(rule, kept):
+    left = []
     for step in range(0, 101, 10):  # Each step is saved, one after another.
         left = rule([*left, step])
     assert left == kept
@@ -59,23 +57,21 @@ def test_kept_checkpoints_follow_the_rule(rule: Retention, kept: list[int]) -> N
         ([NAN], []),
     ],
 )
-def test_ranking_has_the_best_results(values: list[float], ranked: list[int]) -> None:
-    ranking: list[Entry] = []
+def test_ranking_has_the_best_results(values, ranked):
+    ranking = []
     for step, value in enumerate(values, start=1):
         ranking = insert_entry(ranking, Entry(value, step), _higher, 2) or ranking
     assert [entry.step for entry in ranking] == ranked
 
 
 @pytest.mark.parametrize(("value", "ranked"), [(2.0, None), (1.0, None), (5.0, [2, 1])])
-def test_step_that_is_evaluated_again_is_ranked_once(
-    value: float, ranked: list[int] | None
-) -> None:
+def test_step_that_is_evaluated_again_is_ranked_once(value, ranked):
     found = insert_entry([Entry(3.0, 1), Entry(2.0, 2)], Entry(value, 2), _higher, 3)
     assert (found and [entry.step for entry in found]) == ranked
 
 
 @pytest.fixture
-def best(tmp_path: Path) -> CheckpointFolder:
+def best(tmp_path):
     """The best checkpoints of a run, ranked 200, 100, 300."""
     rule = KeepRanked()
     folder = CheckpointFolder(tmp_path / "best", name="best", keep=rule)
@@ -85,10 +81,10 @@ def best(tmp_path: Path) -> CheckpointFolder:
     return folder
 
 
-def test_best_checkpoint_is_found_by_its_rank(best: CheckpointFolder, tmp_path: Path) -> None:
+def test_best_checkpoint_is_found_by_its_rank(best, tmp_path):
     assert best.steps() == [100, 200, 300]
     assert steps_by_rank(best) == [300, 100, 200]
-    notes: list[str] = []
+    notes = []
     for asked, step in ((None, 200), ("best", 200), ("best-300", 300)):
         choice = choose_checkpoint(tmp_path, asked, "best", notes.append)
         assert (choice.step, choice.is_best) == (step, True)
@@ -98,7 +94,7 @@ def test_best_checkpoint_is_found_by_its_rank(best: CheckpointFolder, tmp_path: 
     assert "best-200 is damaged and ignored" in notes[0]
 
 
-def test_checkpoint_of_a_killed_process_ranks_last(best: CheckpointFolder) -> None:
+def test_checkpoint_of_a_killed_process_ranks_last(best):
     listed = (best.path / "checkpoint").read_text()
     CheckpointFolder(best.path, name="best", keep=None).begin_write(400)
     _write(CheckpointFolder(best.path, name="best", keep=None), 400, m=9.0)
@@ -106,7 +102,7 @@ def test_checkpoint_of_a_killed_process_ranks_last(best: CheckpointFolder) -> No
     assert steps_by_rank(best) == [400, 300, 100, 200]
 
 
-def test_ranking_is_read_from_the_records(best: CheckpointFolder) -> None:
+def test_ranking_is_read_from_the_records(best):
     found = ranking_on_disk(best, "m", _higher)
     assert [entry.step for entry in found] == [200, 100, 300]
     assert ranking_on_disk(best, "other", _higher) == []
@@ -115,9 +111,7 @@ def test_ranking_is_read_from_the_records(best: CheckpointFolder) -> None:
 
 
 @pytest.mark.parametrize("needed", [frozenset[int](), frozenset({300})])
-def test_checkpoints_that_the_latest_one_ranks_are_kept(
-    best: CheckpointFolder, needed: frozenset[int]
-) -> None:
+def test_checkpoints_that_the_latest_one_ranks_are_kept(best, needed):
     rule = KeepRanked()
     rule.ranking, rule.needed = [Entry(3.0, 200), Entry(2.5, 400), Entry(2.0, 100)], needed
     _write(CheckpointFolder(best.path, name="best", keep=rule), 400, m=2.5)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,9 +42,7 @@ runtime: {distribution_strategy: one_device, intra_op_threads: 1}
 
 
 @pytest.mark.slow
-def test_branch_without_the_bad_example_equals_a_run_from_scratch_without_it(
-    cli: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_branch_without_the_bad_example_equals_a_run_from_scratch_without_it(cli, tmp_path):
     (tmp_path / "bad_example.py").write_text(_MODULE)
     (tmp_path / "e.yaml").write_text(_EXPERIMENT)
     run = ("run", "--experiment=e.yaml", "--mode=train")

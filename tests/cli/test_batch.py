@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
@@ -21,7 +19,7 @@ def values(*arguments: str) -> Any:
     return json.loads(output_of([*arguments, "--json"]))
 
 
-def test_steps_of_an_example_are_those_that_contain_it() -> None:
+def test_steps_of_an_example_are_those_that_contain_it():
     step = values("batch", "digits", "--step=120")
 
     assert (step["step"], step["order"], step["seed"], step["batch_size"]) == (
@@ -38,7 +36,7 @@ def test_steps_of_an_example_are_those_that_contain_it() -> None:
         }
 
 
-def test_text_shows_the_first_rows_and_the_number_of_others() -> None:
+def test_text_shows_the_first_rows_and_the_number_of_others():
     text = output_of(["batch", "digits", "--step=1:2"])
 
     assert re.search(r"^step 1 of digits: 64 examples of digits, seed 17$", text, re.M)
@@ -50,7 +48,7 @@ def test_text_shows_the_first_rows_and_the_number_of_others() -> None:
     assert "more" not in every
 
 
-def test_images_are_those_of_the_pipeline(tmp_path: Path) -> None:
+def test_images_are_those_of_the_pipeline(tmp_path):
     sheet = tmp_path / "sheet.png"
 
     assert main(["batch", "digits", "--step=3", f"--images={sheet}", QUIET]) == 0
@@ -85,7 +83,7 @@ register_task("own", config=OwnConfig, task=__name__ + ":OwnTask", help="a task"
 """
 
 
-def test_other_pipelines_are_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_pipelines_are_replayed(tmp_path, monkeypatch):
     (tmp_path / "own_replayed.py").write_text(_OWN_TASK)
     (tmp_path / "own.yaml").write_text(
         "imports: [own_replayed]\ntask: {name: own, train_data: {global_batch_size: 4}}\n"
@@ -111,7 +109,7 @@ def test_other_pipelines_are_replayed(tmp_path: Path, monkeypatch: pytest.Monkey
     fails(["batch", own, "--step=1000", QUIET], "unknown-step", "--step")
 
 
-def test_pipeline_of_model_garden_is_replayed() -> None:
+def test_pipeline_of_model_garden_is_replayed():
     line = ("batch", "official/my_line", "--import=tests.support.official_toys", QUIET)
 
     every = values(*line, "--step=1:6")

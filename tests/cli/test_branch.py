@@ -38,14 +38,14 @@ Branched = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def parent(tmp_path_factory):
     path = tmp_path_factory.mktemp("parent") / "a"
     assert main(["run", *PARENT, f"--model_dir={path}", "--quiet"]) == 0
     return path
 
 
 @pytest.fixture
-def branched(parent: Path, tmp_path: Path) -> Branched:
+def branched(parent, tmp_path):
     """Makes a branch and trains it, both in this process. Returns its run directory."""
 
     def make(*arguments: str, run: Path = parent, name: str = "b") -> Path:
@@ -64,9 +64,7 @@ def _weights(run: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", NO_CHECKPOINTS)
-def test_branch_without_a_change_has_the_weights_of_its_parent(
-    step: int, parent: Path, branched: Branched
-) -> None:
+def test_branch_without_a_change_has_the_weights_of_its_parent(step, parent, branched):
     before = {path: path.stat().st_mtime_ns for path in parent.rglob("*")}
     branch = branched(f"--at={step}")
     assert not (parent / f"checkpoints/ckpt-{step}.index").exists()
@@ -78,8 +76,8 @@ def test_branch_without_a_change_has_the_weights_of_its_parent(
 
 
 def test_branch_at_a_checkpoint_imports_no_tensorflow_to_prepare(
-    parent: Path, tmp_path: Path, without_tensorflow: dict[str, str]
-) -> None:
+    parent, tmp_path, without_tensorflow
+):
     done = _command(tmp_path, "branch", str(parent), "--at=40", "--model_dir=b", "--prepare",
                     "--json", env=without_tensorflow)  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -90,7 +88,7 @@ def test_branch_at_a_checkpoint_imports_no_tensorflow_to_prepare(
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def test_best_checkpoints_up_to_the_step_are_copied(parent: Path, tmp_path: Path) -> None:
+def test_best_checkpoints_up_to_the_step_are_copied(parent, tmp_path):
     branch = tmp_path / "b"
     arguments = ["--at=40", f"--model_dir={branch}", "--prepare", "--quiet"]
     assert main(["branch", str(parent), *arguments]) == 0
@@ -105,9 +103,7 @@ def test_best_checkpoints_up_to_the_step_are_copied(parent: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(
-    branched: Branched, tmp_path: Path
-) -> None:
+def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(branched, tmp_path):
     branch = branched("--at=33", f"--{RATE}.constant.learning_rate=0.02")
     schedule = [
         f"--{RATE}.type=stepwise",
@@ -124,7 +120,7 @@ def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(
 
 
 @pytest.mark.slow
-def test_schedule_may_replace_a_constant_rate(branched: Branched) -> None:
+def test_schedule_may_replace_a_constant_rate(branched):
     """A constant rate is a variable in the checkpoint, and a schedule is none."""
     schedule = f"--{RATE}={{type: stepwise, stepwise: {{boundaries: [32], values: [0.001, 0.02]}}}}"
     constant = branched("--at=33", f"--{RATE}.constant.learning_rate=0.02", name="constant")
@@ -136,7 +132,7 @@ def test_schedule_may_replace_a_constant_rate(branched: Branched) -> None:
 
 
 @pytest.mark.slow
-def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branched) -> None:
+def test_branch_keeps_the_history_up_to_its_step(parent, branched):
     branch = branched("--at=45", "--runtime.seed=3", "--train_steps=50")
     keys = ("step", "split", "training_loss", "accuracy")
     mine, theirs = ([tuple(one.get(key) for key in keys) for one in
@@ -156,7 +152,7 @@ def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branche
 
 
 @pytest.mark.slow
-def test_branch_of_a_branch_is_verified_and_reproduced(branched: Branched) -> None:
+def test_branch_of_a_branch_is_verified_and_reproduced(branched):
     child = branched("--at=33", "--runtime.seed=3", name="child")
     grandchild = branched("--at=47", "--runtime.seed=4", run=child, name="grandchild")
     assert "47" in output_of(["verify", str(grandchild), "--quiet"])
@@ -166,7 +162,7 @@ def test_branch_of_a_branch_is_verified_and_reproduced(branched: Branched) -> No
 
 
 @pytest.mark.slow
-def test_command_trains_and_continues_a_branch(tmp_path: Path) -> None:
+def test_command_trains_and_continues_a_branch(tmp_path):
     first = _trained_branch(tmp_path)
     assert first["fingerprint"] == _weights(tmp_path / "a")
     again = _command(tmp_path, "branch", "a", "--at=33", "--model_dir=b", "--json")

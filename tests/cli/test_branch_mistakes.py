@@ -21,13 +21,13 @@ from tests.support.run_directories import locked_by_another
 
 
 @pytest.fixture
-def parent(run: Path, here: Path) -> Path:
+def parent(run, here):
     """The run `a` in the working directory, to be changed."""
     return run
 
 
 @pytest.fixture(scope="module")
-def runs(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(finished_run, tmp_path_factory):
     """The directory of a run, of a branch of it, and of directories that are no run."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "full").mkdir()
@@ -72,8 +72,8 @@ def runs(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_branch_is_rejected_before_anything_is_written(
-    arguments: list[str], code: str, path: str, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    arguments, code, path, runs, monkeypatch
+):
     monkeypatch.chdir(runs)
     before = {*runs.rglob("*")}
 
@@ -83,15 +83,13 @@ def test_invalid_branch_is_rejected_before_anything_is_written(
 
 
 @pytest.mark.slow
-def test_settings_that_do_not_fit_the_checkpoint_leave_no_directory(
-    parent: Path, tmp_path: Path
-) -> None:
+def test_settings_that_do_not_fit_the_checkpoint_leave_no_directory(parent, tmp_path):
     flags = ["--at=20", "--model_dir=b", "--task.model.hidden_units=[9]", "--quiet"]
     fails(["branch", "a", *flags], "checkpoint-mismatch")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_changed_data_is_rejected(parent: Path) -> None:
+def test_changed_data_is_rejected(parent):
     text = (parent / "data.json").read_text()
     (parent / "data.json").write_text(text.replace("sha256:", "sha256:0"))
     flags = ["--at=20", "--model_dir=b", "--prepare"]
@@ -101,9 +99,7 @@ def test_changed_data_is_rejected(parent: Path) -> None:
     assert json.loads(Path("b/data.json").read_text())["changes"] == []
 
 
-def test_steps_that_differ_from_those_of_the_parent_are_reported(
-    parent: Path, tmp_path: Path
-) -> None:
+def test_steps_that_differ_from_those_of_the_parent_are_reported(parent, tmp_path):
     """The run has another rate than `config.yaml` says, and saved a checkpoint of step 10."""
     text = (parent / "config.yaml").read_text()
     (parent / "config.yaml").write_text(
@@ -117,7 +113,7 @@ def test_steps_that_differ_from_those_of_the_parent_are_reported(
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_damaged_checkpoint_is_not_used(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_checkpoint_is_not_used(parent, capsys):
     path = parent / "checkpoints/ckpt-20.data-00000-of-00001"
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["branch", "a", "--at=25", "--model_dir=b", "--prepare"]) == 0
@@ -127,9 +123,7 @@ def test_damaged_checkpoint_is_not_used(parent: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow
-def test_kill_while_the_directory_is_made_leaves_no_half_made_run(
-    parent: Path, tmp_path: Path
-) -> None:
+def test_kill_while_the_directory_is_made_leaves_no_half_made_run(parent, tmp_path):
     command = ["branch", "a", "--at=25", "--model_dir=b", "--prepare"]
     first = warm_runner.start(*command, stderr=subprocess.DEVNULL)
     copied = tmp_path / ".b.branch/checkpoints/ckpt-20.index"
@@ -147,13 +141,13 @@ def test_kill_while_the_directory_is_made_leaves_no_half_made_run(
 
 
 @pytest.mark.slow
-def test_other_process_that_makes_the_same_branch_is_detected(parent: Path, tmp_path: Path) -> None:
+def test_other_process_that_makes_the_same_branch_is_detected(parent, tmp_path):
     with locked_by_another(tmp_path / ".b.branch"):
         fails(["branch", "a", "--at=20", "--model_dir=b", "--prepare"], "run-locked", "--model_dir")
     assert not (tmp_path / "b").exists()
 
 
-def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Path) -> None:
+def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent):
     steps = read_repetition(parent)
     order = TrainingOrder(steps.config.config, parent)
 
@@ -176,7 +170,7 @@ def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Pat
             branch_step(first_of(22), first_of(step))
 
 
-def test_records_and_events_of_later_steps_stay_with_the_parent(parent: Path) -> None:
+def test_records_and_events_of_later_steps_stay_with_the_parent(parent):
     """An event of a later step, such as a recovery, has not happened to the branch."""
     with (parent / "metrics.jsonl").open("a") as file:
         for step in (20, 30):

@@ -21,7 +21,7 @@ def _branch(run: Path, parent: Path, step: int, **values: str) -> None:
 
 
 @pytest.fixture
-def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here, monkeypatch):
     """Run a, two branches of it, b and d, and c, a branch of b. Run e is alone."""
     monkeypatch.setenv("COLUMNS", "160")
     root = here / "runs"
@@ -41,16 +41,14 @@ def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_branches_can_be_selected_by_their_parent(runs: Path) -> None:
+def test_branches_can_be_selected_by_their_parent(runs):
     arguments = ["--where=parent == 'runs/a' and branch_step > 150", "--columns=run,branch_step"]
     assert output_of(["runs", *arguments]).splitlines()[1].split() == ["runs/b", "200"]
     (found,) = json.loads(output_of(["runs", "runs/b", "--json"]))
     assert (found["parent"], found["branch_step"]) == ("runs/a", 200)
 
 
-def test_comparison_tells_where_runs_branched_off(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comparison_tells_where_runs_branched_off(runs, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
     lines = output_of(["compare", "runs/a", "runs/b", "runs/c", "runs/d"]).splitlines()
     branches = next(line for line in lines if line.startswith("branch"))
@@ -62,14 +60,14 @@ def test_comparison_tells_where_runs_branched_off(
     assert "differ from a at step 200, common up to step 120" in weights
 
 
-def test_comparison_has_the_common_history_once(runs: Path) -> None:
+def test_comparison_has_the_common_history_once(runs):
     found = json.loads(output_of(["compare", "runs/a", "runs/b", "--json"]))
     assert [one["common_step"] for one in found["runs"]] == [None, 200]
     assert [one["branch_step"] for one in found["runs"]] == [None, 200]
     assert len(found["curves"]["train/training_loss"]["b"]) == 3
 
 
-def test_page_marks_the_steps_of_branches(runs: Path) -> None:
+def test_page_marks_the_steps_of_branches(runs):
     assert main(["compare", "runs/a", "runs/b", "runs/d", "--html=page.html"]) == 0
     page = Path("page.html").read_text()
     loss = page[page.index("<figcaption>training loss") :].partition("</figure>")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
-def clean(capsys: pytest.CaptureFixture[str]) -> Clean:
+def clean(capsys):
     """Runs the command, which must succeed, and returns its output and messages."""
 
     def run(*arguments: str) -> str:
@@ -63,12 +63,7 @@ def _fail(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_checkpoints_are_shown_first_and_deleted_with_yes(
-    tmp_path: Path,
-    clean: Clean,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_checkpoints_are_shown_first_and_deleted_with_yes(tmp_path, clean, capsys, monkeypatch):
     run = make_run(tmp_path / "runs" / "a")
     make_run(tmp_path / "runs" / "b", 300)
     text = clean("--keep_last=1")
@@ -86,7 +81,7 @@ def test_checkpoints_are_shown_first_and_deleted_with_yes(
     assert clean("--keep_last=1", "--yes") == "nothing to delete\n"
 
 
-def test_best_checkpoints_are_deleted_by_rank(tmp_path: Path, clean: Clean) -> None:
+def test_best_checkpoints_are_deleted_by_rank(tmp_path, clean):
     run = make_run(tmp_path / "runs" / "a", 300, best=(200, 100, 300))
     clean("--keep_last=1", "--yes")
     assert steps_by_rank(CheckpointFolder(run / "best", name="best")) == [300, 100, 200]
@@ -95,9 +90,7 @@ def test_best_checkpoints_are_deleted_by_rank(tmp_path: Path, clean: Clean) -> N
     assert steps_by_rank(CheckpointFolder(run / "best", name="best")) == [200]
 
 
-def test_latest_checkpoint_is_kept_with_the_incomplete_one_after_it(
-    tmp_path: Path, clean: Clean
-) -> None:
+def test_latest_checkpoint_is_kept_with_the_incomplete_one_after_it(tmp_path, clean):
     run = make_run(tmp_path / "runs" / "a")
     (run / "checkpoints" / "ckpt-300.index").unlink()
     (run / "checkpoints" / "ckpt-150.json").write_text("{}")
@@ -105,9 +98,7 @@ def test_latest_checkpoint_is_kept_with_the_incomplete_one_after_it(
     assert steps_of(run) == [200, 300]
 
 
-def test_nothing_is_deleted_if_no_intact_checkpoint_would_be_left(
-    tmp_path: Path, clean: Clean
-) -> None:
+def test_nothing_is_deleted_if_no_intact_checkpoint_would_be_left(tmp_path, clean):
     run = make_run(tmp_path / "runs" / "a", best=(100, 200))
     flip(run / "checkpoints" / f"ckpt-300.{DATA}")
     text = clean("--keep_last=1", "--yes")
@@ -118,7 +109,7 @@ def test_nothing_is_deleted_if_no_intact_checkpoint_would_be_left(
     assert steps_of(run) == [200, 300]
 
 
-def test_links_are_not_followed(tmp_path: Path, clean: Clean) -> None:
+def test_links_are_not_followed(tmp_path, clean):
     run = make_run(tmp_path / "elsewhere" / "a", outcome=DIVERGED)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "a").symlink_to(run, target_is_directory=True)
@@ -132,14 +123,14 @@ def test_links_are_not_followed(tmp_path: Path, clean: Clean) -> None:
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Iterator[Path]:
+def held(tmp_path):
     """A run whose lock another process has."""
     run = make_run(tmp_path / "runs" / "a", outcome=DIVERGED)
     with lock_holder(run):
         yield run
 
 
-def test_run_of_another_process_is_not_touched(held: Path, clean: Clean) -> None:
+def test_run_of_another_process_is_not_touched(held, clean):
     text = clean("--keep_last=1", "--yes")
     assert "nothing to delete" in text
     assert steps_of(held) == [100, 200, 300]
@@ -155,8 +146,8 @@ def test_run_of_another_process_is_not_touched(held: Path, clean: Clean) -> None
     ],
 )
 def test_lock_of_another_machine_counts_unless_the_run_has_ended(
-    outcome: str | None, since: str, is_deleted: bool, tmp_path: Path, clean: Clean
-) -> None:
+    outcome, since, is_deleted, tmp_path, clean
+):
     run = make_run(tmp_path / "runs" / "a", outcome=outcome)
     (run / ".lock").write_text(json.dumps({"process": 1, "host": "elsewhere", "since": since}))
     text = clean("--keep_last=1", "--yes")
@@ -164,7 +155,7 @@ def test_lock_of_another_machine_counts_unless_the_run_has_ended(
     assert steps_of(run) == ([300] if is_deleted else [100, 200, 300])
 
 
-def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path: Path) -> None:
+def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path):
     run = make_run(tmp_path / "a")
     plan = make_plan(RunReader(run), keep_last=1)
     _commit(CheckpointFolder(run / "checkpoints", keep=None), 400)
@@ -172,9 +163,7 @@ def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path: Path) -> N
     assert steps_of(run) == [100, 200, 300, 400]
 
 
-def test_json_lists_what_is_deleted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], clean: Clean
-) -> None:
+def test_json_lists_what_is_deleted(tmp_path, capsys, clean):
     run = make_run(tmp_path / "runs" / "a", 100, 200)
     found = json.loads(clean("--keep_last=1", "--json"))
     (one,) = found["runs"]
@@ -199,7 +188,7 @@ def test_json_lists_what_is_deleted(
         (["gs://bucket/runs", "--keep_last=1"], "bad-path", "DIR"),
     ],
 )
-def test_wrong_use_is_an_error(flags: list[str], code: str, path: str, tmp_path: Path) -> None:
+def test_wrong_use_is_an_error(flags, code, path, tmp_path):
     run = make_run(tmp_path / "runs" / "a", outcome=DIVERGED)
     make_run(tmp_path / "runs" / "b")
     fails(["clean", *flags, "--yes"], code, path)
@@ -207,7 +196,7 @@ def test_wrong_use_is_an_error(flags: list[str], code: str, path: str, tmp_path:
 
 
 @pytest.mark.slow
-def test_cleaned_run_is_verified_resumed_and_reported(tmp_path: Path, clean: Clean) -> None:
+def test_cleaned_run_is_verified_resumed_and_reported(tmp_path, clean):
     def runner(*arguments: str) -> str:
         # Not in this process, which would keep the lock of the run.
         done = warm_runner.run(*arguments, check=True)

@@ -19,7 +19,7 @@ OF_CLUSTERS = ("TF_CONFIG", "SLURM_")
 
 
 @pytest.fixture(autouse=True)
-def environ(here: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def environ(here, monkeypatch):
     """An environment that describes no cluster, to be changed."""
     for name in [*os.environ]:
         if name.startswith(OF_CLUSTERS):
@@ -61,13 +61,7 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
     ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
-def test_invalid_cluster_description_is_rejected(
-    variables: dict[str, str],
-    arguments: list[str],
-    code: str,
-    path: str,
-    environ: pytest.MonkeyPatch,
-) -> None:
+def test_invalid_cluster_description_is_rejected(variables, arguments, code, path, environ):
     for name, value in variables.items():
         environ.setenv(name, value)
 
@@ -77,7 +71,7 @@ def test_invalid_cluster_description_is_rejected(
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_port_in_use_is_reported(environ: pytest.MonkeyPatch) -> None:
+def test_port_in_use_is_reported(environ):
     with listening_socket(0) as other:
         port = other.getsockname()[1]
         (text,) = _tf_config(worker=[f"localhost:{port}", "a..b:2222"]).values()
@@ -90,9 +84,7 @@ def test_port_in_use_is_reported(environ: pytest.MonkeyPatch) -> None:
     [MIRRORED, SERVED, "--config_file=configs/runtime/multi_worker.yaml"],
 )
 @pytest.mark.usefixtures("no_tensorflow")
-def test_show_validate_and_diff_work_without_the_cluster(
-    strategy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_validate_and_diff_work_without_the_cluster(strategy, capsys):
     Path("shown.yaml").write_text(output_of(["show", "--experiment=digits", strategy]))
 
     assert output_of(["show", "--check", "shown.yaml"]) == "shown.yaml: ok\n"

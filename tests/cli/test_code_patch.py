@@ -33,7 +33,7 @@ def attempts_of(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(tmp_path_factory):
     """A repository with changes, and a run that was resumed with other changes."""
     root = tmp_path_factory.mktemp("repository")
     (root / "model.py").write_text("depth = 1\n")
@@ -53,7 +53,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_git_apply_accepts_the_patch_of_a_run(repository: Path, tmp_path: Path) -> None:
+def test_git_apply_accepts_the_patch_of_a_run(repository, tmp_path):
     first, second = attempts_of(repository / "runs/a")
     assert first["code"]["revision"] == git("rev-parse", "HEAD", cwd=repository)
     assert {*first["code"]["changed"]} == {"model.py", "quick.yaml"}
@@ -66,7 +66,7 @@ def test_git_apply_accepts_the_patch_of_a_run(repository: Path, tmp_path: Path) 
     assert git("ls-files", "--others", cwd=clone) == "quick.yaml"
 
 
-def test_each_start_records_its_experiment_and_changes(repository: Path) -> None:
+def test_each_start_records_its_experiment_and_changes(repository):
     first, second = attempts_of(repository / "runs/a")
     common = {"trainer.summary_interval": 1, "trainer.checkpoint_interval": 2}
     common["runtime.intra_op_threads"] = 0
@@ -81,7 +81,7 @@ def test_each_start_records_its_experiment_and_changes(repository: Path) -> None
     assert second["changes"] == common | {"trainer.max_to_keep": 3, "trainer.train_steps": 4}
 
 
-def test_reproduce_reports_changed_code(repository: Path) -> None:
+def test_reproduce_reports_changed_code(repository):
     # In processes of their own, like the runs: threads and oneDNN affect the weights.
     assert json.loads(_reproduce(repository, "--json").stdout)["notes"] == []
     (repository / "model.py").write_text("depth = 4\n")
@@ -100,7 +100,7 @@ def _reproduce(cwd: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     return done
 
 
-def test_setting_switches_the_patch_off_and_evaluation_keeps_none(repository: Path) -> None:
+def test_setting_switches_the_patch_off_and_evaluation_keeps_none(repository):
     train(repository, "--trainer.keep_code_patch=false", "--model_dir=runs/c")
     train(repository, "--mode=eval", "--model_dir=runs/c")
     for record in ("run.json", "run.eval.json"):

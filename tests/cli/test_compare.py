@@ -16,7 +16,7 @@ from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(here, monkeypatch):
     """Three runs in `runs`: b repeats a, and c has another seed and network."""
     monkeypatch.setenv("COLUMNS", "120")
     root = here / "runs"
@@ -48,7 +48,7 @@ def _rows(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells if len(row) > 1}
 
 
-def test_table_has_settings_software_metrics_and_weights(runs: Path) -> None:
+def test_table_has_settings_software_metrics_and_weights(runs):
     text = output_of(["compare", "runs/a", "runs/b", "runs/c"])
     rows = _rows(text)
     verdict, head = text.splitlines()[:2]
@@ -68,19 +68,19 @@ def test_table_has_settings_software_metrics_and_weights(runs: Path) -> None:
     assert _rows(text[last:after])["accuracy"] == ["0.9", "0.9", "0.95 (+0.05) *"]
 
 
-def test_runs_of_a_directory_are_compared(runs: Path) -> None:
+def test_runs_of_a_directory_are_compared(runs):
     text = output_of(["compare", "runs", "runs/a", "--where=accuracy < 0.93"])
     assert text.splitlines()[0].split() == ["a", "b"]
 
 
-def test_trials_are_labeled_by_the_settings_that_differ(tmp_path: Path) -> None:
+def test_trials_are_labeled_by_the_settings_that_differ(tmp_path):
     for number, rate in enumerate(("0.01", "0.1")):
         write_run(tmp_path / f"000{number}", flags=[("task.model.dropout_rate", rate)])
     table = output_of(["compare", str(tmp_path)])
     assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", table, re.M), table
 
 
-def test_results_of_other_splits_have_a_row_for_each_metric(runs: Path) -> None:
+def test_results_of_other_splits_have_a_row_for_each_metric(runs):
     for name, accuracy in (("a", 0.5), ("a", 0.7), ("c", 0.75)):
         metrics = {"accuracy": accuracy, "validation_examples": 9.0}
         data = {"task.validation_data.split": "test"}
@@ -95,7 +95,7 @@ def test_results_of_other_splits_have_a_row_for_each_metric(runs: Path) -> None:
     assert comparison["splits"] == {"test.accuracy": [0.7, None, 0.75]}
 
 
-def test_run_whose_config_cannot_be_read_is_not_compared_by_settings(runs: Path) -> None:
+def test_run_whose_config_cannot_be_read_is_not_compared_by_settings(runs):
     (runs / "b/config.yaml").write_text("task: [")
     rows = _rows(output_of(["compare", "runs"]))
     assert rows["config.yaml"] == ["-", "cannot be read", "-"]
@@ -103,7 +103,7 @@ def test_run_whose_config_cannot_be_read_is_not_compared_by_settings(runs: Path)
     assert "task.model.name" not in rows
 
 
-def test_json_has_everything(runs: Path) -> None:
+def test_json_has_everything(runs):
     comparison = json.loads(output_of(["compare", "runs", "--json"]))
     assert [one["run"] for one in comparison["runs"]] == ["runs/a", "runs/b", "runs/c"]
     assert [one["compared"] for one in comparison["runs"]] == [
@@ -118,9 +118,7 @@ def test_json_has_everything(runs: Path) -> None:
     assert comparison["runs"][2]["best"] == {"accuracy": 0.95}
 
 
-def test_page_is_self_contained_and_has_a_chart_for_each_metric(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_is_self_contained_and_has_a_chart_for_each_metric(runs, capsys):
     assert main(["compare", "runs", "--html=pages/compare.html"]) == 0
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "")
@@ -133,14 +131,14 @@ def test_page_is_self_contained_and_has_a_chart_for_each_metric(
 
 
 @pytest.mark.usefixtures("runs")
-def test_invalid_arguments_are_errors() -> None:
+def test_invalid_arguments_are_errors():
     fails(["compare", "runs/a/checkpoints"], "not-a-run", "RUN")
     fails(["compare", "runs", "--metric=acuracy"], "unknown-name", "--metric")
     fails(["compare", "runs", "--where=accuracy > 2"], "nothing-selected", "--where")
     fails(["compare", "runs", "--html=runs/a/config.yaml/page.html"], "bad-path", "--html")
 
 
-def test_run_that_is_being_written_is_compared(runs: Path) -> None:
+def test_run_that_is_being_written_is_compared(runs):
     for name in ("run.json", "config.yaml"):
         text = (runs / "b" / name).read_text()
         (runs / "b" / name).write_text(text[: len(text) // 2])
@@ -158,7 +156,7 @@ def _comparison(tmp_path: Path, comparison: str = "") -> RunComparison:
     return compare([tmp_path / name for name in "abc"])
 
 
-def test_best_values_are_those_in_the_better_direction(tmp_path: Path) -> None:
+def test_best_values_are_those_in_the_better_direction(tmp_path):
     comparison = _comparison(tmp_path)
     assert comparison.winners("accuracy", [0.9, 0.8, 0.9]) == [0, 2]
     assert comparison.winners("validation_loss", [0.9, 0.8, None]) == [1]
@@ -167,11 +165,11 @@ def test_best_values_are_those_in_the_better_direction(tmp_path: Path) -> None:
     assert comparison.winners("learning_rate", [0.9, 0.8, 0.7]) == []
 
 
-def test_direction_of_the_best_checkpoint_counts(tmp_path: Path) -> None:
+def test_direction_of_the_best_checkpoint_counts(tmp_path):
     assert _comparison(tmp_path, "lower").winners("accuracy", [0.9, 0.8, 0.9]) == [1]
 
 
-def test_runs_on_different_data_have_no_best_value(tmp_path: Path) -> None:
+def test_runs_on_different_data_have_no_best_value(tmp_path):
     for name, source in (("a", "digits"), ("b", "synthetic")):
         flags = [("task.validation_data.source", source)]
         write_run(tmp_path / name, accuracies={300: 0.9}, flags=flags)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def _write(root: Path, values: Sequence[float | None], rate: str = "0.01", first
 
 
 @pytest.fixture
-def trials(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trials(here, monkeypatch):
     """Two trials of five seeds in `trials`."""
     monkeypatch.setenv("COLUMNS", "100")
     _write(here / "trials/0001", _A, "0.1")
@@ -41,7 +41,7 @@ def trials(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_text_says_whether_a_difference_is_chance(trials: Path) -> None:
+def test_text_says_whether_a_difference_is_chance(trials):
     arguments = ["trials/0001", "trials/0002", "--metric=accuracy"]
     text = output_of(["compare", "--paired", *arguments])
     assert text.splitlines()[:3] == [
@@ -56,7 +56,7 @@ def test_text_says_whether_a_difference_is_chance(trials: Path) -> None:
     assert "Student 1908" in text
 
 
-def test_metrics_of_all_runs_are_compared(trials: Path) -> None:
+def test_metrics_of_all_runs_are_compared(trials):
     for run in trials.glob("*/seed-*"):
         write_best(run, 300, accuracy=0.99)
     (trials / "0001/seed-17/best/info.json").unlink()
@@ -73,7 +73,7 @@ def test_metrics_of_all_runs_are_compared(trials: Path) -> None:
     assert found["settings"] == {"task.model.dropout_rate": [0.1, 0.2]}
 
 
-def test_best_evaluation_can_be_selected(trials: Path) -> None:
+def test_best_evaluation_can_be_selected(trials):
     for index, run in enumerate(sorted(trials.glob("*/seed-*"))):
         write_best(run, 300, accuracy=0.9 + index / 100)
     arguments = ["trials/0001", "trials/0002", "--metric=best.accuracy", "--json"]
@@ -88,7 +88,7 @@ def test_best_evaluation_can_be_selected(trials: Path) -> None:
     assert metric["more_than_chance"] is True
 
 
-def test_only_common_seeds_are_compared(trials: Path) -> None:
+def test_only_common_seeds_are_compared(trials):
     _write(trials / "0003", [0.8, 0.81, 0.82], "0.3", first=20)
     text = output_of(["compare", "--paired", "trials/0001", "trials/0003"])
     assert "   2 seeds: 20, 21\n" in text
@@ -96,7 +96,7 @@ def test_only_common_seeds_are_compared(trials: Path) -> None:
     assert "note: not compared: seed 22, which only 0003 dropout_rate=0.3 has\n" in text
 
 
-def test_several_directories_are_compared_with_the_first(trials: Path) -> None:
+def test_several_directories_are_compared_with_the_first(trials):
     _write(trials / "0003", _A, "0.3")
     text = output_of(["compare", "--paired", "trials/0001", "trials/0002", "trials/0003"])
     assert [line for line in text.splitlines() if line.startswith(("A  ", "B  "))] == [
@@ -107,7 +107,7 @@ def test_several_directories_are_compared_with_the_first(trials: Path) -> None:
     assert "  B - A  no difference for any seed\n" in text
 
 
-def test_notes_name_what_limits_the_comparison(trials: Path) -> None:
+def test_notes_name_what_limits_the_comparison(trials):
     _write(trials / "0003", _A, "0.1")
     for run in trials.glob("*/seed-*"):
         write_best(run, 300, accuracy=0.99)
@@ -117,7 +117,7 @@ def test_notes_name_what_limits_the_comparison(trials: Path) -> None:
     assert "note: 3 metrics were compared" in text
 
 
-def test_runs_whose_config_cannot_be_read_are_not_compared(trials: Path) -> None:
+def test_runs_whose_config_cannot_be_read_are_not_compared(trials):
     for run in trials.glob("*/seed-*"):
         (run / "config.yaml").write_text("task: [")
     error = error_of(["compare", "--paired", "trials/0001", "trials/0002"])
@@ -125,9 +125,7 @@ def test_runs_whose_config_cannot_be_read_are_not_compared(trials: Path) -> None
     assert "  config.yaml: cannot be read\n" in str(error)
 
 
-def test_page_has_a_line_for_each_seed_and_loads_nothing(
-    trials: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_has_a_line_for_each_seed_and_loads_nothing(trials, capsys):
     (trials / "0002").rename(trials / "<script>")
     assert main(["compare", "--paired", "trials/0001", "trials/<script>", "--html=p.html"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -181,20 +179,14 @@ def _other_seeds(trials: Path) -> None:
         (None, ["trials/0001", "nowhere"], "not-a-run", "RUN"),
     ],
 )
-def test_runs_that_cannot_be_paired_are_errors(
-    trials: Path,
-    change: Callable[[Path], None] | None,
-    arguments: list[str],
-    code: str,
-    path: str,
-) -> None:
+def test_runs_that_cannot_be_paired_are_errors(trials, change, arguments, code, path):
     if change is not None:
         change(trials)
     error = fails(["compare", "--paired", *arguments], code, path)
     assert len(str(error).splitlines()) <= 10
 
 
-def test_settings_that_cannot_change_the_weights_may_differ(trials: Path) -> None:
+def test_settings_that_cannot_change_the_weights_may_differ(trials):
     flags = [("runtime.seed", "22"), ("trainer.report_interval", "7")]
     flags.append(("task.model.dropout_rate", "0.1"))
     write_run(trials / "0001/seed-22", accuracies={300: 0.9}, flags=flags)

@@ -22,16 +22,16 @@ from tests.support.problems import output_of
         ("runner --mode tr", []),
     ],
 )
-def test_commands_and_flags_are_candidates(line: str, expected: list[str]) -> None:
+def test_commands_and_flags_are_candidates(line, expected):
     assert candidates(line) == expected
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_command_prints_the_script(shell: str) -> None:
+def test_the_command_prints_the_script(shell):
     assert output_of(["--completion", shell]) == f"{SCRIPTS[shell]}\n"
 
 
-def test_bash_gets_the_words_of_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bash_gets_the_words_of_its_line(monkeypatch):
     monkeypatch.setenv("COMP_LINE", "runner show --orig --json")
     monkeypatch.setenv("COMP_POINT", "18")
 

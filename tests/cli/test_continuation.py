@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,7 @@ class SendSignal(Callback):
 
 
 @pytest.fixture
-def start(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., tuple[int, str, str]]]:
+def start(here, monkeypatch, capsys):
     """Runs a command; returns its exit code, standard output and standard error."""
     # `nohup`, under which the tests may run, ignores it, and so would the runner.
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -73,9 +70,7 @@ def _signal_flag(number: int) -> str:
 @pytest.mark.alternating
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("named", [True, False])
-def test_command_after_a_signal_continues_in_the_same_directory(
-    start: Callable[..., tuple[int, str, str]], number: int, named: bool
-) -> None:
+def test_command_after_a_signal_continues_in_the_same_directory(start, number, named):
     flags = [*_FLAGS, _signal_flag(number), *(["--model_dir=a b"] if named else [])]
     code, _, said = start(*flags)
     place, arguments = _continuation(said)
@@ -89,9 +84,7 @@ def test_command_after_a_signal_continues_in_the_same_directory(
 
 
 @pytest.mark.slow
-def test_command_after_a_stop_at_a_step_lacks_that_flag(
-    start: Callable[..., tuple[int, str, str]],
-) -> None:
+def test_command_after_a_stop_at_a_step_lacks_that_flag(start):
     code, _, said = start(*_FLAGS, "--stop_at_step", "10")
     place, arguments = _continuation(said)
 
@@ -100,9 +93,7 @@ def test_command_after_a_stop_at_a_step_lacks_that_flag(
 
 
 @pytest.mark.slow
-def test_command_after_divergence_asks_for_a_change(
-    start: Callable[..., tuple[int, str, str]],
-) -> None:
+def test_command_after_divergence_asks_for_a_change(start):
     bound = ["--trainer.loss_upper_bound=1e-9", "--trainer.recovery_begin_steps=10"]
     code, _, said = start(*_FLAGS, *bound, "--trainer.checkpoint_interval=5")
     command, _, comment = said.splitlines()[-1].partition("  # ")
@@ -112,9 +103,7 @@ def test_command_after_divergence_asks_for_a_change(
     assert comment == "add what you change, such as the learning rate"
 
 
-def test_mistake_before_training_prints_no_command(
-    start: Callable[..., tuple[int, str, str]],
-) -> None:
+def test_mistake_before_training_prints_no_command(start):
     assert "continue" not in start(*_FLAGS, "--batch_size=0")[2]
 
 
@@ -126,6 +115,6 @@ def test_mistake_before_training_prints_no_command(
         (["runner", "--b", "1", "--a", "1"], ["runner", "--a", "1", "--b=2"]),
     ],
 )
-def test_flags_of_a_command_are_replaced(command: list[str], expected: list[str]) -> None:
+def test_flags_of_a_command_are_replaced(command, expected):
     assert change_flags(command, {"b": "2", "c_d": None}) == expected
     assert change_flags([*command, "--c-d=3", "--c_d", "4"], {"b": "2", "c_d": None}) == expected

@@ -40,7 +40,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def mirror(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mirror(here, monkeypatch):
     """A server with the file of a dataset called toy."""
     (here / "mirror").mkdir()
     (here / "mirror/toy.bin").write_bytes(CONTENT)
@@ -58,7 +58,7 @@ def mirror(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-def test_list_shows_every_dataset_with_its_terms() -> None:
+def test_list_shows_every_dataset_with_its_terms():
     text = output_of(["data", "list"])
     for name in SETS:
         assert f"\n{name} " in f"\n{text}"
@@ -67,9 +67,7 @@ def test_list_shows_every_dataset_with_its_terms() -> None:
     assert text.count("  terms: ") == len(SETS)
 
 
-def test_get_downloads_a_dataset_and_prints_its_usage(
-    mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_get_downloads_a_dataset_and_prints_its_usage(mirror, tmp_path, capsys):
     assert main(["data", "get", f"--from={mirror}", "toy"]) == 0
 
     said = capsys.readouterr()
@@ -83,22 +81,20 @@ def test_get_downloads_a_dataset_and_prints_its_usage(
     assert "downloading toy.bin (500 kB)" in said.err
 
 
-def test_get_skips_a_dataset_that_is_already_complete(mirror: str) -> None:
+def test_get_skips_a_dataset_that_is_already_complete(mirror):
     main(["data", "get", "toy", f"--from={mirror}", "--dir=here"])
 
     assert "toy: already complete, in here" in output_of(["data", "get", "toy", "--dir=here"])
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_failed_get_lists_urls_and_checksums(name: str, here: Path) -> None:
+def test_failed_get_lists_urls_and_checksums(name, here):
     text = str(error_of(["data", "get", name, "--from=http://127.0.0.1:9"], exit_code=1))
 
     assert all(file.sha256 in text and file.url in text for file in SETS[name].files)
 
 
-def test_commands_without_arrays_import_neither_tensorflow_nor_numpy(
-    tmp_path: Path, without_tensorflow: dict[str, str]
-) -> None:
+def test_commands_without_arrays_import_neither_tensorflow_nor_numpy(tmp_path, without_tensorflow):
     program = (
         "import sys; from orbit_runner.cli.main import main\n"
         "show = ['show', '--experiment=digits']\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ def errors_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[
 
 
 @pytest.mark.parametrize("command", ["show", "inspect"])
-def test_each_problem_of_a_config_is_an_object(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_problem_of_a_config_is_an_object(command, tmp_path, capsys):
     file = tmp_path / "a.yaml"
     file.write_text("trainer:\n  summary_interval: -4\n  train_stepz: 3\n")
     flags = ["--experiment=digits", f"--config_file={file}", "--runtime.seed=x"]
@@ -52,9 +49,7 @@ def test_each_problem_of_a_config_is_an_object(
         (["shwo"], "unknown-command", ""),
     ],
 )
-def test_other_error_is_one_object(
-    arguments: list[str], code: str, path: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_error_is_one_object(arguments, code, path, here, capsys):
     (here / "runs").mkdir()
 
     (error,) = errors_of(capsys, *arguments)
@@ -63,9 +58,7 @@ def test_other_error_is_one_object(
     assert not error["message"].startswith(f"{path}:")
 
 
-def test_without_the_flag_nothing_is_printed_to_standard_output(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_without_the_flag_nothing_is_printed_to_standard_output(capsys):
     assert main(["show", "--experiment=digitz"]) == 2
     assert capsys.readouterr().out == ""
 
@@ -79,13 +72,7 @@ def test_without_the_flag_nothing_is_printed_to_standard_output(
         (ExportFailed("no"), "export-failed", 0),
     ],
 )
-def test_error_of_a_run(
-    error: RunnerError,
-    code: str,
-    shown: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_error_of_a_run(error, code, shown, monkeypatch, capsys):
     def fail(arguments: list[str]) -> int:
         raise error
 
@@ -99,9 +86,7 @@ def test_error_of_a_run(
     )
 
 
-def test_interruption_is_an_error_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interruption_is_an_error_too(monkeypatch, capsys):
     def interrupt(arguments: list[str]) -> int:
         raise KeyboardInterrupt
 

@@ -44,7 +44,7 @@ BAD = "tests.train.test_divergence"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory):
     """A run of 60 steps that keeps an average of the weights and the best checkpoint."""
     run = tmp_path_factory.mktemp("trained") / "run"
     assert main([*RUN, f"--model_dir={run}"]) == 0
@@ -55,7 +55,7 @@ Evaluate = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def evaluate(trained: Path) -> Evaluate:
+def evaluate(trained):
     """Evaluates the run, once with the same arguments; returns the results."""
 
     @functools.cache
@@ -86,9 +86,7 @@ def _state(run: Path) -> dict[str, bytes]:
     }
 
 
-def test_checkpoints_give_the_recorded_results_and_change_nothing(
-    trained: Path, evaluate: Evaluate
-) -> None:
+def test_checkpoints_give_the_recorded_results_and_change_nothing(trained, evaluate):
     before = _state(trained)
     last, best = evaluate(), evaluate("--checkpoint=best")
     assert (last["step"], last["weights"], last["data"]) == (60, "average", {})
@@ -101,9 +99,7 @@ def test_checkpoints_give_the_recorded_results_and_change_nothing(
         assert written == {key: value for key, value in results.items() if key != "file"}
 
 
-def test_result_of_a_run_that_cannot_be_written_is_printed(
-    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_of_a_run_that_cannot_be_written_is_printed(evaluate, monkeypatch):
     def refuse(path: Path, content: str) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
@@ -113,7 +109,7 @@ def test_result_of_a_run_that_cannot_be_written_is_printed(
     assert results["metrics"]["validation_examples"] > 0
 
 
-def test_plain_weights_are_those_of_the_checkpoint(trained: Path, evaluate: Evaluate) -> None:
+def test_plain_weights_are_those_of_the_checkpoint(trained, evaluate):
     plain = evaluate("--weights=plain")
     record = json.loads((trained / "checkpoints" / "ckpt-60.json").read_text())
     assert plain["weights_sha256"] == record["weights"]
@@ -121,7 +117,7 @@ def test_plain_weights_are_those_of_the_checkpoint(trained: Path, evaluate: Eval
 
 
 @pytest.mark.slow
-def test_another_split_is_named(trained: Path, evaluate: Evaluate) -> None:
+def test_another_split_is_named(trained, evaluate):
     results = evaluate("--split=train")
     assert results["data"] == {"task.validation_data.split": "train"}
     assert results["metrics"]["validation_examples"] == 1438
@@ -132,7 +128,7 @@ def test_another_split_is_named(trained: Path, evaluate: Evaluate) -> None:
     assert "Expected calibration error 0." in printed
 
 
-def test_report_lists_evaluations_apart(trained: Path, evaluate: Evaluate) -> None:
+def test_report_lists_evaluations_apart(trained, evaluate):
     accuracy = evaluate("--split=train")["metrics"]["accuracy"]
     assert main(["report", str(trained)]) == 0
     page = (trained / "report.html").read_text()
@@ -148,7 +144,7 @@ def test_report_lists_evaluations_apart(trained: Path, evaluate: Evaluate) -> No
         (["--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
     ],
 )
-def test_mistakes_are_errors(trained: Path, arguments: list[str], code: str, path: str) -> None:
+def test_mistakes_are_errors(trained, arguments, code, path):
     fails(["evaluate", str(trained), *arguments], code, path)
 
 
@@ -169,11 +165,11 @@ def test_mistakes_are_errors(trained: Path, arguments: list[str], code: str, pat
         (TaskConfig(), "split"),
     ],
 )
-def test_source_declares_the_setting_of_its_split(task: TaskConfig, setting: str) -> None:
+def test_source_declares_the_setting_of_its_split(task, setting):
     assert _split_setting(ExperimentConfig(task=task)) == setting
 
 
-def test_each_source_with_a_setting_for_its_split_declares_it() -> None:
+def test_each_source_with_a_setting_for_its_split_declares_it():
     registries = (SOURCES, TABLE_SOURCES, TEXT_SOURCES, RATING_SOURCES, ARRAY_SOURCES)
     for entry in [entry for registry in registries for entry in registry.registered()]:
         own = [
@@ -182,7 +178,7 @@ def test_each_source_with_a_setting_for_its_split_declares_it() -> None:
         assert [entry.traits.split_setting] == (own or ["split"]), entry.name
 
 
-def test_speed_of_the_run_is_that_of_training(trained: Path) -> None:
+def test_speed_of_the_run_is_that_of_training(trained):
     (attempt,) = json.loads((trained / "run.json").read_text())["attempts"]
     assert "steps_per_second" not in attempt["metrics"]
     trains = [
@@ -194,9 +190,7 @@ def test_speed_of_the_run_is_that_of_training(trained: Path) -> None:
 
 
 @pytest.mark.slow
-def test_results_that_are_not_finite_exit_with_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_that_are_not_finite_exit_with_3(tmp_path, capsys):
     config = keras_config(task__model=f"{BAD}:logarithmic", trainer__train_steps=10)
     run_in_process(config, tmp_path)
     (tmp_path / "config.yaml").write_text(to_yaml(config))
@@ -219,7 +213,7 @@ def test_results_that_are_not_finite_exit_with_3(
 
 
 @pytest.mark.slow
-def test_training_data_need_not_be_there(tmp_path: Path) -> None:
+def test_training_data_need_not_be_there(tmp_path):
     for name, count in (("train", 40), ("new", 15)):
         rows = "".join(f"{n % 7},{n % 5},{n % 7 + n % 5}\n" for n in range(count))
         (tmp_path / f"{name}.csv").write_text(f"a,b,y\n{rows}")
@@ -244,7 +238,7 @@ def test_training_data_need_not_be_there(tmp_path: Path) -> None:
     assert results["data"] == {"task.validation_data.input_path": f"{tmp_path}/new.csv"}
 
 
-def test_details_are_written(trained: Path, evaluate: Evaluate) -> None:
+def test_details_are_written(trained, evaluate):
     values = evaluate()
 
     counts = [count for *_, count in values["details"]["confusion"]]
@@ -257,9 +251,7 @@ def test_details_are_written(trained: Path, evaluate: Evaluate) -> None:
     assert ", evaluated at " in page
 
 
-def test_an_evaluation_whose_details_fail_has_its_results(
-    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_whose_details_fail_has_its_results(trained, capsys, monkeypatch):
     from orbit_runner.reporting import report_collection
 
     def fail(*arguments: Any) -> None:
@@ -275,9 +267,7 @@ def test_an_evaluation_whose_details_fail_has_its_results(
 
 
 @pytest.mark.slow
-def test_json_is_one_document_whatever_libraries_print(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_one_document_whatever_libraries_print(trained, monkeypatch, capsys):
     from orbit_runner.serving.evaluation import CheckpointEvaluation
 
     evaluate = CheckpointEvaluation.evaluate

@@ -14,7 +14,7 @@ from tests.support.problems import fails, output_of
 EXCLUDE = "--task.train_data.exclude"
 
 
-def test_batch_leaves_excluded_examples_out() -> None:
+def test_batch_leaves_excluded_examples_out():
     whole = json.loads(output_of(["batch", "digits", "--step=3", "--json"]))["rows"]
     ids = [row["example"] for row in whole[4:6]]
     flag = f"{EXCLUDE}={ids}"
@@ -36,14 +36,14 @@ def test_batch_leaves_excluded_examples_out() -> None:
 
 
 @pytest.mark.slow
-def test_model_garden_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_model_garden_is_refused_with_the_reason(tmp_path):
     arguments = ["--experiment=official/resnet_imagenet", f"--model_dir={tmp_path / 'a'}"]
 
     fails(["run", *arguments, f"{EXCLUDE}=[3]"], "unknown-setting", "task.train_data.exclude")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A directory with a short run `a` that excludes the examples of `ids.txt`."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
@@ -57,7 +57,7 @@ _RUN = ("--experiment=digits_mlp", "--model_dir=a", "--mode=train", "--quiet")
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(made, tmp_path, monkeypatch):
     """A copy that is the working directory."""
     copy = Path(shutil.copytree(made, tmp_path / "copy"))
     monkeypatch.chdir(copy)
@@ -66,7 +66,7 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_resume_with_the_same_ids_in_another_form(folder: Path) -> None:
+def test_resume_with_the_same_ids_in_another_form(folder):
     assert main(["run", *_RUN, "--train_steps=3", f"{EXCLUDE}=['4', 17, 17]"]) == 0
 
     attempt = json.loads((folder / "a/run.json").read_text())["attempts"][-1]
@@ -74,7 +74,7 @@ def test_resume_with_the_same_ids_in_another_form(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_changed_file_is_refused_and_a_comment_is_not(folder: Path) -> None:
+def test_changed_file_is_refused_and_a_comment_is_not(folder):
     (folder / "ids.txt").write_text("# checked\n17\n4\n")
     assert main(["run", *_RUN, "--train_steps=3", f"{EXCLUDE}=ids.txt"]) == 0
 
@@ -83,7 +83,7 @@ def test_changed_file_is_refused_and_a_comment_is_not(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run_is_read_without_its_file(folder: Path) -> None:
+def test_run_is_read_without_its_file(folder):
     (folder / "ids.txt").unlink()
 
     assert main(["verify", "a"]) == 0

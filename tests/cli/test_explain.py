@@ -25,17 +25,17 @@ trainer.train_steps
         ["help", "trainer.train_steps=7"],
     ],
 )
-def test_a_setting_is_found_by_path_and_by_name(words: list[str]) -> None:
+def test_a_setting_is_found_by_path_and_by_name(words):
     assert output_of(words) == TRAIN_STEPS
 
 
-def test_ambiguous_name_lists_all_matching_settings() -> None:
+def test_ambiguous_name_lists_all_matching_settings():
     out = output_of(["help", "global_batch_size"])
     assert "task.train_data.global_batch_size\n" in out
     assert "task.validation_data.global_batch_size\n" in out
 
 
-def test_explaining_a_section_lists_its_settings() -> None:
+def test_explaining_a_section_lists_its_settings():
     out = output_of(["help", "trainer.early_stopping"])
     assert "\n    metric" in out
     out = output_of(["help", "trainer"])
@@ -43,7 +43,7 @@ def test_explaining_a_section_lists_its_settings() -> None:
     assert "\n    train_steps " in out
 
 
-def test_experiment_flag_adds_value_and_origin() -> None:
+def test_experiment_flag_adds_value_and_origin():
     words = ["task.model.dropout_rate", "seed", "--experiment=digits"]
     out = output_of(["help", *words, "--task.model.dropout_rate=0.25"])
     # The experiment has one network, so only its setting is described.
@@ -52,5 +52,5 @@ def test_experiment_flag_adds_value_and_origin() -> None:
     assert "  value      17 (experiments/digits.yaml:" in out
 
 
-def test_indexed_list_item_shows_the_general_item_description() -> None:
+def test_indexed_list_item_shows_the_general_item_description():
     assert output_of(["help", "callbacks[0].class_name"]).startswith("callbacks[].class_name\n")

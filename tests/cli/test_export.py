@@ -28,7 +28,7 @@ SERVED = ["--trainer.export_subdir=served", "--trainer.export_formats=[litert]"]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """The directory that contains a run of 20 steps, which exported its network at the end."""
     folder = tmp_path_factory.mktemp("made")
     assert main([*RUN, *SERVED, f"--model_dir={folder / 'run'}"]) == 0
@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
+def run(made, tmp_path):
     """A copy of the run."""
     return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
@@ -47,7 +47,7 @@ def exported(*arguments: object) -> Any:
 
 
 @pytest.mark.slow
-def test_export_uses_newest_checkpoint_and_average_weights_by_default(run: Path) -> None:
+def test_export_uses_newest_checkpoint_and_average_weights_by_default(run):
     record = exported(run)
     assert record.pop("path") == str(run / "export/20")
     extra = run / "export/20/assets.extra"
@@ -72,16 +72,14 @@ def test_export_uses_newest_checkpoint_and_average_weights_by_default(run: Path)
     assert written == resolve(Request(experiment=str(run))).config
 
 
-def test_export_warns_if_config_changed_since_checkpoint(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_warns_if_config_changed_since_checkpoint(run, capsys):
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("seed: 17", "seed: 18"))
     assert main(["export", str(run)]) == 0
     assert "ckpt-20 was made with a different config than" in capsys.readouterr().err
 
 
-def test_export_of_a_run_without_assets_needs_its_data(run: Path) -> None:
+def test_export_of_a_run_without_assets_needs_its_data(run):
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("source: digits", "source: mnist"))
     assert main(["export", str(run), "--data_dir=/nowhere", f"--to={run / 'moved'}"]) == 0
@@ -91,7 +89,7 @@ def test_export_of_a_run_without_assets_needs_its_data(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_table_and_json_describe_each_format(made: Path, tmp_path: Path) -> None:
+def test_table_and_json_describe_each_format(made, tmp_path):
     flags = ["--format=saved_model,litert_float16"]
     lines = output_of(["export", str(made / "run"), *flags, f"--to={tmp_path / 'a'}"]).splitlines()
     assert lines[0] == f"{tmp_path / 'a/20'}: step 20, average weights"
@@ -113,7 +111,7 @@ def test_table_and_json_describe_each_format(made: Path, tmp_path: Path) -> None
     assert written == resolve(Request(experiment=str(made / "run"))).config
 
 
-def test_report_shows_the_exports_of_the_run_directory(made: Path, tmp_path: Path) -> None:
+def test_report_shows_the_exports_of_the_run_directory(made, tmp_path):
     page = tmp_path / "report.html"
     assert main(["report", str(made / "run"), f"--html={page}"]) == 0
     section = page.read_text().partition("<h2>Exports</h2>")[2].partition("</section>")[0]
@@ -125,7 +123,7 @@ def test_report_shows_the_exports_of_the_run_directory(made: Path, tmp_path: Pat
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("tf2onnx")), reason="tf2onnx is installed")
 @pytest.mark.usefixtures("no_tensorflow")
-def test_missing_extra_is_named(made: Path) -> None:
+def test_missing_extra_is_named(made):
     fails(["export", str(made / "run"), "--format=onnx"], "not-supported", "--format")
 
 
@@ -152,12 +150,8 @@ def test_missing_extra_is_named(made: Path) -> None:
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
-    arguments: tuple[str, ...],
-    code: str,
-    path: str,
-    made: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    arguments, code, path, made, monkeypatch
+):
     monkeypatch.chdir(made)
     (made / "bare").mkdir(exist_ok=True)
     shutil.copy(made / "run/config.yaml", made / "bare")
@@ -175,7 +169,7 @@ def test_invalid_arguments_are_rejected_before_importing_tensorflow(
          "conflict", "export_subdir"),
     ],
 )  # fmt: skip
-def test_contradictory_export_settings_are_rejected(flags: list[str], code: str, path: str) -> None:
+def test_contradictory_export_settings_are_rejected(flags, code, path):
     pairs = [flag.split("=") for flag in flags]
     settings = tuple((f"--trainer.{name}", f"trainer.{name}", value) for name, value in pairs)
     with raises(code, f"trainer.{path}"):
@@ -183,9 +177,7 @@ def test_contradictory_export_settings_are_rejected(flags: list[str], code: str,
 
 
 @pytest.mark.slow
-def test_run_whose_export_fails_is_finished(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_whose_export_fails_is_finished(tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
     (run / "served").write_text("in the way")

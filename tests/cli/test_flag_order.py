@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ SPELLINGS = {
 
 
 @pytest.fixture(autouse=True)
-def files(here: Path) -> None:
+def files(here):
     """Files that set the number of steps in their names."""
     for steps in (10, 20):
         (here / f"{steps}.yaml").write_text(json.dumps({"trainer": {"train_steps": steps}}))
@@ -45,7 +44,7 @@ def words(spelling: str, steps: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("first", "second"), itertools.product(SPELLINGS, SPELLINGS))
-def test_the_last_flag_wins(first: str, second: str) -> None:
+def test_the_last_flag_wins(first, second):
     config = resolved(*words(first, 10), *words(second, 20)).config
 
     assert config.trainer.train_steps == 20
@@ -53,14 +52,14 @@ def test_the_last_flag_wins(first: str, second: str) -> None:
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("file", ["--config_file=20.yaml", "--gin_file=20.gin"])
-def test_a_flag_overrides_files_on_both_sides_of_it(spelling: str, file: str) -> None:
+def test_a_flag_overrides_files_on_both_sides_of_it(spelling, file):
     flag = words(spelling, 10)
 
     assert resolved(*flag, file).config.trainer.train_steps == 10
     assert resolved(file, *flag).config.trainer.train_steps == 10
 
 
-def test_of_two_alternatives_the_last_flag_wins() -> None:
+def test_of_two_alternatives_the_last_flag_wins():
     trainer = resolved("--trainer.train_steps=10", "--train_epochs=3").config.trainer
     assert (trainer.train_steps, trainer.train_epochs) == (0, 3)
 
@@ -70,7 +69,7 @@ def test_of_two_alternatives_the_last_flag_wins() -> None:
     assert (trainer.train_steps, trainer.train_epochs) == (10, 0)
 
 
-def test_a_flag_that_sets_two_settings_is_overridden_in_one() -> None:
+def test_a_flag_that_sets_two_settings_is_overridden_in_one():
     one, both = "--task.train_data.data_dir=a", "--data_dir=b"
 
     task = resolved(both, one, experiment="mnist").config.task

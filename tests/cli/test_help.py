@@ -17,7 +17,7 @@ RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+def run_command(capsys, monkeypatch):
     """Runs a command in this process; returns its exit code and what it printed."""
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -32,7 +32,7 @@ def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     return run
 
 
-def test_mode_help_lists_every_mode_and_the_default(run_command: RunCommand) -> None:
+def test_mode_help_lists_every_mode_and_the_default(run_command):
     _, text, _ = run_command("run", "--help")
 
     assert f"{', '.join((*MODES, FINE_TUNING))} (default: train_and_eval)" in text
@@ -53,20 +53,18 @@ def test_mode_help_lists_every_mode_and_the_default(run_command: RunCommand) -> 
         (["run", "--experiment=digits", "--task.model.filters[0]=3"], "wrong-type", "--task.model.filters[0]"),
     ],
 )  # fmt: skip
-def test_misplaced_argument_gets_a_hint_if_its_meaning_is_known(
-    arguments: list[str], code: str, path: str
-) -> None:
+def test_misplaced_argument_gets_a_hint_if_its_meaning_is_known(arguments, code, path):
     error = fails(arguments, code, path)
 
     assert ("\nto " in str(error)) == (code == "unknown-command" and arguments != ["nonsense"])
 
 
-def test_help_command_prints_the_same_as_help_flag(run_command: RunCommand) -> None:
+def test_help_command_prints_the_same_as_help_flag(run_command):
     assert run_command("help", "show") == run_command("show", "--help")
 
 
 @pytest.mark.parametrize("name", ["slide", "adagrad"])
-def test_rejected_optimizer_is_not_among_allowed_values(name: str) -> None:
+def test_rejected_optimizer_is_not_among_allowed_values(name):
     for choice in (name, "no_such"):
         text = f"trainer.optimizer_config.optimizer.type={choice}"
         with raises("not-allowed", "trainer.optimizer_config.optimizer.type") as caught:

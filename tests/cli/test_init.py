@@ -53,9 +53,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
 
 
-def test_it_prints_each_file_and_the_next_commands(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_each_file_and_the_next_commands(here, capsys):
     assert main(["init", "my own/churn"]) == 0
 
     said = capsys.readouterr()
@@ -70,13 +68,13 @@ def test_it_prints_each_file_and_the_next_commands(
     assert found["next"] == ["cd a", "make test", "make run"]
 
 
-def test_no_file_of_the_template_is_left_out() -> None:
+def test_no_file_of_the_template_is_left_out():
     there = {path for path in _files(new_project.TEMPLATE) if "__pycache__" not in path}
 
     assert there == {path.replace(".gitignore", "gitignore") for path in new_project.FILES}
 
 
-def test_the_names_of_the_template_are_replaced(here: Path) -> None:
+def test_the_names_of_the_template_are_replaced(here):
     # A name that contains both placeholders.
     assert main(["init", "a", "--name=my_project_MyProject_2"]) == 0
 
@@ -101,9 +99,7 @@ def test_the_names_of_the_template_are_replaced(here: Path) -> None:
         ("~/in_home", "in_home"),
     ],
 )
-def test_the_name_of_the_package_is_that_of_the_directory(
-    here: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str
-) -> None:
+def test_the_name_of_the_package_is_that_of_the_directory(here, monkeypatch, folder, name):
     (here / "here").mkdir()
     monkeypatch.chdir(here / "here")
     monkeypatch.setenv("HOME", str(here))
@@ -118,7 +114,7 @@ def test_the_name_of_the_package_is_that_of_the_directory(
 @pytest.mark.parametrize(
     "name", ["class", "json", "sys", "orbit_runner", "tests", "data", "translation", "task"]
 )
-def test_a_name_that_is_taken_is_refused(here: Path, name: str) -> None:
+def test_a_name_that_is_taken_is_refused(here, name):
     for arguments in (["a", f"--name={name}"], [f"b/{name}"]):
         error = fails(["init", *arguments], "not-allowed", "--name" if "a" in arguments else "DIR")
         assert str(error).endswith(f" --name=my_{name}")
@@ -127,13 +123,13 @@ def test_a_name_that_is_taken_is_refused(here: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a-b", "2x", "größe", "a_", "_", "", "a.b", "../b"])
-def test_what_is_no_name_is_refused(here: Path, name: str) -> None:
+def test_what_is_no_name_is_refused(here, name):
     fails(["init", "x", f"--name={name}"], "not-allowed", "--name")
 
     assert _files(here) == []
 
 
-def test_a_new_repository_is_empty(here: Path) -> None:
+def test_a_new_repository_is_empty(here):
     (here / "churn/.git").mkdir(parents=True)
 
     assert main(["init", "churn"]) == 0
@@ -155,7 +151,7 @@ def test_a_new_repository_is_empty(here: Path) -> None:
         ("/", "not-allowed"),
     ],
 )
-def test_unusable_directory_is_rejected(here: Path, folder: str, code: str) -> None:
+def test_unusable_directory_is_rejected(here, folder, code):
     (here / "full").mkdir()
     (here / "full/mine.txt").write_text("mine")
     (here / "file").touch()
@@ -179,9 +175,7 @@ def test_unusable_directory_is_rejected(here: Path, folder: str, code: str) -> N
         ("experiments/churn.yaml", "units: 16", "units: 0", "got 0, allowed: at least 1"),
     ],
 )
-def test_a_mistake_in_the_project_is_one_message(
-    here: Path, file: str, old: str, new: str, message: str
-) -> None:
+def test_a_mistake_in_the_project_is_one_message(here, file, old, new, message):
     assert main(["init", "churn"]) == 0
     path = here / "churn" / file
     path.write_text(path.read_text().replace(old, new, 1))
@@ -194,7 +188,7 @@ def test_a_mistake_in_the_project_is_one_message(
 
 
 @pytest.mark.slow
-def test_make_test_passes_in_a_new_project(here: Path) -> None:
+def test_make_test_passes_in_a_new_project(here):
     assert main(["init", "churn"]) == 0
 
     said = _shell(here / "churn", "make test")
@@ -204,7 +198,7 @@ def test_make_test_passes_in_a_new_project(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_work(here: Path) -> None:
+def test_the_commands_of_the_readme_work(here):
     assert main(["init", "churn"]) == 0
     text = (here / "churn/README.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
@@ -222,7 +216,7 @@ def test_the_commands_of_the_readme_work(here: Path) -> None:
     assert all(digest.startswith("sha256:") for digest in digests)
 
 
-def test_make_writes_the_schema_that_the_experiment_names(here: Path) -> None:
+def test_make_writes_the_schema_that_the_experiment_names(here):
     jsonschema = pytest.importorskip("jsonschema")  # The lock has it from Python 3.11 on.
     assert main(["init", "churn"]) == 0
     folder = here / "churn"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ COUNT = 60
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path, monkeypatch):
     """The current directory, which is empty."""
     monkeypatch.chdir(tmp_path)
     with source_cache_scope():
@@ -70,7 +70,7 @@ def _experiment(data: str, *flags: str) -> tuple[str, ExperimentConfig]:
     return Path(path).read_text(), resolve(Request(experiment=path)).config
 
 
-def test_the_columns_of_a_table_are_used_by_what_they_contain() -> None:
+def test_the_columns_of_a_table_are_used_by_what_they_contain():
     _write_csv("a.csv", _MIXED, _mixed_rows(), ";")
 
     text, config = _experiment("a.csv")
@@ -101,9 +101,7 @@ def test_the_columns_of_a_table_are_used_by_what_they_contain() -> None:
         (lambda number: f'"{number}.25"', "regression", "0.25 to 59.25, 60 different"),
     ],
 )
-def test_the_values_of_the_last_column_are_numbers_or_classes(
-    last: Callable[[int], object], kind: str, comment: str
-) -> None:
+def test_the_values_of_the_last_column_are_numbers_or_classes(last, kind, comment):
     lines = (f'{{"x": {number % 7}, "z": {last(number)}}}\n' for number in range(COUNT))
     Path("a.jsonl").write_text("".join(lines))
 
@@ -129,9 +127,7 @@ def test_the_values_of_the_last_column_are_numbers_or_classes(
         ("id", lambda number: number % 3, False),
     ],
 )
-def test_ids_that_repeat_split_the_rows_and_are_no_features(
-    name: str, value: Callable[[int], object], is_group: bool
-) -> None:
+def test_ids_that_repeat_split_the_rows_and_are_no_features(name, value, is_group):
     rows = [[value(number % 25), number * 1.5, "ab"[number % 2]] for number in range(6 * COUNT)]
     _write_csv("a.csv", (name, "size", "label"), rows)
 
@@ -146,7 +142,7 @@ def test_ids_that_repeat_split_the_rows_and_are_no_features(
 
 
 @pytest.mark.parametrize("names", [["text"], ["text", "size"]])
-def test_a_text_alone_gets_a_linear_model(names: list[str]) -> None:
+def test_a_text_alone_gets_a_linear_model(names):
     columns = {"text": lambda n: f"{_text(n)} {n}", "size": lambda n: n % 31 / 2}
     rows = ([*(columns[name](n) for name in names), "ab"[n % 2]] for n in range(COUNT))
     _write_csv("a.csv", [*names, "label"], rows)
@@ -159,7 +155,7 @@ def test_a_text_alone_gets_a_linear_model(names: list[str]) -> None:
     )
 
 
-def test_label_names_the_column_to_predict() -> None:
+def test_label_names_the_column_to_predict():
     _write_csv("a.csv", _MIXED, _mixed_rows(), ";")
 
     _, config = _experiment("a.csv", "--label=age")
@@ -170,7 +166,7 @@ def test_label_names_the_column_to_predict() -> None:
     assert "Class" in config.task.features.categorical
 
 
-def test_odd_names_of_columns_are_quoted() -> None:
+def test_odd_names_of_columns_are_quoted():
     names = ("yes", "1.5", "a: b", "x, or y", "#c", "target")
     _write_csv("a.tsv", names, ([number % 5] * 5 + [number % 2] for number in range(COUNT)), "\t")
 
@@ -180,7 +176,7 @@ def test_odd_names_of_columns_are_quoted() -> None:
     assert (config.task.train_data.source, config.task.train_data.delimiter) == ("csv", "\t")
 
 
-def test_what_a_run_would_report_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_run_would_report_is_a_warning(capsys):
     _write_csv("a.csv", ("x", "y"), ([n * 1.5, "" if n == 4 else "ab"[n % 2]] for n in range(30)))
 
     assert main(["init", "new", "--from=a.csv", "--label=y"]) == 0
@@ -260,7 +256,7 @@ _DATA = {
 
 
 @pytest.mark.parametrize("name", _DATA)
-def test_the_data_decide_on_the_task(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_data_decide_on_the_task(name, capsys):
     write, task, source = _DATA[name]
 
     _, config = _experiment(write())
@@ -272,7 +268,7 @@ def test_the_data_decide_on_the_task(name: str, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _DATA)
-def test_the_experiment_trains_as_it_is(name: str, here: Path) -> None:
+def test_the_experiment_trains_as_it_is(name, here):
     write, _, _ = _DATA[name]
     _experiment(write())
 
@@ -283,7 +279,7 @@ def test_the_experiment_trains_as_it_is(name: str, here: Path) -> None:
     assert Path("run/run.json").is_file()
 
 
-def test_images_of_one_directory_are_split_by_a_hash() -> None:
+def test_images_of_one_directory_are_split_by_a_hash():
     text, config = _experiment(_write_photos())
 
     assert config.task.split.fractions == {"train": 0.7, "validation": 0.15, "test": 0.15}
@@ -295,14 +291,14 @@ def test_images_of_one_directory_are_split_by_a_hash() -> None:
     assert "# 40 of 40 training images were decoded" in text
 
 
-def test_images_of_different_sizes_are_resized() -> None:
+def test_images_of_different_sizes_are_resized():
     text, config = _experiment(_write_split_photos())
 
     assert [*config.task.model.input_size] == [64, 64, 3]
     assert "# The images have 12×9 to 200×100 pixels; they are resized to this size." in text
 
 
-def test_comments_on_images_are_settings_that_can_be_used() -> None:
+def test_comments_on_images_are_settings_that_can_be_used():
     text, _ = _experiment(_write_photos())
     small = re.compile(r"^ *(name: cnn|filters|kernel_size|dense_units).*\n", re.MULTILINE)
     commented = re.compile(r"^( *)# ([a-z_]+: [^ ].*)$", re.MULTILINE)
@@ -317,7 +313,7 @@ def test_comments_on_images_are_settings_that_can_be_used() -> None:
     )
 
 
-def test_damaged_pixels_of_an_image_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_pixels_of_an_image_are_a_warning(capsys):
     _write_images("photos", 20, [(64, 64)])
     damaged = Path("photos/dog/7.png")
     damaged.write_bytes(damaged.read_bytes()[:-30])
@@ -327,7 +323,7 @@ def test_damaged_pixels_of_an_image_are_a_warning(capsys: pytest.CaptureFixture[
     assert f"{damaged}: the image cannot be decoded" in capsys.readouterr().err
 
 
-def test_json_has_the_same() -> None:
+def test_json_has_the_same():
     _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
 
     result = json.loads(output_of(["init", "my new", "--from=a.csv", "--json", "--name=flowers"]))
@@ -366,9 +362,7 @@ def _file(text: str) -> Callable[[], None]:
         ("data.csv", _file("a,b\n1\n"), "damaged-file", "--from"),
     ],
 )
-def test_data_that_cannot_be_used_are_an_error(
-    data: str, write: Callable[[], None], code: str, path: str
-) -> None:
+def test_data_that_cannot_be_used_are_an_error(data, write, code, path):
     write()
 
     fails(["init", "new", f"--from={data}"], code, path)
@@ -386,7 +380,7 @@ def test_data_that_cannot_be_used_are_an_error(
         (["--from=gs://a/b.csv"], "bad-path", "--from"),
     ],
 )
-def test_wrong_flags_are_an_error(arguments: list[str], code: str, path: str) -> None:
+def test_wrong_flags_are_an_error(arguments, code, path):
     rows = ([number * 1.5, f"n{number}", "ab"[number % 2]] for number in range(30))
     _write_csv("a.csv", ("x", "name", "species"), rows)
     Path("photos").mkdir()
@@ -394,7 +388,7 @@ def test_wrong_flags_are_an_error(arguments: list[str], code: str, path: str) ->
     fails(["init", "new", *arguments], code, path)
 
 
-def test_only_an_experiment_that_was_not_changed_is_written_again() -> None:
+def test_only_an_experiment_that_was_not_changed_is_written_again():
     _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
     first, _ = _experiment("a.csv")
     assert _experiment("a.csv")[0] == first

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.support.problems import output_of
 QUIET = "--quiet"
 
 
-def test_text_has_a_part_for_layers_batches_memory_and_schedule() -> None:
+def test_text_has_a_part_for_layers_batches_memory_and_schedule():
     text = output_of(["inspect", "digits", "--train_steps=30", "--trainer.train_epochs=0", QUIET])
     assert re.search(r"^  conv2 +Conv2D +4×4×64 +18,496 +590 k$", text, re.M)
     assert re.search(r"^  trainable parameters +53,002$", text, re.M)
@@ -29,7 +28,7 @@ def test_text_has_a_part_for_layers_batches_memory_and_schedule() -> None:
     assert "\nmeasured\n" not in text
 
 
-def test_flag_and_positional_argument_name_the_same_experiment(tmp_path: Path) -> None:
+def test_flag_and_positional_argument_name_the_same_experiment(tmp_path):
     page = tmp_path / "page.html"
     given = ["--experiment=digits_mlp", "--json", QUIET, f"--html={page}"]
 
@@ -42,7 +41,7 @@ def test_flag_and_positional_argument_name_the_same_experiment(tmp_path: Path) -
     assert "<script" not in text
 
 
-def test_a_section_without_data_is_reported_in_its_place(tmp_path: Path) -> None:
+def test_a_section_without_data_is_reported_in_its_place(tmp_path):
     given = [
         "fashion_mnist",
         "--task.train_data.source=digits",
@@ -57,7 +56,7 @@ def test_a_section_without_data_is_reported_in_its_place(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_tables_get_a_first_look(tmp_path: Path) -> None:
+def test_tables_get_a_first_look(tmp_path):
     given = ["diabetes", "--task.split=null", f"--html={tmp_path / 'page.html'}", QUIET]
 
     text = output_of(["inspect", *given])
@@ -72,9 +71,7 @@ def test_tables_get_a_first_look(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_is_rehearsed_without_connecting_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_is_rehearsed_without_connecting_to_it(tmp_path, monkeypatch):
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a rehearsal starts nothing")
 
@@ -117,9 +114,7 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
         (None, 3, "the run without evaluations, estimated"),  # of a stream
     ],
 )
-def test_estimate_says_whether_it_contains_the_evaluations(
-    seconds: float | None, evaluations: int, name: str
-) -> None:
+def test_estimate_says_whether_it_contains_the_evaluations(seconds, evaluations, name):
     measured = SimpleNamespace(
         build_seconds=1.0, trace_seconds=1.0, steps=9, steps_per_second=2.0,
         evaluation_seconds=seconds, run_seconds=60.0,

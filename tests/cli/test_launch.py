@@ -27,7 +27,7 @@ def plan_of(*arguments: str) -> LaunchPlan:
 
 
 @pytest.mark.usefixtures("here")
-def test_multi_worker_launch_starts_workers_and_evaluator() -> None:
+def test_multi_worker_launch_starts_workers_and_evaluator():
     specs = member_specs(plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS))
     assert [spec.name for spec in specs] == ["worker 0", "worker 1", "evaluator 0"]
     assert [spec.results for spec in specs] == [True, False, False]
@@ -44,7 +44,7 @@ def test_multi_worker_launch_starts_workers_and_evaluator() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_parameter_server_launch_starts_chief_workers_and_servers() -> None:
+def test_parameter_server_launch_starts_chief_workers_and_servers():
     specs = member_specs(plan_of("--workers=2", "--ps=2", "--", MLP, SERVERS, "--model_dir=a"))
     names = [spec.name for spec in specs]
     assert names == ["chief 0", "worker 0", "worker 1", "ps 0", "ps 1"]
@@ -52,7 +52,7 @@ def test_parameter_server_launch_starts_chief_workers_and_servers() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_member_counts_come_from_config_and_flags_override() -> None:
+def test_member_counts_come_from_config_and_flags_override():
     config = (MLP, SERVERS, "--runtime.num_workers=2", "--runtime.num_parameter_servers=2",
               "--runtime.num_evaluators=1", "--model_dir=a")  # fmt: skip
     assert plan_of("--", *config).counts == {"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}
@@ -70,12 +70,7 @@ def test_member_counts_come_from_config_and_flags_override() -> None:
         ("0,0", ["0", "0"]),  # two workers on one GPU
     ],
 )
-def test_workers_on_one_machine_get_separate_gpus(
-    inherited: str | None,
-    expected: list[str],
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_on_one_machine_get_separate_gpus(inherited, expected, here, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if inherited is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
@@ -124,6 +119,6 @@ def _kill_worker(launcher: int, checkpoints: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_worker_does_not_change_the_final_weights(tmp_path: Path) -> None:
+def test_killed_worker_does_not_change_the_final_weights(tmp_path):
     killed, whole = (_fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole"))
     assert killed == whole

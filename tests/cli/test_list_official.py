@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,7 @@ from tests.support.processes import process
 
 
 @pytest.mark.slow
-def test_every_experiment_is_listed_with_its_module(
-    tmp_path: Path, without_tensorflow: dict[str, str]
-) -> None:
+def test_every_experiment_is_listed_with_its_module(tmp_path, without_tensorflow):
     (tmp_path / "mine.py").write_text(
         "from official.core import config_definitions, exp_factory\n"
         "exp_factory.register_config_factory('own/one')(config_definitions.ExperimentConfig)\n"

@@ -44,12 +44,12 @@ def garden_flags() -> Iterator[str]:
             yield str(name.value)
 
 
-def test_docs_page_lists_every_flag_of_all_drivers() -> None:
+def test_docs_page_lists_every_flag_of_all_drivers():
     assert {*garden_flags()} - {*page_flags()} == WITHOUT_EQUIVALENT
 
 
 @pytest.mark.parametrize("name", page_flags())
-def test_flag_of_the_page_is_accepted(name: str) -> None:
+def test_flag_of_the_page_is_accepted(name):
     value = {"pretrain_steps": "1", "verbosity": "-1", "seed": "1"}.get(name, "true")
 
     with _kept_logs():
@@ -57,12 +57,12 @@ def test_flag_of_the_page_is_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tfhub_handle", "flagfile", "noenable_async_checkpointing"])
-def test_other_flags_of_the_drivers_are_unknown(name: str) -> None:
+def test_other_flags_of_the_drivers_are_unknown(name):
     with raises("unknown-flag", ""):
         parse_flags(COMMAND.parser(), [f"--{name}"])
 
 
-def test_flag_with_empty_value_counts_as_not_set() -> None:
+def test_flag_with_empty_value_counts_as_not_set():
     empty = [f"--{n}=" for n in ("config_file", "params_override", "gin_file", "gin_params", "tpu")]
     given = parse_flags(COMMAND.parser(), ["--experiment=digits", *empty, "--tf_data_service="])
     assert build_request(given) == build_request(
@@ -70,7 +70,7 @@ def test_flag_with_empty_value_counts_as_not_set() -> None:
     )
 
 
-def test_gin_params_flag_accepts_several_bindings() -> None:
+def test_gin_params_flag_accepts_several_bindings():
     text = "trainer.train_steps = 5\ntrainer.validation_interval = 2"
     given = parse_flags(COMMAND.parser(), ["--experiment=digits", f"--gin_params={text}"])
     trainer = resolve(build_request(given)).config.trainer
@@ -90,7 +90,7 @@ class _kept_logs:
         logging.root.handlers[:] = self.handlers
 
 
-def test_verbosity_sets_the_level_of_absl() -> None:
+def test_verbosity_sets_the_level_of_absl():
     with _kept_logs():
         parse_flags(COMMAND.parser(), ["--verbosity=0"])
         assert absl.logging.get_verbosity() == absl.logging.INFO

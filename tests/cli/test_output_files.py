@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ _NULL = os.makedev(1, 3)
 
 
 @pytest.fixture
-def null(tmp_path: Path) -> Path:
+def null(tmp_path):
     """A null device in the temporary directory, so that a mistake does not replace the real one."""
     path = tmp_path / "null"
     try:
@@ -33,7 +32,7 @@ def null(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def received(tmp_path: Path) -> Iterator[tuple[Path, list[bytes]]]:
+def received(tmp_path):
     """A named pipe, and what a thread reads from it."""
     path, content = tmp_path / "pipe", list[bytes]()
     os.mkfifo(path)
@@ -47,7 +46,7 @@ def _report(run: Path, target: Path | str) -> int:
     return main(["report", str(run), f"--html={target}"])
 
 
-def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
+def test_device_is_written_to_and_stays_a_device(run, null):
     assert _report(run, null) == 0
     assert main(["compare", str(run), str(run), f"--html={null}"]) == 0
 
@@ -55,12 +54,12 @@ def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
     assert {path.name for path in run.parent.iterdir()} == {"a", "null"}
 
 
-def test_full_device_is_an_error(tmp_path: Path) -> None:
+def test_full_device_is_an_error(tmp_path):
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         write_output(Path("/dev/full"), b"content")
 
 
-def test_named_pipe_is_written_to(run: Path, received: tuple[Path, list[bytes]]) -> None:
+def test_named_pipe_is_written_to(run, received):
     pipe, content = received
     assert _report(run, pipe) == 0
 
@@ -72,7 +71,7 @@ def test_named_pipe_is_written_to(run: Path, received: tuple[Path, list[bytes]])
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
+def test_link_is_followed(run, tmp_path, there):
     target, link = tmp_path / "pages" / "page.html", tmp_path / "link.html"
     target.parent.mkdir()
     if there:
@@ -95,11 +94,7 @@ def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
     ],
     ids=lambda arguments: " ".join(arguments),
 )
-def test_directory_in_place_of_a_file_is_refused_and_kept(
-    arguments: list[str],
-    run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_directory_in_place_of_a_file_is_refused_and_kept(arguments, run, monkeypatch):
     monkeypatch.chdir(run.parent)
     Path("place").mkdir()
     path = arguments[-1].partition("=")[0]
@@ -122,12 +117,7 @@ def test_directory_in_place_of_a_file_is_refused_and_kept(
     ],
     ids=lambda arguments: " ".join(arguments),
 )
-def test_other_file_in_place_of_a_directory_is_refused_and_kept(
-    arguments: list[str],
-    kind: str,
-    run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_file_in_place_of_a_directory_is_refused_and_kept(arguments, kind, run, monkeypatch):
     monkeypatch.chdir(run.parent)
     from tests.sweep.sweep_files import TEXT
 
@@ -152,7 +142,7 @@ def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_standard_output_may_be_named(run: Path) -> None:
+def test_standard_output_may_be_named(run):
     done = _shell("(echo first; runner report a --html=/dev/stdout) > page.html", run.parent)
 
     assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,7 @@ _CLUSTER = ["--experiment=digits", "--distribution_strategy=multi_worker_mirrore
 
 
 @pytest.mark.parametrize("command", [["verify"], ["--experiment=digits", "--model_dir"]])
-def test_url_with_password_is_rejected_without_printing_the_password(
-    command: Sequence[str],
-) -> None:
+def test_url_with_password_is_rejected_without_printing_the_password(command):
     *before, last = command
     url = "s3://me:hunter2@bucket/run"
     arguments = [*command, url] if last == "verify" else [*before, f"{last}={url}"]
@@ -48,8 +45,8 @@ def _fill(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["project", "repository", "files", "runs", "home", "root"])
 @pytest.mark.parametrize("command", ["run", "api", "sweep", "launch"])
 def test_directory_of_other_things_is_refused_before_anything_is_written(
-    kind: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kind, command, tmp_path, monkeypatch
+):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -74,7 +71,7 @@ def test_directory_of_other_things_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("names", [[], [".lock", "src/"], ["run.json", "src/"], ["a.log", "logs/"]])
-def test_directory_that_is_empty_or_of_a_run_is_accepted(names: list[str], tmp_path: Path) -> None:
+def test_directory_that_is_empty_or_of_a_run_is_accepted(names, tmp_path):
     for name in names:
         path = tmp_path / name
         path.mkdir() if name.endswith("/") else path.touch()

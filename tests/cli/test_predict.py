@@ -34,7 +34,7 @@ SET = load_digits(split="test").arrays
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A directory with a run, its export, and images."""
     folder = tmp_path_factory.mktemp("made")
     assert main([*RUN, f"--model_dir={folder / 'run'}"]) == 0
@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def predicted(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str], str]]:
+def predicted(capsys):
     """Runs the command; returns its exit code, the lines of stdout, and stderr."""
 
     def run(*arguments: object) -> tuple[int, list[str], str]:
@@ -64,7 +64,7 @@ Predicted = Callable[..., tuple[int, list[str], str]]
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def typed(monkeypatch):
     """Puts a text on standard input."""
     return lambda text: monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
@@ -75,9 +75,7 @@ def _labels(lines: list[str]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["run", "run/export", "run/export/150"])
-def test_images_of_a_directory_are_predicted_in_order(
-    where: str, made: Path, predicted: Predicted
-) -> None:
+def test_images_of_a_directory_are_predicted_in_order(where, made, predicted):
     code, lines, _ = predicted(made / where, "--json", made / "images", "--batch_size=5")
     assert code == 0
     found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
@@ -95,7 +93,7 @@ def test_images_of_a_directory_are_predicted_in_order(
         assert all(each["label"] == str(each["class"]) for each in one["predictions"])
 
 
-def test_text_output_has_one_line_per_image(made: Path, predicted: Predicted) -> None:
+def test_text_output_has_one_line_per_image(made, predicted):
     items = [made / "images/03.png", made / "images/deeper/09.PNG"]
     code, lines, err = predicted(made / "run/export", *items, "--top_k=2")
     assert code == 0
@@ -107,9 +105,7 @@ def test_text_output_has_one_line_per_image(made: Path, predicted: Predicted) ->
     assert "loading" in err
 
 
-def test_unreadable_items_are_reported_in_input_order(
-    made: Path, tmp_path: Path, predicted: Predicted
-) -> None:
+def test_unreadable_items_are_reported_in_input_order(made, tmp_path, predicted):
     good = made / "images/00.png"
     (tmp_path / "bad.png").write_bytes(b"no image at all")
     whole = tf.io.encode_jpeg(np.zeros([8, 8, 1], np.uint8)).numpy()
@@ -146,9 +142,7 @@ def test_unreadable_items_are_reported_in_input_order(
     assert lines[1].startswith(str(items[1]))
 
 
-def test_image_names_are_read_from_standard_input(
-    made: Path, predicted: Predicted, typed: Callable[[str], None]
-) -> None:
+def test_image_names_are_read_from_standard_input(made, predicted, typed):
     names = [str(made / "images" / f"{n:02}.png") for n in (4, 2, 7)]
     typed("\n".join([names[0], "", *names[1:]]))
     _, alone, _ = predicted(made / "run/export", "--json")
@@ -159,18 +153,14 @@ def test_image_names_are_read_from_standard_input(
     assert among == alone
 
 
-def test_empty_input_is_an_error(
-    made: Path, predicted: Predicted, typed: Callable[[str], None]
-) -> None:
+def test_empty_input_is_an_error(made, predicted, typed):
     typed("\n")
     code, lines, err = predicted(made / "run/export")
     assert (code, lines) == (2, [])
     assert err.endswith("ITEM: standard input: there are no items to predict\n")
 
 
-def test_images_of_other_sizes_and_colors_are_converted(
-    made: Path, tmp_path: Path, predicted: Predicted
-) -> None:
+def test_images_of_other_sizes_and_colors_are_converted(made, tmp_path, predicted):
     image = SET["image"][0]
     for name, encoded in {
         "a.png": tf.io.encode_png(image),
@@ -192,7 +182,7 @@ def test_images_of_other_sizes_and_colors_are_converted(
     assert first[0]["probability"] == pytest.approx(third[0]["probability"], abs=0.05)
 
 
-def test_task_without_a_predictor_is_rejected(tmp_path: Path) -> None:
+def test_task_without_a_predictor_is_rejected(tmp_path):
     config = toy_config(trainer__train_steps=5)
     run_toy(config, tmp_path, "train")
     (tmp_path / "config.yaml").write_text(to_yaml(config))
@@ -213,18 +203,14 @@ def test_task_without_a_predictor_is_rejected(tmp_path: Path) -> None:
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
-    arguments: tuple[str, ...],
-    code: str,
-    path: str,
-    made: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    arguments, code, path, made, monkeypatch
+):
     monkeypatch.chdir(made)
     fails(["predict", *arguments], code, path)
 
 
 @pytest.mark.slow
-def test_predictions_are_printed_as_items_are_typed(made: Path) -> None:
+def test_predictions_are_printed_as_items_are_typed(made):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "orbit_runner", "predict", "run/export", "-", "--json"]
     with subprocess.Popen(
@@ -240,9 +226,7 @@ def test_predictions_are_printed_as_items_are_typed(made: Path) -> None:
 
 
 @pytest.mark.parametrize(("needs_cpu", "devices"), [(True, [None, "CPU:0"]), (False, [None])])
-def test_model_whose_indexes_only_the_cpu_checks_is_loaded_there(
-    needs_cpu: bool, devices: list[str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_whose_indexes_only_the_cpu_checks_is_loaded_there(needs_cpu, devices, monkeypatch):
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
     loaded: list[str | None] = []
 

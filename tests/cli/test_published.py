@@ -22,14 +22,14 @@ def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return runner("reproduce", *arguments, cwd=folder)
 
 
-def test_published_fingerprints_are_of_the_experiments_without_data() -> None:
+def test_published_fingerprints_are_of_the_experiments_without_data():
     published = read_published()
     assert tuple(published.runs) == NAMES
     assert "tensorflow 2." in published.versions()
     assert "glibc " in published.versions()
 
 
-def test_published_fingerprints_are_read_as_written(tmp_path: Path) -> None:
+def test_published_fingerprints_are_read_as_written(tmp_path):
     runs = {"a": PublishedRun(step=3, weights="0" * 64, config="1" * 64)}
     published = Published(numerics={"numpy": "2"}, runs=runs)
     write(published, tmp_path / "published.json")
@@ -38,7 +38,7 @@ def test_published_fingerprints_are_read_as_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_published_fingerprint_is_true(name: str, tmp_path: Path) -> None:
+def test_published_fingerprint_is_true(name, tmp_path):
     done = reproduce(tmp_path, name, "--json", "--quiet")
     found, run = json.loads(done.stdout), read_published().runs[name]
     if any("→" in note for note in found["notes"]):
@@ -49,7 +49,7 @@ def test_published_fingerprint_is_true(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_other_settings_are_reported_with_the_difference(tmp_path: Path) -> None:
+def test_other_settings_are_reported_with_the_difference(tmp_path):
     text = (shipped_root() / "experiments" / "breast_cancer.yaml").read_text()
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "breast_cancer.yaml").write_text(
@@ -64,9 +64,7 @@ def test_other_settings_are_reported_with_the_difference(tmp_path: Path) -> None
     assert (tmp_path / "again" / "checkpoints").is_dir()
 
 
-def test_run_directory_takes_precedence_over_an_experiment(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_directory_takes_precedence_over_an_experiment(here, capsys):
     (here / "digits").mkdir()
     for arguments in (
         ["show", "--experiment=digits"],

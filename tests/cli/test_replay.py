@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
@@ -29,9 +28,7 @@ Replay = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def replay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Replay:
+def replay(tmp_path, monkeypatch, capsys):
     """Runs the command, and returns its exit code, stdout and stderr."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -48,7 +45,7 @@ def replay(
 
 
 @pytest.mark.slow
-def test_replayed_step_is_the_run_s_own(finished_run: Path, replay: Replay) -> None:
+def test_replayed_step_is_the_run_s_own(finished_run, replay):
     before = {path: path.stat().st_mtime_ns for path in finished_run.rglob("*")}
     code, out, err = replay(finished_run, "--step=23")
     assert code == 0
@@ -65,9 +62,7 @@ def test_replayed_step_is_the_run_s_own(finished_run: Path, replay: Replay) -> N
 
 
 @pytest.mark.slow
-def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
-    finished_run: Path, replay: Replay
-) -> None:
+def test_step_before_all_checkpoints_is_replayed_from_the_beginning(finished_run, replay):
     rows = json.loads(output_of(["batch", str(finished_run), "--step=3", "--json"]))["rows"]
     code, out, _ = replay(finished_run, "--step=3", "--json")
     found = json.loads(out)
@@ -80,7 +75,7 @@ def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
 
 
 @pytest.mark.slow
-def test_changed_config_is_reported_as_a_difference(run: Path, replay: Replay) -> None:
+def test_changed_config_is_reported_as_a_difference(run, replay):
     text = (run / "config.yaml").read_text()
     assert "dropout_rate: 0.3" in text
     (run / "config.yaml").write_text(text.replace("dropout_rate: 0.3", "dropout_rate: 0.4"))
@@ -100,13 +95,11 @@ def test_changed_config_is_reported_as_a_difference(run: Path, replay: Replay) -
         (["--step=3", "--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
     ],
 )
-def test_mistakes_are_reported(
-    arguments: list[str], code: str, path: str, finished_run: Path
-) -> None:
+def test_mistakes_are_reported(arguments, code, path, finished_run):
     fails(["replay", str(finished_run), *arguments], code, path)
 
 
-def test_run_on_tpus_is_rejected(run: Path) -> None:
+def test_run_on_tpus_is_rejected(run):
     text = (run / "config.yaml").read_text()
     changed = text.replace("distribution_strategy: one_device", "distribution_strategy: tpu")
     assert changed != text
@@ -115,9 +108,7 @@ def test_run_on_tpus_is_rejected(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_losses_above_their_bound_before_the_step_do_not_end_a_replay(
-    run: Path, replay: Replay
-) -> None:
+def test_losses_above_their_bound_before_the_step_do_not_end_a_replay(run, replay):
     """The run reached the step; loops of a replay end elsewhere, and have other losses."""
     path = run / "config.yaml"
     config = yaml.safe_load(path.read_text())
@@ -131,9 +122,7 @@ def test_losses_above_their_bound_before_the_step_do_not_end_a_replay(
 
 
 @pytest.mark.parametrize("value", [1, 1e30])
-def test_step_at_which_a_run_diverged_is_found(
-    value: float, tmp_path: Path, replay: Replay
-) -> None:
+def test_step_at_which_a_run_diverged_is_found(value, tmp_path, replay):
     bound = [f"--trainer.loss_upper_bound={value}"]
     rate = "--trainer.optimizer_config.learning_rate"
     flags = [f"{rate}.type=constant", f"{rate}.constant.learning_rate={value}"]
@@ -161,9 +150,7 @@ def test_step_at_which_a_run_diverged_is_found(
 
 
 @pytest.mark.slow
-def test_examples_of_a_step_that_cannot_be_examined_are_listed(
-    tmp_path: Path, replay: Replay
-) -> None:
+def test_examples_of_a_step_that_cannot_be_examined_are_listed(tmp_path, replay):
     flags = ["--trainer.loss_upper_bound=1", "--runtime.logical_replicas=2"]
     assert warm_runner.run(*DIVERGING, *flags, cwd=tmp_path).returncode == 3
     code, out, _ = replay(tmp_path / "a", "--find")

@@ -14,7 +14,7 @@ from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def run(here: Path) -> Path:
+def run(here):
     """A finished run with training and validation accuracy, two starts and two checkpoints."""
     path = write_run(
         here / "runs/a",
@@ -33,7 +33,7 @@ def run(here: Path) -> Path:
     return path
 
 
-def test_report_is_one_file_with_all_sections(run: Path) -> None:
+def test_report_is_one_file_with_all_sections(run):
     assert output_of(["report", "runs/a"]) == "runs/a/report.html\n"
     page = Page(run / "report.html")
     assert page.loads == []
@@ -51,13 +51,13 @@ def test_report_is_one_file_with_all_sections(run: Path) -> None:
     assert re.search(r"importing\s+4.5 s\s+45.0%\s+training\s+5.5 s\s+55.0%", page.text)
 
 
-def test_report_is_written_to_the_file_of_a_flag(run: Path) -> None:
+def test_report_is_written_to_the_file_of_a_flag(run):
     assert output_of(["report", "runs/a", "--html=pages/a.html"]) == "pages/a.html\n"
     assert not (run / "report.html").exists()
     assert "digits" in Page(Path("pages/a.html")).text
 
 
-def test_reasons_why_weights_are_not_reproducible_are_listed(run: Path) -> None:
+def test_reasons_why_weights_are_not_reproducible_are_listed(run):
     record = json.loads((run / "run.json").read_text())
     record["attempts"][-1]["inexact"] = ["runtime.deterministic is false"]
     (run / "run.json").write_text(json.dumps(record))
@@ -68,7 +68,7 @@ def test_reasons_why_weights_are_not_reproducible_are_listed(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "best/info.json"])
-def test_damaged_or_missing_file_leaves_the_rest_of_the_report(run: Path, name: str) -> None:
+def test_damaged_or_missing_file_leaves_the_rest_of_the_report(run, name):
     text = (run / name).read_bytes()
     (run / name).write_bytes(text[: len(text) // 2])
     assert main(["report", "runs/a"]) == 0
@@ -79,7 +79,7 @@ def test_damaged_or_missing_file_leaves_the_rest_of_the_report(run: Path, name: 
 
 
 @pytest.mark.slow
-def test_report_of_100000_records_is_under_two_megabytes(run: Path) -> None:
+def test_report_of_100000_records_is_under_two_megabytes(run):
     now = time.time()
     with (run / "metrics.jsonl").open("a") as file:
         for step in range(400, 100_400):

@@ -19,7 +19,7 @@ Reproduced = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     """The directory in which temporary directories are created."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -28,7 +28,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def reproduced(temporary: Path, capsys: pytest.CaptureFixture[str]) -> Reproduced:
+def reproduced(temporary, capsys):
     """Runs the command, and returns its exit code, stdout and stderr."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -60,9 +60,7 @@ def _row(out: str, name: str) -> str:
 
 
 @pytest.mark.slow
-def test_unchanged_run_is_reproduced_exactly(
-    finished_run: Path, reproduced: Reproduced, temporary: Path
-) -> None:
+def test_unchanged_run_is_reproduced_exactly(finished_run, reproduced, temporary):
     before = {p: p.stat().st_mtime_ns for p in finished_run.rglob("*")}
     code, out, err = reproduced(finished_run)
     assert code == 0
@@ -78,7 +76,7 @@ def test_unchanged_run_is_reproduced_exactly(
 
 
 @pytest.mark.slow
-def test_different_seed_is_reported_as_a_difference(run: Path, tmp_path: Path) -> None:
+def test_different_seed_is_reported_as_a_difference(run, tmp_path):
     """As a process: checks the exit code and the directory that remains."""
     _change(run, "seed: 17", "seed: 18")
     done = warm_runner.run("reproduce", "a", "--model_dir=b", cwd=tmp_path)
@@ -97,9 +95,7 @@ def test_different_seed_is_reported_as_a_difference(run: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_edited_fingerprint_of_an_intermediate_step_is_detected(
-    run: Path, reproduced: Reproduced
-) -> None:
+def test_edited_fingerprint_of_an_intermediate_step_is_detected(run, reproduced):
     trail = run / "checkpoints/fingerprints.jsonl"
     lines = [json.loads(line) for line in trail.read_text().splitlines()]
     lines[1]["state"] = "0" * 64
@@ -109,7 +105,7 @@ def test_edited_fingerprint_of_an_intermediate_step_is_detected(
     assert out.startswith("differs: the state, not the weights, at step 20; equal up to step 10")
 
 
-def test_reasons_for_inexact_reproduction_are_listed(run: Path, reproduced: Reproduced) -> None:
+def test_reasons_for_inexact_reproduction_are_listed(run, reproduced):
     _change(run, "deterministic: true", "deterministic: false")
     for step in (20, 30):
         _set_threads(run, step, "77")
@@ -129,7 +125,7 @@ def test_reasons_for_inexact_reproduction_are_listed(run: Path, reproduced: Repr
 
 
 @pytest.mark.slow
-def test_intra_op_threads_setting_is_applied_to_the_rerun(run: Path, tmp_path: Path) -> None:
+def test_intra_op_threads_setting_is_applied_to_the_rerun(run, tmp_path):
     """In a separate process, because threads cannot change once TensorFlow has started."""
     for step in (20, 30):
         _set_threads(run, step, "1")
@@ -145,9 +141,7 @@ def test_intra_op_threads_setting_is_applied_to_the_rerun(run: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_live_run_and_resumed_killed_run_are_reproduced(
-    tmp_path: Path, reproduced: Reproduced
-) -> None:
+def test_live_run_and_resumed_killed_run_are_reproduced(tmp_path, reproduced):
     arguments = ["--experiment=digits_mlp", "--task.model.hidden_units=[8]", "--model_dir=a",
                  "--mode=train", "--trainer.checkpoint_interval=50", "--trainer.max_to_keep=2",
                  "--runtime.intra_op_threads=0"]  # fmt: skip
@@ -188,8 +182,8 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
 )
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
-    arguments: list[str], code: str, path: str, run: Path, here: Path, temporary: Path
-) -> None:
+    arguments, code, path, run, here, temporary
+):
     (here / "empty").mkdir()
     (here / "full").mkdir()
     (here / "full/x").touch()
@@ -203,7 +197,7 @@ def test_invalid_arguments_are_rejected_before_importing_tensorflow(
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_missing_data_are_an_error_before_importing_tensorflow(run: Path) -> None:
+def test_missing_data_are_an_error_before_importing_tensorflow(run):
     _change(run, "source: digits", "source: mnist")
     _change(run, " data_dir: ''", " data_dir: nowhere")
     settings = [f"task.{section}.data_dir" for section in ("train_data", "validation_data")]
@@ -228,9 +222,7 @@ def _sweep(folder: Path, *statuses: str) -> Path:
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_finished_runs_of_a_sweep_are_repeated_each_in_a_process(
-    here: Path, reproduced: Reproduced, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_runs_of_a_sweep_are_repeated_each_in_a_process(here, reproduced, monkeypatch):
     sweep = _sweep(here / "s", "finished", "stopped", "diverged", "finished")
     equal = {"equal": True, "verdict": "equal: 3 checkpoints", "again": ""}
     answers = {
@@ -278,9 +270,7 @@ def test_finished_runs_of_a_sweep_are_repeated_each_in_a_process(
     ],
 )
 @pytest.mark.usefixtures("no_tensorflow")
-def test_sweep_that_cannot_be_repeated_is_an_error(
-    arguments: list[str], code: str, path: str, here: Path
-) -> None:
+def test_sweep_that_cannot_be_repeated_is_an_error(arguments, code, path, here):
     _sweep(here / "s", "finished", "failed")
     (_sweep(here / "begun", "finished") / "sweep.json").unlink()
     fails(["reproduce", *arguments], code, path)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,13 +24,13 @@ MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summ
 
 
 @pytest.fixture
-def results(finished_run: Path) -> dict[str, Any]:
+def results(finished_run):
     """What the finished run printed to standard output."""
     text = (finished_run.parent / "results.json").read_text()
     return dict(json.loads(text, parse_constant=pytest.fail))
 
 
-def test_stdout_is_exactly_one_json_object(results: dict[str, Any]) -> None:
+def test_stdout_is_exactly_one_json_object(results):
     assert results["experiment"] == "digits_mlp"
     assert results["mode"] == "train_and_eval"
     assert results["step"] == 30
@@ -43,9 +41,7 @@ def test_stdout_is_exactly_one_json_object(results: dict[str, Any]) -> None:
     assert results["model_dir"] == "run"
 
 
-def test_run_directory_contains_all_expected_files(
-    finished_run: Path, results: dict[str, Any]
-) -> None:
+def test_run_directory_contains_all_expected_files(finished_run, results):
     assert sorted(path.name for path in finished_run.iterdir()) == [
         ".lock",
         "assets",
@@ -80,16 +76,14 @@ def test_run_directory_contains_all_expected_files(
     assert attempt["devices"]["physical_devices"]
 
 
-def test_written_config_loads_as_the_same_config(finished_run: Path) -> None:
+def test_written_config_loads_as_the_same_config(finished_run):
     flags = tuple((f"--{path}", path, value) for path, value in FINISHED_RUN.items())
     given = resolve(Request(experiment="digits_mlp", flags=flags)).config
     assert resolve(Request(experiment=str(finished_run))).config == follow_run(given, 30)
     assert (finished_run / "config.yaml").read_text().startswith("# Made by: runner --exp")
 
 
-def test_eval_mode_reports_the_same_accuracy_as_training(
-    cli: Cli, run: Path, results: dict[str, Any]
-) -> None:
+def test_eval_mode_reports_the_same_accuracy_as_training(cli, run, results):
     record = (run / "run.json").read_text()
     done = cli(f"--experiment={run}", f"--model_dir={run}", "--mode=eval")
     assert done.returncode == 0, done.stderr
@@ -114,9 +108,7 @@ def _until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> N
     [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(
-    cli: Cli, number: signal.Signals, code: int, tmp_path: Path
-) -> None:
+def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(cli, number, code, tmp_path):
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=10000000",
                  "--trainer.steps_per_loop=50"]  # fmt: skip
     nohup = ["nohup"] if number == signal.SIGTERM else []
@@ -160,7 +152,7 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(
 
 
 @pytest.mark.slow
-def test_removed_run_directory_ends_training_with_one_message(tmp_path: Path) -> None:
+def test_removed_run_directory_ends_training_with_one_message(tmp_path):
     arguments = [*MLP, "--train_steps=10000000", "--trainer.steps_per_loop=10", "--model_dir=a"]
     process = warm_runner.start(*arguments, cwd=tmp_path)
     try:
@@ -177,7 +169,7 @@ def test_removed_run_directory_ends_training_with_one_message(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_divergence_exits_with_code_3(cli: Cli, tmp_path: Path) -> None:
+def test_divergence_exits_with_code_3(cli, tmp_path):
     done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
     assert done.returncode == 3
     assert done.stdout == ""
@@ -196,7 +188,7 @@ def test_divergence_exits_with_code_3(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gin_bindings_configure_custom_functions(cli: Cli, tmp_path: Path) -> None:
+def test_gin_bindings_configure_custom_functions(cli, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import dataclasses\n"
         "import gin\n"
@@ -233,7 +225,7 @@ def test_gin_bindings_configure_custom_functions(cli: Cli, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path: Path) -> None:
+def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path):
     mine, theirs = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *MLP, "--train_steps=6000", "--trainer.steps_per_loop=10", "--model_dir=a"],

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,7 @@ runtime: {distribution_strategy: one_device, seed: 1}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A directory with a dataset, and the run `a` that was trained on it."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "set").mkdir()
@@ -50,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(made, tmp_path, monkeypatch):
     """A copy that is the working directory of this process."""
     copy = Path(shutil.copytree(made, tmp_path / "copy"))
     monkeypatch.chdir(copy)
@@ -65,7 +64,7 @@ def _shorten(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_tensorflow")
-def test_resume_is_rejected_and_names_the_changed_data_file(folder: Path) -> None:
+def test_resume_is_rejected_and_names_the_changed_data_file(folder):
     _shorten(folder)
     before = (folder / "a/data.json").read_bytes()
     fails(["run", "--experiment=some.yaml", "--model_dir=a", "--train_steps=6"], "data-changed")
@@ -73,9 +72,7 @@ def test_resume_is_rejected_and_names_the_changed_data_file(folder: Path) -> Non
 
 
 @pytest.mark.slow
-def test_resume_override_with_changed_data_is_recorded_as_inexact(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_override_with_changed_data_is_recorded_as_inexact(folder, capsys):
     _shorten(folder)
     arguments = ["run", "--experiment=some.yaml", "--model_dir=a"]
     assert main([*arguments, "--train_steps=6", "--resume=override"]) == 0
@@ -88,9 +85,7 @@ def test_resume_override_with_changed_data_is_recorded_as_inexact(
 
 
 @pytest.mark.slow
-def test_changed_modification_time_of_equal_data_is_ignored(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_modification_time_of_equal_data_is_ignored(folder, capsys):
     for path in (folder / "set").iterdir():
         os.utime(path, (1, 1))
     assert main(["run", "--experiment=some.yaml", "--model_dir=a", "--train_steps=5"]) == 0
@@ -102,25 +97,21 @@ MOVED = ["--data_dir=moved", "--train_steps=6", "--experiment=some.yaml", "--mod
 
 
 @pytest.mark.slow
-def test_run_resumes_after_its_data_directory_is_moved(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_resumes_after_its_data_directory_is_moved(folder, capsys):
     (folder / "set").rename(folder / "moved")
     assert main(["run", *MOVED]) == 0
     assert "restored step 4" in capsys.readouterr().err
     assert json.loads((folder / "a/run.json").read_text())["attempts"][-1]["inexact"] == []
 
 
-def test_resume_is_rejected_if_moved_data_also_changed(folder: Path) -> None:
+def test_resume_is_rejected_if_moved_data_also_changed(folder):
     _shorten(folder)
     (folder / "set").rename(folder / "moved")
     fails(["run", *MOVED], "data-changed")
 
 
 @pytest.mark.parametrize("record", [None, "{"])
-def test_moved_data_counts_as_config_change_without_data_record(
-    record: str | None, folder: Path
-) -> None:
+def test_moved_data_counts_as_config_change_without_data_record(record, folder):
     (folder / "set").rename(folder / "moved")
     (folder / "a/data.json").unlink()
     if record is not None:
@@ -129,7 +120,7 @@ def test_moved_data_counts_as_config_change_without_data_record(
 
 
 @pytest.mark.slow
-def test_run_from_python_detects_changed_data(folder: Path) -> None:
+def test_run_from_python_detects_changed_data(folder):
     def resume(train_steps: int) -> list[str]:
         steps = (("--train_steps", "trainer.train_steps", str(train_steps)),)
         config, notes = resolve(Request(experiment="some.yaml", flags=steps)).config, Notes()
@@ -144,15 +135,13 @@ def test_run_from_python_detects_changed_data(folder: Path) -> None:
     assert [change["step"] for change in read_record(folder / "a")[1]] == [6]
 
 
-def test_reproduce_stops_before_training_if_data_changed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reproduce_stops_before_training_if_data_changed(folder, capsys):
     _shorten(folder)
     fails(["reproduce", "a"], "data-changed", "", exit_code=4)
     assert capsys.readouterr().out == ""
 
 
-def test_note_warns_if_modified_file_has_unknown_contents(tmp_path: Path) -> None:
+def test_note_warns_if_modified_file_has_unknown_contents(tmp_path):
     DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 1)]}).write()
     record = DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 10**18)]})
     record.check()

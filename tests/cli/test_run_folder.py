@@ -31,7 +31,7 @@ MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summ
 
 
 @pytest.fixture
-def folder(here: Path) -> Path:
+def folder(here):
     """The working directory, whose subdirectory `a` looks like a run of `digits_mlp`."""
     checkpoints = here / "a" / "checkpoints"
     checkpoints.mkdir(parents=True)
@@ -43,9 +43,7 @@ def folder(here: Path) -> Path:
 
 
 @pytest.fixture
-def starts(
-    no_tensorflow: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def starts(no_tensorflow, monkeypatch, capsys):
     """Runs a command that must get as far as the job, and returns its messages."""
 
     class Started(BaseException):
@@ -73,9 +71,7 @@ def starts(
         ["--runtime.dataset_num_private_threads=1", "--runtime.inter_op_threads=3"],
     ],
 )
-def test_resume_accepts_changes_that_cannot_affect_the_weights(
-    changes: list[str], folder: Path, starts: Callable[..., str]
-) -> None:
+def test_resume_accepts_changes_that_cannot_affect_the_weights(changes, folder, starts):
     before = (folder / "a" / "config.yaml").read_bytes()
     starts("--experiment=digits_mlp", "--model_dir=a", *changes)
     assert (folder / "a" / "config.yaml").read_bytes() == before
@@ -95,8 +91,8 @@ def test_resume_accepts_changes_that_cannot_affect_the_weights(
     ],
 )
 def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
-    changes: list[str], code: str, path: str, folder: Path, starts: Callable[..., str]
-) -> None:
+    changes, code, path, folder, starts
+):
     arguments = ["--experiment=digits_mlp", "--model_dir=a", *changes]
     error = fails(arguments, code, path)
     assert "train_steps" not in str(error)
@@ -104,16 +100,14 @@ def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
 
 
 @pytest.mark.slow
-def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
-    finished_run: Path, run: Path
-) -> None:
+def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(finished_run, run):
     (run / "config.yaml").unlink()
     config = f"--experiment={finished_run / 'config.yaml'}"
     fails([config, f"--model_dir={run}", "--train_steps=40", "--seed=18"], "other-config")
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_resume_rejects_change_that_mattered_under_the_earlier_config(folder: Path) -> None:
+def test_resume_rejects_change_that_mattered_under_the_earlier_config(folder):
     request = Request(experiment="digits_mlp", params_overrides=("trainer.recovery_max_trials=1",))
     (folder / "a" / "config.yaml").write_text(to_yaml(resolve(request).config))
     fails(
@@ -122,7 +116,7 @@ def test_resume_rejects_change_that_mattered_under_the_earlier_config(folder: Pa
 
 
 @pytest.mark.slow
-def test_only_training_modes_take_the_run_lock(folder: Path, starts: Callable[..., str]) -> None:
+def test_only_training_modes_take_the_run_lock(folder, starts):
     arguments = ["--experiment=digits_mlp", "--model_dir=a"]
     with locked_by_another(folder / "a"):
         for mode in ("train", "train_and_eval", "train_and_post_eval"):
@@ -133,7 +127,7 @@ def test_only_training_modes_take_the_run_lock(folder: Path, starts: Callable[..
     starts(*arguments, "--mode=train")
 
 
-def test_rejected_command_creates_no_run_directory(here: Path) -> None:
+def test_rejected_command_creates_no_run_directory(here):
     for mode in ("trian", "eval"):
         error_of(["--experiment=digits_mlp", "--model_dir=a", f"--mode={mode}"])
     assert [*here.iterdir()] == []
@@ -145,8 +139,8 @@ def _lines(path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
-    cli: Cli, refused: Refused, tmp_path: Path
-) -> None:
+    cli, refused, tmp_path
+):
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=50", "--model_dir=a"]
     first = warm_runner.start(
         *arguments, "--train_steps=10000000", cwd=tmp_path,
@@ -185,9 +179,7 @@ def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
 
 
 @pytest.mark.slow
-def test_finished_run_reports_completion_and_evaluates_again(
-    cli: Cli, run: Path, finished_run: Path
-) -> None:
+def test_finished_run_reports_completion_and_evaluates_again(cli, run, finished_run):
     before = json.loads((finished_run.parent / "results.json").read_text())
     again = cli(f"--experiment={run}", f"--model_dir={run}", "--json")
     assert again.returncode == 0, again.stderr
@@ -201,7 +193,7 @@ def test_finished_run_reports_completion_and_evaluates_again(
 
 
 @pytest.mark.slow
-def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, run: Path) -> None:
+def test_incompatible_config_does_not_overwrite_the_saved_config(cli, run):
     arguments = [f"--experiment={run}", f"--model_dir={run}", "--train_steps=40"]
     before = (run / "config.yaml").read_bytes()
     second = cli(*arguments, "--task.model.hidden_units=[128, 7]", "--resume=override")
@@ -215,9 +207,7 @@ def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, run: 
 
 
 @pytest.mark.parametrize("step", [0, 7])
-def test_config_is_written_once_at_run_begin(
-    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_config_is_written_once_at_run_begin(step, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a\nb: ["])
     resolved = resolve(Request(experiment="digits_mlp"))
     job = Job(resolved=resolved, config=resolved.config, mode="train", model_dir=tmp_path)

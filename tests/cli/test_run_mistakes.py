@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.support.problems import check, error_of, fails, problems_of
 Refused = Callable[..., str]
 
 
-def test_all_errors_are_reported_in_one_message(refused: Refused) -> None:
+def test_all_errors_are_reported_in_one_message(refused):
     """A new process shows what users see: one message, and no traceback."""
     flags = ["--data_dir=nowhere", "--mode=trian", "--model_dir=/proc/x"]
     said = refused("--experiment=mnist", *flags)
@@ -44,14 +43,12 @@ def test_all_errors_are_reported_in_one_message(refused: Refused) -> None:
         ),
     ],
 )
-def test_settings_unsuited_to_machine_or_model_are_rejected(
-    arguments: list[str], code: str, path: str, tmp_path: Path
-) -> None:
+def test_settings_unsuited_to_machine_or_model_are_rejected(arguments, code, path, tmp_path):
     fails(["--experiment=digits", f"--model_dir={tmp_path}/run", *arguments], code, path)
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_missing_data_are_an_error_of_each_section() -> None:
+def test_missing_data_are_an_error_of_each_section():
     settings = [f"task.{section}.data_dir" for section in ("train_data", "validation_data")]
 
     problems = problems_of(error_of(["--experiment=mnist", "--data_dir=nowhere"]))
@@ -59,7 +56,7 @@ def test_missing_data_are_an_error_of_each_section() -> None:
     check(problems, *(("missing-file", setting) for setting in settings))
 
 
-def test_missing_gpus_are_an_error(tmp_path: Path) -> None:
+def test_missing_gpus_are_an_error(tmp_path):
     flags = ["--num_gpus=64", "--distribution_strategy=mirrored", f"--model_dir={tmp_path}/run"]
     (problem,) = problems_of(error_of(["--experiment=digits", *flags]))
     # The text depends on the machine.
@@ -83,13 +80,8 @@ def test_missing_gpus_are_an_error(tmp_path: Path) -> None:
     ids=["alone", "before the run", "in the run"],
 )
 def test_process_of_a_launcher_prints_no_error_as_json(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    arguments: list[str],
-    exit_code: int,
-    launched: bool,
-) -> None:
+    capsys, monkeypatch, tmp_path, arguments, exit_code, launched
+):
     """The launcher may start it again, and its standard output has the results of all starts."""
     if launched:
         monkeypatch.setenv(LAUNCHED, "1")

@@ -17,7 +17,7 @@ from tests.support.run_directories import write_best, write_run
 
 
 @pytest.fixture
-def runs(here: Path) -> Path:
+def runs(here):
     """Four runs in `runs`: a finished, b diverged, c lost, d finished with other settings."""
     root = here / "runs"
     write_run(root / "a", accuracies={300: 0.9}, started="2026-11-20T10:00:00+0000")
@@ -41,14 +41,14 @@ def _names(*arguments: str) -> list[str]:
     return [row[0] for row in _rows(*arguments)[1:]]
 
 
-def test_runs_in_the_directory_of_a_run_are_listed(runs: Path) -> None:
+def test_runs_in_the_directory_of_a_run_are_listed(runs):
     write_run(runs / "a" / "more" / "e", started="2026-11-20T09:00:00+0000")
 
     assert _names("runs/a") == ["runs/a", "runs/a/more/e"]
     assert _names()[-1] == "runs/a/more/e"
 
 
-def test_table_lists_the_newest_run_first(runs: Path) -> None:
+def test_table_lists_the_newest_run_first(runs):
     lines = output_of(["runs"]).splitlines()
     assert lines[0].split() == [
         "run", "status", "progress", "metric", "age", "experiment", "changes",
@@ -60,7 +60,7 @@ def test_table_lists_the_newest_run_first(runs: Path) -> None:
     assert "lost" in lines[2]
 
 
-def test_last_evaluation_that_is_not_finite_is_marked(tmp_path: Path) -> None:
+def test_last_evaluation_that_is_not_finite_is_marked(tmp_path):
     write_run(tmp_path / "a", accuracies={200: 0.9, 300: None})
     write_best(tmp_path / "a", 200, accuracy=0.9)
     write_run(tmp_path / "b", accuracies={200: None, 300: 0.9})
@@ -80,9 +80,7 @@ def test_last_evaluation_that_is_not_finite_is_marked(tmp_path: Path) -> None:
         ({100: None, 200: None}, "The last evaluation is not finite: accuracy at step 100, 200"),
     ],
 )
-def test_report_marks_evaluations_that_are_not_finite(
-    tmp_path: Path, accuracies: dict[int, float | None], text: str
-) -> None:
+def test_report_marks_evaluations_that_are_not_finite(tmp_path, accuracies, text):
     run = write_run(tmp_path / "a", accuracies=accuracies)
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
@@ -113,12 +111,12 @@ def test_report_marks_evaluations_that_are_not_finite(
         ("experiment == digits and step == 300", ["d", "b", "a"]),
     ],
 )
-def test_where_selects_runs(runs: Path, condition: str, expected: list[str]) -> None:
+def test_where_selects_runs(runs, condition, expected):
     assert _names(f"--where={condition}") == [f"runs/{name}" for name in expected]
 
 
 @pytest.mark.parametrize("name", ["try 2 h x", "a and step > 1", "it's [1", "x == 2 or y"])
-def test_quoted_text_is_compared_as_it_is(runs: Path, name: str) -> None:
+def test_quoted_text_is_compared_as_it_is(runs, name):
     write_run(runs / name, started="2026-11-20T09:00:00+0000")
 
     quoted = f"'runs/{name}'".replace("it's", "it''s")
@@ -147,7 +145,7 @@ def test_quoted_text_is_compared_as_it_is(runs: Path, name: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("runs")
-def test_invalid_condition_is_an_error(condition: str, code: str) -> None:
+def test_invalid_condition_is_an_error(condition, code):
     fails(["runs", f"--where={condition}"], code, "--where")
 
 
@@ -161,11 +159,11 @@ def test_invalid_condition_is_an_error(condition: str, code: str) -> None:
         (["--limit=1"], ["d"]),
     ],
 )
-def test_sort_and_limit(runs: Path, flags: list[str], expected: list[str]) -> None:
+def test_sort_and_limit(runs, flags, expected):
     assert [Path(name).name for name in _names(*flags)] == expected
 
 
-def test_setting_that_only_some_runs_of_an_experiment_have_is_known(runs: Path) -> None:
+def test_setting_that_only_some_runs_of_an_experiment_have_is_known(runs):
     flags = [("trainer.optimizer_config.optimizer.type", "sgd")]
     write_run(runs / "e", flags=flags, started="2026-11-20T09:00:00+0000")
 
@@ -175,12 +173,12 @@ def test_setting_that_only_some_runs_of_an_experiment_have_is_known(runs: Path) 
 
 
 @pytest.mark.usefixtures("runs")
-def test_error_says_that_a_text_with_and_needs_quotes() -> None:
+def test_error_says_that_a_text_with_and_needs_quotes():
     error = fails(["runs", "--where=run == cats and dogs"], "bad-syntax", "--where")
     assert str(error).splitlines()[0].endswith("put a text that contains `and` in quotes")
 
 
-def test_sort_lists_the_lowest_loss_first(runs: Path) -> None:
+def test_sort_lists_the_lowest_loss_first(runs):
     write_run(runs / "e", losses=[3.0, 0.1], started="2026-11-20T14:00:00+0000")
     write_run(runs / "f", losses=[3.0, float("nan")], started="2026-11-20T15:00:00+0000")
 
@@ -189,7 +187,7 @@ def test_sort_lists_the_lowest_loss_first(runs: Path) -> None:
         assert [Path(name).name for name in names] == ["e", "d", "b", "a", "c", "f"]
 
 
-def test_sort_follows_the_direction_that_the_runs_set(here: Path) -> None:
+def test_sort_follows_the_direction_that_the_runs_set(here):
     for name, score in (("a", 0.3), ("b", 0.1), ("c", 0.2)):
         directory = here / "runs" / name
         best = {"metric": "score", "directory": "best"}
@@ -200,7 +198,7 @@ def test_sort_follows_the_direction_that_the_runs_set(here: Path) -> None:
         assert _names(f"--sort={column}") == ["runs/b", "runs/c", "runs/a"]
 
 
-def test_columns_replace_or_extend_the_default(runs: Path) -> None:
+def test_columns_replace_or_extend_the_default(runs):
     columns = "--columns=run,task.model.dropout_rate,last.accuracy"
     assert _rows("--limit=1", columns)[1] == ["runs/d", "0.1", "0.95"]
     head = _rows("--limit=1", "--columns=+runtime.seed")[0]
@@ -208,7 +206,7 @@ def test_columns_replace_or_extend_the_default(runs: Path) -> None:
     fails(["runs", "--columns=accurcy"], "unknown-name", "--columns")
 
 
-def test_json_and_csv_have_full_values(runs: Path) -> None:
+def test_json_and_csv_have_full_values(runs):
     arguments = ["--json", "--columns=+runtime.seed", "--where=runtime.seed==3"]
     (found,) = json.loads(output_of(["runs", *arguments]))
     assert found["run"] == "runs/d"
@@ -220,7 +218,7 @@ def test_json_and_csv_have_full_values(runs: Path) -> None:
     assert rows[1]["accuracy"] == ""
 
 
-def test_results_of_a_split_are_those_of_its_newest_evaluation(runs: Path) -> None:
+def test_results_of_a_split_are_those_of_its_newest_evaluation(runs):
     split = {"task.validation_data.split": "test"}
     other = {"task.validation_data.input_path": "b.csv", **split}
     for name, time, data, loss in (
@@ -233,16 +231,14 @@ def test_results_of_a_split_are_those_of_its_newest_evaluation(runs: Path) -> No
     fails(["runs", "--sort=test.los"], "unknown-name", "--sort")
 
 
-def test_directory_without_runs_prints_a_note(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_directory_without_runs_prints_a_note(tmp_path, capsys):
     assert main(["runs", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", f"no runs in {tmp_path}\n")
 
 
 @pytest.mark.usefixtures("runs")
-def test_run_directory_without_permission_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_directory_without_permission_is_left_out(monkeypatch):
     scan: Callable[..., object] = os.scandir
 
     def refuse(path: object) -> object:
@@ -262,7 +258,7 @@ def test_run_directory_without_permission_is_left_out(monkeypatch: pytest.Monkey
                    r"\end{tabular}"]),
     ],
 )  # fmt: skip
-def test_table_for_a_document(kind: str, lines: list[str], here: Path) -> None:
+def test_table_for_a_document(kind, lines, here):
     write_run(here / "runs/a_b")
     text = output_of(["runs", "runs/a_b", "--columns=run,best_step", f"--table={kind}"])
     assert text.replace("runs/", "").splitlines() == lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ register_task("schema_task", config=SchemaTaskConfig, task="schema_task:Task")
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_flags_change_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_change_the_defaults(capsys):
     assert main(["show", "--schema", "--experiment=digits", "--runtime.seed=5"]) == 0
 
     said = capsys.readouterr()
@@ -34,7 +33,7 @@ def test_flags_change_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert (runtime["seed"]["default"], runtime["intra_op_threads"]["default"]) == (5, 1)
 
 
-def test_imported_tasks_are_described(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imported_tasks_are_described(here, monkeypatch):
     from orbit_runner.registry import TASKS
 
     monkeypatch.setattr(TASKS, "_entries", {**TASKS._entries})

@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -21,7 +20,7 @@ Server = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_server_rejects_the_chief_role(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_rejects_the_chief_role(monkeypatch):
     text = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
     monkeypatch.setenv("TF_CONFIG", text)
     fails(["server"], "bad-cluster", "TF_CONFIG")
@@ -29,7 +28,7 @@ def test_server_rejects_the_chief_role(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_server_rejects_a_port_in_use() -> None:
+def test_server_rejects_a_port_in_use():
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         cluster = f"worker=127.0.0.1:{port};ps=127.0.0.1:1"
@@ -38,7 +37,7 @@ def test_server_rejects_a_port_in_use() -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path):
     """Starts servers, and ends them."""
     started: list[subprocess.Popen[str]] = []
 
@@ -66,7 +65,7 @@ def ready(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.slow
-def test_remote_client_uses_worker_and_parameter_server(server: Server) -> None:
+def test_remote_client_uses_worker_and_parameter_server(server):
     worker, ps = (f"127.0.0.1:{port}" for port in free_ports(2))
     cluster = f"worker={worker};ps={ps}"
     config = (

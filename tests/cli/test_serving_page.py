@@ -25,7 +25,7 @@ def _block(before: str) -> str:
 
 
 @pytest.mark.slow
-def test_docs_program_agrees_with_the_predict_command(here: Path) -> None:
+def test_docs_program_agrees_with_the_predict_command(here):
     # TensorFlow fixes the thread settings of the test process at its first op.
     run = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0", "--train_steps=60"]
     run += ["--model_dir=a"]
@@ -46,7 +46,7 @@ def test_docs_program_agrees_with_the_predict_command(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_custom_task_from_the_docs_is_exported(tmp_path: Path) -> None:
+def test_custom_task_from_the_docs_is_exported(tmp_path):
     own = (DOCS / "own_task.md").read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", own, re.M | re.S)
     for name, content in files:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_tensorflow", "here")
 
 
 @pytest.fixture
-def accepted(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def accepted(capsys):
     """Runs a command that must exit with 0 and an empty stderr, and returns its stdout."""
 
     def run(*arguments: str) -> str:
@@ -38,11 +37,11 @@ def accepted(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["run", "--mode=train"], ["launch", "--"]])
-def test_experiment_is_required(arguments: list[str]) -> None:
+def test_experiment_is_required(arguments):
     check(problems_of(error_of(arguments)), *_WITHOUT_TASK)
 
 
-def test_list_shows_every_entry_as_text_and_json(accepted: Accepted, tmp_path: Path) -> None:
+def test_list_shows_every_entry_as_text_and_json(accepted, tmp_path):
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/own.yaml").write_text("description: my own\n")
     (tmp_path / "experiments/broken.yaml").write_text("a: [\n")
@@ -67,7 +66,7 @@ def test_list_shows_every_entry_as_text_and_json(accepted: Accepted, tmp_path: P
             assert description in text
 
 
-def test_show_output_loads_as_an_identical_config(accepted: Accepted, tmp_path: Path) -> None:
+def test_show_output_loads_as_an_identical_config(accepted, tmp_path):
     flags = ("--num-gpus=1", "--task.model.dropout-rate", "0.25", "--gin_param=runtime.seed = 5")
     text = accepted("show", "--experiment", "digits", *flags)
     (tmp_path / "again.yaml").write_text(text)
@@ -86,9 +85,7 @@ def test_show_output_loads_as_an_identical_config(accepted: Accepted, tmp_path: 
     ]
 
 
-def test_show_with_origins_prints_the_source_of_each_setting(
-    accepted: Accepted, tmp_path: Path
-) -> None:
+def test_show_with_origins_prints_the_source_of_each_setting(accepted, tmp_path):
     flags = ("--experiment=digits", "--params_override=trainer.max_to_keep=9", "--seed=4")
 
     text = accepted("show", "--origins", *flags)
@@ -103,7 +100,7 @@ def test_show_with_origins_prints_the_source_of_each_setting(
     assert accepted("show", "--experiment=o.yaml") == plain
 
 
-def test_show_json_includes_value_and_origin_of_each_setting(accepted: Accepted) -> None:
+def test_show_json_includes_value_and_origin_of_each_setting(accepted):
     settings = json.loads(accepted("show", "--experiment=digits", "--json", "--seed=4"))
 
     assert settings["runtime.seed"] == {"value": 4, "origin": "--seed"}
@@ -115,17 +112,13 @@ def test_show_json_includes_value_and_origin_of_each_setting(accepted: Accepted)
 @pytest.mark.parametrize(
     "spelled", [("--num_gpus=-1",), ("--num_gpus", "-1"), ("--runtime.num_gpus", "-1")]
 )
-def test_negative_number_is_parsed_as_a_flag_value(
-    accepted: Accepted, spelled: tuple[str, ...]
-) -> None:
+def test_negative_number_is_parsed_as_a_flag_value(accepted, spelled):
     shown = yaml.safe_load(accepted("show", "--experiment=digits", *spelled))
 
     assert shown["runtime"]["num_gpus"] == -1
 
 
-def test_validate_accepts_names_files_fragments_and_runs(
-    accepted: Accepted, tmp_path: Path
-) -> None:
+def test_validate_accepts_names_files_fragments_and_runs(accepted, tmp_path):
     (tmp_path / "runs/r").mkdir(parents=True)
     (tmp_path / "runs/r/config.yaml").write_text(accepted("show", "--experiment=digits"))
     (tmp_path / "frag.yaml").write_text("trainer: {max_to_keep: 3}\n")
@@ -138,9 +131,7 @@ def test_validate_accepts_names_files_fragments_and_runs(
     assert accepted("show", "--check", *names) == "".join(f"{name}: ok\n" for name in names)
 
 
-def test_validate_reports_all_errors_of_all_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_reports_all_errors_of_all_files(tmp_path, capsys):
     many = "\n".join(f"  unknown_{n}: 1" for n in range(20))
     (tmp_path / "a.yaml").write_text(BAD)
     (tmp_path / "b.yaml").write_text("task: [1\n")
@@ -166,9 +157,7 @@ def test_validate_reports_all_errors_of_all_files(
     )
 
 
-def test_validate_merges_a_fragment_into_the_given_experiment(
-    accepted: Accepted, tmp_path: Path
-) -> None:
+def test_validate_merges_a_fragment_into_the_given_experiment(accepted, tmp_path):
     (tmp_path / "a.yaml").write_text("task: {model: {hidden_units: [3]}}\n")
 
     assert accepted("show", "--check", "a.yaml", "--experiment=digits_mlp") == "a.yaml: ok\n"
@@ -179,9 +168,7 @@ def test_validate_merges_a_fragment_into_the_given_experiment(
     )
 
 
-def test_validate_applies_flags_before_checking_the_file(
-    accepted: Accepted, tmp_path: Path
-) -> None:
+def test_validate_applies_flags_before_checking_the_file(accepted, tmp_path):
     (tmp_path / "a.yaml").write_text("task: {name: image_classification}\n")
     error_of(["show", "--check", "a.yaml"])
     settings = ["--train_steps=5",
@@ -194,7 +181,7 @@ def test_validate_applies_flags_before_checking_the_file(
     assert accepted("show", "--check", "a.yaml", *settings) == "a.yaml: ok\n"
 
 
-def test_diff_shows_the_differing_settings(accepted: Accepted, tmp_path: Path) -> None:
+def test_diff_shows_the_differing_settings(accepted, tmp_path):
     (tmp_path / "a.yaml").write_text(accepted("show", "--experiment=digits", "--seed=4"))
 
     table = accepted("show", "--experiment=digits", "--diff=a.yaml").splitlines()

@@ -56,9 +56,7 @@ def shell(command: str, folder: Path, **environ: str) -> "subprocess.CompletedPr
     ],
 )
 @needs_full
-def test_exit_code_is_correct_when_streams_are_closed_or_full(
-    command: str, code: int, message: bytes, tmp_path: Path
-) -> None:
+def test_exit_code_is_correct_when_streams_are_closed_or_full(command, code, message, tmp_path):
     done = shell(command, tmp_path)
 
     assert done.returncode == code
@@ -67,7 +65,7 @@ def test_exit_code_is_correct_when_streams_are_closed_or_full(
 
 
 @needs_full
-def test_result_that_cannot_be_written_is_reported_whatever_the_exit_code(tmp_path: Path) -> None:
+def test_result_that_cannot_be_written_is_reported_whatever_the_exit_code(tmp_path):
     for name, seed in (("a", "1"), ("b", "2")):
         write_run(tmp_path / name, flags=[("runtime.seed", seed)], weights={100: seed * 64})
 
@@ -79,7 +77,7 @@ def test_result_that_cannot_be_written_is_reported_whatever_the_exit_code(tmp_pa
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_text_is_written_in_the_encoding_of_the_stream(encoding: str, tmp_path: Path) -> None:
+def test_text_is_written_in_the_encoding_of_the_stream(encoding, tmp_path):
     done = shell(f"{RUNNER} list", tmp_path, PYTHONIOENCODING=encoding)
 
     assert done.returncode == 0, done.stderr
@@ -89,7 +87,7 @@ def test_text_is_written_in_the_encoding_of_the_stream(encoding: str, tmp_path: 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["show --experiment=digits --config_file=a", "list --json"])
-def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) -> None:
+def test_yaml_and_json_are_utf8_in_every_locale(command, tmp_path):
     (tmp_path / "a").write_text("task: {init_checkpoint: dïgits}", encoding="utf-8")
     posix = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
@@ -108,9 +106,7 @@ def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) ->
     ("redirection", "code"), [("", 0), (">/dev/full", 6), ("2>&1 | head -1", 0), ("2>&-", 0)]
 )
 @needs_full
-def test_run_is_recorded_as_done_even_if_output_streams_fail(
-    redirection: str, code: int, tmp_path: Path
-) -> None:
+def test_run_is_recorded_as_done_even_if_output_streams_fail(redirection, code, tmp_path):
     done = shell(f"{RUN} {redirection}", tmp_path, PYTHONIOENCODING="ascii")
 
     assert done.returncode == code, done.stderr
@@ -156,9 +152,7 @@ def _write_hostile_files() -> None:
         ["init", "new", "--from=rows.csv", "--label=none"],
     ],
 )
-def test_names_that_others_chose_do_not_control_the_terminal(
-    arguments: list[str], here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_that_others_chose_do_not_control_the_terminal(arguments, here, capfd):
     _write_hostile_files()
     main(arguments)
     printed = "".join(capfd.readouterr())
@@ -167,9 +161,7 @@ def test_names_that_others_chose_do_not_control_the_terminal(
 
 
 @pytest.mark.parametrize("kind", ["plain", "bar", "none"])
-def test_progress_and_results_do_not_control_the_terminal(
-    kind: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_and_results_do_not_control_the_terminal(kind, capfd):
     progress = make_progress(kind, interval=0.0, title=HOSTILE, place=HOSTILE)
     with progress.shown_scope():
         progress.phase(HOSTILE)
@@ -183,7 +175,7 @@ def test_progress_and_results_do_not_control_the_terminal(
     assert not CONTROL.search(printed), printed
 
 
-def test_pages_and_pictures_show_control_characters_and_markup_as_text() -> None:
+def test_pages_and_pictures_show_control_characters_and_markup_as_text():
     chart = Chart(HOSTILE, [Series(HOSTILE, {1: 1.0}), Series("b", {1: 2.0})], x_label=HOSTILE)
     sections = [Section(HOSTILE, [Table([[HOSTILE, HOSTILE]], [HOSTILE, HOSTILE]), chart])]
     for text in (page(HOSTILE, sections), draw_charts([chart])):
@@ -192,7 +184,7 @@ def test_pages_and_pictures_show_control_characters_and_markup_as_text() -> None
         assert "<b>&" not in text
 
 
-def test_all_that_is_printed_passes_the_functions_that_show_control_characters() -> None:
+def test_all_that_is_printed_passes_the_functions_that_show_control_characters():
     source = Path(orbit_runner.__file__).parent
     call = re.compile(r"(?:(?<![\w.])print|std(?:out|err)\.write)\(.*")
     printing = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ _VALUES = (None, 7, -1, 10**30, float("inf"), "x", [[]], {"a": []}, True)
 
 
 @pytest.fixture
-def folder(here: Path) -> Path:
+def folder(here):
     for name in ("a", "b"):
         run = write_run(here / "runs" / name, accuracies={100: 0.7}, weights={100: "aa" * 32})
         # Most of the time would go into parsing a file with all settings.
@@ -50,9 +49,7 @@ def folder(here: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=".".join)
-def test_value_of_another_type_in_run_json_is_not_a_crash(
-    path: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_value_of_another_type_in_run_json_is_not_a_crash(path, folder, capsys):
     commands = (
         ["report", "runs/a"],
         ["compare", "runs/a", "runs/b"],

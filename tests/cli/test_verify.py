@@ -39,7 +39,7 @@ def _line_of(out: str, name: str) -> str:
 
 
 @pytest.mark.slow
-def test_intact_run_is_reported_as_intact(finished_run: Path) -> None:
+def test_intact_run_is_reported_as_intact(finished_run):
     out = verified(finished_run)
     lines = out.splitlines()
     assert lines[0].split() == ["checkpoint", "weights", "state"]
@@ -90,7 +90,7 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damage_is_found_in_one_checkpoint(what: str, run: Path) -> None:
+def test_damage_is_found_in_one_checkpoint(what, run):
     damage, name, said = DAMAGES[what]
     damage(run)
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")}
@@ -101,7 +101,7 @@ def test_damage_is_found_in_one_checkpoint(what: str, run: Path) -> None:
     assert out.splitlines()[-1] == f"{run}: 1 of 3 damaged"
 
 
-def test_swapped_checkpoint_files_with_matching_file_records_are_detected(run: Path) -> None:
+def test_swapped_checkpoint_files_with_matching_file_records_are_detected(run):
     """Intact files of another step: only the tensors reveal the swap."""
     marks = {}
     for suffix in ("index", "data-00000-of-00001"):
@@ -115,9 +115,7 @@ def test_swapped_checkpoint_files_with_matching_file_records_are_detected(run: P
 
 
 @pytest.mark.slow
-def test_damaged_files_are_detected_without_importing_tensorflow(
-    run: Path, without_tensorflow: dict[str, str]
-) -> None:
+def test_damaged_files_are_detected_without_importing_tensorflow(run, without_tensorflow):
     for step in (20, 30):
         _flip(_data(run, step), 700)
     _flip(run / "best/best-30.index", 100)
@@ -128,15 +126,13 @@ def test_damaged_files_are_detected_without_importing_tensorflow(
     assert "reading the files of 3 checkpoints" in done.stderr
 
 
-def test_checkpoint_that_a_killed_run_has_not_completed_is_ignored(run: Path) -> None:
+def test_checkpoint_that_a_killed_run_has_not_completed_is_ignored(run):
     for suffix in ("json", DATA):
         shutil.copyfile(run / f"{NAMES[1]}.{suffix}", run / f"checkpoints/ckpt-40.{suffix}")
     assert verified(run).splitlines()[-1] == f"{run}: intact, 3 checkpoints read"
 
 
-def test_checkpoint_removed_during_verification_is_skipped(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_removed_during_verification_is_skipped(run, monkeypatch):
     from orbit_runner.checkpoint import directory
 
     # As a live run removes it: the index first, the rest a moment later.

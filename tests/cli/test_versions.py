@@ -11,7 +11,7 @@ from tests.support.problems import output_of
 
 
 @pytest.mark.slow
-def test_versions_and_devices_are_printed() -> None:
+def test_versions_and_devices_are_printed():
     lines = dict(line.split(maxsplit=1) for line in output_of(["--version"]).splitlines())
     values = json.loads(output_of(["--version", "--json"]))
 

@@ -66,7 +66,7 @@ Why = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A directory with the data, the config and the run `a`."""
     found = tmp_path_factory.mktemp("why")
     x, y = classes()
@@ -93,7 +93,7 @@ def _train_apart(folder: Path, name: str, *flags: str, **variables: str) -> None
 
 
 @pytest.fixture
-def why(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Why:
+def why(folder, monkeypatch, capsys):
     """Runs the command in the directory of the runs; returns its exit code and its JSON."""
     monkeypatch.chdir(folder)
 
@@ -143,7 +143,7 @@ SETTINGS: Mapping[str, tuple[str, str, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
-def test_changed_setting_is_the_cause(name: str, folder: Path, why: Why) -> None:
+def test_changed_setting_is_the_cause(name, folder, why):
     flag, cause, tensor = SETTINGS[name]
     _train(folder, name, flag)
 
@@ -169,9 +169,7 @@ def _write_images(directory: Path, changed: int | None = None) -> None:
 
 
 @pytest.mark.slow
-def test_changed_label_is_named_with_its_example_and_file(
-    folder: Path, why: Why, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_label_is_named_with_its_example_and_file(folder, why, monkeypatch):
     (folder / "images.yaml").write_text(IMAGES)
     _write_images(folder / "set")
     _write_images(folder / "other", changed=17)
@@ -195,7 +193,7 @@ def test_changed_label_is_named_with_its_example_and_file(
 
 
 @pytest.mark.slow
-def test_file_that_was_replaced_is_named(folder: Path, why: Why) -> None:
+def test_file_that_was_replaced_is_named(folder, why):
     x, y = classes()
     np.savez(folder / "replaced.npz", x=x.astype(np.float32), y=y)
     _train(folder, "before", "--task.train_data.input_path=replaced.npz")
@@ -223,9 +221,7 @@ def test_file_that_was_replaced_is_named(folder: Path, why: Why) -> None:
         (("1", "1"), ("1", "0"), "oneDNN differs (on and off)"),
     ],
 )
-def test_environment_of_each_run_is_used_again(
-    left: tuple[str, str], right: tuple[str, str], difference: str, folder: Path, why: Why
-) -> None:
+def test_environment_of_each_run_is_used_again(left, right, difference, folder, why):
     names = [_train_digits(folder, *values) for values in (left, right)]
 
     code, found = why(*names)
@@ -264,7 +260,7 @@ def _change_weights(run: Path, step: int) -> None:
 
 
 @pytest.mark.slow
-def test_other_numpy_is_named_if_a_rerun_does_not_repeat_the_run(folder: Path, why: Why) -> None:
+def test_other_numpy_is_named_if_a_rerun_does_not_repeat_the_run(folder, why):
     run = _copy(folder, "numpy")
     record = json.loads((run / "run.json").read_text())
     now = record["attempts"][-1]["software"]["numpy"]
@@ -282,9 +278,7 @@ def test_other_numpy_is_named_if_a_rerun_does_not_repeat_the_run(folder: Path, w
     assert "a rerun of B does not give the weights that B recorded" in found["reruns"]["notes"][0]
 
 
-def test_equal_runs_are_equal_and_only_records_are_read(
-    folder: Path, without_tensorflow: dict[str, str]
-) -> None:
+def test_equal_runs_are_equal_and_only_records_are_read(folder, without_tensorflow):
     _copy(folder, "same")
     path = os.pathsep.join([without_tensorflow["PYTHONPATH"], str(ROOT / "src"), str(ROOT)])
     env = {**without_tensorflow, "PYTHONPATH": path}
@@ -295,7 +289,7 @@ def test_equal_runs_are_equal_and_only_records_are_read(
     assert "  recorded     checkpoints of steps 4, 8, 12 were compared" in lines
 
 
-def test_recorded_flag_does_not_run_again(folder: Path, why: Why) -> None:
+def test_recorded_flag_does_not_run_again(folder, why):
     run = _copy(folder, "recorded")
     _change_weights(run, 12)
     code, found = why("a", "recorded", "--recorded")
@@ -312,9 +306,7 @@ def test_recorded_flag_does_not_run_again(folder: Path, why: Why) -> None:
         (["empty", "a"], "not-a-run", ""),
     ],
 )
-def test_directory_without_a_run_is_rejected(
-    arguments: list[str], code: str, path: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_without_a_run_is_rejected(arguments, code, path, folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "empty").mkdir(exist_ok=True)
     fails(["why", *arguments], code, path)

@@ -7,7 +7,6 @@ Commands that need a run test what is wrong with it in their own files.
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -200,7 +199,7 @@ CASES = [
 
 
 @pytest.fixture
-def folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here, monkeypatch):
     for name, text in FILES.items():
         (here / name).parent.mkdir(exist_ok=True)
         (here / name).write_text(text)
@@ -210,9 +209,7 @@ def folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("no_tensorflow")
 @pytest.mark.parametrize(("words", "code", "path"), CASES)
-def test_wrong_words_are_one_error_and_nothing_is_written(
-    folder: Path, words: str, code: str, path: str
-) -> None:
+def test_wrong_words_are_one_error_and_nothing_is_written(folder, words, code, path):
     before = {file.name for file in folder.iterdir()} | {"__pycache__"}
 
     error = fails(shlex.split(words), code, path)
@@ -228,5 +225,5 @@ def test_wrong_words_are_one_error_and_nothing_is_written(
         ("--enable_xla=true", "'--runtime.enable_xla'?"),
     ],
 )
-def test_flag_that_is_a_setting_is_named_with_its_section(flag: str, hint: str) -> None:
+def test_flag_that_is_a_setting_is_named_with_its_section(flag, hint):
     assert f"did you mean {hint}" in str(error_of(["--experiment=digits", flag]))

@@ -1,12 +1,8 @@
 """A run whose batches are made by tf.data services that others started."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +20,7 @@ sys.stdin.read()
 
 
 @contextlib.contextmanager
-def _services(count: int) -> Iterator[str]:
+def _services(count):
     """Starts services, returns the flag that names them, and kills them at the end."""
     processes = [
         subprocess.Popen(
@@ -43,7 +39,7 @@ def _services(count: int) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_external_services_do_not_change_the_weights(tmp_path: Path) -> None:
+def test_external_services_do_not_change_the_weights(tmp_path):
     with _services(2) as flag:
         alone(tmp_path / "served", *RUN, flag)
     alone(tmp_path / "alone", *RUN)

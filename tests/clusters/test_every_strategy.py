@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +27,7 @@ _RESNET = (
     "--trainer.optimizer_config.warmup.type=null",
 )  # fmt: skip
 _EXPERIMENTS = {"digits": (_DIGITS, 359), "resnet_cifar": (_RESNET, 75)}
-_STRATEGIES: dict[str, tuple[list[str], list[str]]] = {
+_STRATEGIES = {
     "off": ([], ["--distribution_strategy=off"]),
     "one_device": ([], ["--distribution_strategy=one_device"]),
     "mirrored": ([], ["--distribution_strategy=mirrored", "--runtime.num_virtual_devices=2"]),
@@ -42,10 +40,9 @@ _STRATEGIES: dict[str, tuple[list[str], list[str]]] = {
 }  # fmt: skip
 _SPEED = "steps_per_second"
 _CLUSTERED = ("multi_worker_mirrored", "parameter_server")
-_MODES = ("train", "eval", "continuous_eval", "train_and_eval", "train_and_post_eval")
 
 
-def _run(strategy: str, folder: Path, *flags: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
+def _run(strategy, folder, *flags, own=()):
     """Runs to the end, and returns the results from the JSON output."""
     first, last = _STRATEGIES[strategy]
     launch, chosen = (["launch", *own, *first[1:]], last) if first else ([], last)
@@ -58,7 +55,7 @@ def _run(strategy: str, folder: Path, *flags: str, own: tuple[str, ...] = ()) ->
     return dict(json.loads(done.stdout))
 
 
-def _marked(experiment: str, strategy: str) -> Any:
+def _marked(experiment, strategy):
     sample = experiment == "digits" and strategy == "parameter_server"
     return pytest.param(experiment, strategy, marks=() if sample else pytest.mark.matrix)
 
@@ -68,9 +65,7 @@ _PAIRS = [_marked(experiment, strategy) for experiment in _EXPERIMENTS for strat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("experiment", "strategy"), _PAIRS)
-def test_every_mode_finishes_and_counts_each_example(
-    experiment: str, strategy: str, tmp_path: Path
-) -> None:
+def test_every_mode_finishes_and_counts_each_example(experiment, strategy, tmp_path):
     flags, examples = _EXPERIMENTS[experiment]
     results = {}
     # In this order, so that the evaluation modes find the checkpoint of the training.
@@ -94,9 +89,7 @@ def test_every_mode_finishes_and_counts_each_example(
 @pytest.mark.matrix
 @pytest.mark.parametrize("strategy", _CLUSTERED)
 @pytest.mark.parametrize("experiment", _EXPERIMENTS)
-def test_separate_evaluator_evaluates_the_last_step(
-    experiment: str, strategy: str, tmp_path: Path
-) -> None:
+def test_separate_evaluator_evaluates_the_last_step(experiment, strategy, tmp_path):
     flags, examples = _EXPERIMENTS[experiment]
     _run(strategy, tmp_path, *flags, own=("--evaluator",))
 
@@ -107,9 +100,7 @@ def test_separate_evaluator_evaluates_the_last_step(
 @pytest.mark.matrix
 @pytest.mark.parametrize("experiment", _EXPERIMENTS)
 @pytest.mark.parametrize("strategy", ["off", "mirrored", "multi_worker_mirrored"])
-def test_losses_of_synchronous_strategies_match_those_of_one_device(
-    experiment: str, strategy: str, tmp_path: Path
-) -> None:
+def test_losses_of_synchronous_strategies_match_those_of_one_device(experiment, strategy, tmp_path):
     flags, _ = _EXPERIMENTS[experiment]
     alone(tmp_path / "one", *flags, *_STRATEGIES["one_device"][1])
     _run(strategy, tmp_path / "other", *flags)

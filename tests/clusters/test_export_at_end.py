@@ -1,9 +1,6 @@
 """The export at the end of a run on several processes: by the chief, from the checkpoint."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,16 +18,16 @@ END = (
 SERVED = ("--runtime.distribution_strategy=parameter_server",)
 
 
-def _record(export: Path) -> dict[str, Any]:
+def _record(export):
     text = (export / "5/assets.extra/export.json").read_text()
     return dict(json.loads(text))
 
 
 @pytest.fixture
-def later(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], dict[str, Any]]:
+def later(capsys):
     """Exports a run again, in a single process."""
 
-    def export(run: Path) -> dict[str, Any]:
+    def export(run):
         assert main(["export", str(run), f"--to={run / 'later'}"]) == 0
         return _record(run / "later")
 
@@ -47,12 +44,7 @@ def later(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], dict[str, Any]
         ),
     ],
 )
-def test_export_by_the_chief_equals_an_export_by_one_process(
-    flags: tuple[str, ...],
-    counts: dict[str, int],
-    tmp_path: Path,
-    later: Callable[[Path], dict[str, Any]],
-) -> None:
+def test_export_by_the_chief_equals_an_export_by_one_process(flags, counts, tmp_path, later):
     none = "trainer: {best_checkpoint_export_subdir: '', best_checkpoint_eval_metric: ''}\n"
     (tmp_path / "no_best.yaml").write_text(none)
     with cluster(tmp_path, *END, *flags, **counts) as members:

@@ -1,7 +1,5 @@
 """Runs with logical replicas: the same weights with any number of processes and devices."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.clusters.members import (
@@ -23,16 +21,7 @@ _COMMON = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.matrix)])
-def test_workers_have_the_weights_and_state_of_one_device(count: int, tmp_path: Path) -> None:
-    alone(tmp_path / "one", *_COMMON, ONE_DEVICE, "--train_steps=10")
-    run_workers(tmp_path / "workers", *_COMMON, "--train_steps=10", count=count)
-
-    assert content(tmp_path / "workers") == content(tmp_path / "one")
-
-
-@pytest.mark.slow
-def test_run_continues_with_workers_and_on_the_devices_of_one_process(tmp_path: Path) -> None:
+def test_run_continues_with_workers_and_on_the_devices_of_one_process(tmp_path):
     alone(tmp_path / "whole", *_COMMON, ONE_DEVICE, "--train_steps=15")
     alone(tmp_path / "parts", *_COMMON, *mirrored(4), "--train_steps=5")
     run_workers(tmp_path / "parts", *_COMMON, "--train_steps=10")
@@ -42,7 +31,7 @@ def test_run_continues_with_workers_and_on_the_devices_of_one_process(tmp_path: 
 
 
 @pytest.mark.slow
-def test_evaluation_of_a_model_garden_task_is_equal_with_workers(tmp_path: Path) -> None:
+def test_evaluation_of_a_model_garden_task_is_equal_with_workers(tmp_path):
     # The last batch has 5 rows: two shards, a part of one, and none.
     flags = (
         "--experiment=official/my_line", "--import=tests.support.official_toys", "--task.size=21",

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -32,21 +31,21 @@ LONG = (
 
 
 @pytest.fixture(scope="module")
-def one_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one_device(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
     alone(folder, *EXPERIMENT, STEPS, ONE_DEVICE)
     return folder
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp(f"workers{request.param}")
-    run_workers(folder, *EXPERIMENT, STEPS, count=request.param)
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workers")
+    run_workers(folder, *EXPERIMENT, STEPS, count=3)
     return folder
 
 
 @pytest.mark.slow
-def test_figures_of_a_cluster_are_those_of_all_workers(one_device: Path, workers: Path) -> None:
+def test_figures_of_a_cluster_are_those_of_all_workers(one_device, workers):
     (ours,), (theirs,) = records(workers, "validation"), records(one_device, "validation")
     assert ours["validation_examples"] == theirs["validation_examples"] == 359
     assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1e-6)
@@ -56,12 +55,11 @@ def test_figures_of_a_cluster_are_those_of_all_workers(one_device: Path, workers
         for found in (records(workers, "train"), records(one_device, "train"))
     )
     assert operations == pytest.approx(expected)
-    devices = RunReader(workers / "run").devices
-    assert devices.endswith((" (worker 0 of 2 members)", " (worker 0 of 3 members)"))
+    assert RunReader(workers / "run").devices.endswith(" (worker 0 of 3 members)")
 
 
 @pytest.mark.slow
-def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
+def test_only_the_chief_writes_files_and_prints_results(workers):
     lines = (workers / "run" / "metrics.jsonl").read_text().splitlines()
     left = {p.relative_to(workers / "run").parts[0] for p in (workers / "run").rglob("*")}
 
@@ -82,7 +80,7 @@ def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_process_reproduces_the_run(workers: Path) -> None:
+def test_one_process_reproduces_the_run(workers):
     done = warm_runner.run("reproduce", str(workers / "run"), "--json")
 
     assert done.returncode == 0, done.stderr
@@ -92,7 +90,7 @@ def test_one_process_reproduces_the_run(workers: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_workers_are_bit_identical_to_two_replicas(tmp_path: Path) -> None:
+def test_two_workers_are_bit_identical_to_two_replicas(tmp_path):
     steps = (*EXPERIMENT, STEPS, "--task.model.dropout_rate=0.3")
     alone(tmp_path / "mirrored", *steps, *mirrored(2))
     run_workers(tmp_path / "workers", *steps)
@@ -104,7 +102,7 @@ def test_two_workers_are_bit_identical_to_two_replicas(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "mode", ["eval", pytest.param("continuous_eval", marks=pytest.mark.matrix)]
 )
-def test_evaluation_modes_match_one_device(workers: Path, one_device: Path, mode: str) -> None:
+def test_evaluation_modes_match_one_device(workers, one_device, mode):
     run_workers(workers, *EXPERIMENT, STEPS, f"--mode={mode}")
 
     *_, ours = records(workers, "validation")
@@ -112,7 +110,7 @@ def test_evaluation_modes_match_one_device(workers: Path, one_device: Path, mode
 
 
 @pytest.mark.slow
-def test_cluster_with_separate_chief_and_evaluator_trains_and_evaluates(tmp_path: Path) -> None:
+def test_cluster_with_separate_chief_and_evaluator_trains_and_evaluates(tmp_path):
     best = "--trainer.best_checkpoint_export_subdir=best"
     metric = "--trainer.best_checkpoint_eval_metric=accuracy"
     flags = (*EXPERIMENT, STEPS, MULTI_WORKER, best, metric)
@@ -126,7 +124,7 @@ def test_cluster_with_separate_chief_and_evaluator_trains_and_evaluates(tmp_path
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     run_workers(folder, *LONG)
     return content(folder)
@@ -144,9 +142,7 @@ _LOSSES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lost", "number", "code"), _LOSSES)
-def test_lost_worker_is_detected_and_the_run_resumes(
-    tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals, code: int, lost: str
-) -> None:
+def test_lost_worker_is_detected_and_the_run_resumes(tmp_path, undisturbed, number, code, lost):
     with cluster(
         tmp_path, *LONG, MULTI_WORKER, "--runtime.heartbeat_timeout=4", worker=2
     ) as members:
@@ -168,7 +164,7 @@ def test_lost_worker_is_detected_and_the_run_resumes(
 
 
 @pytest.mark.slow
-def test_variable_summed_on_read_is_saved_summed_over_workers(tmp_path: Path) -> None:
+def test_variable_summed_on_read_is_saved_summed_over_workers(tmp_path):
     run_workers(tmp_path, *EXPERIMENT, STEPS, "--import=tests.clusters.joint_task")
 
     path = tmp_path / "run" / "checkpoints" / "ckpt-20"
@@ -177,7 +173,7 @@ def test_variable_summed_on_read_is_saved_summed_over_workers(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path: Path) -> None:
+def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path):
     flags = (
         "--import=tests.clusters.nan_gradient_task",
         "--trainer.checkpoint_interval=1",
@@ -193,7 +189,7 @@ def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_step_at_which_workers_diverged_is_found(tmp_path: Path) -> None:
+def test_step_at_which_workers_diverged_is_found(tmp_path):
     flags = (
         "--trainer.optimizer_config.learning_rate.type=constant",
         "--trainer.optimizer_config.learning_rate.constant.learning_rate=1e30",
@@ -209,7 +205,7 @@ def test_step_at_which_workers_diverged_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_end_together(tmp_path: Path) -> None:
+def test_workers_end_together(tmp_path):
     """A worker that exits earlier closes connections on which others may still wait."""
     (tmp_path / "slow.yaml").write_text("callbacks: [tests.clusters.slow_chief.SlowChief]\n")
     slow = f"--config_file={tmp_path / 'slow.yaml'}"
@@ -220,18 +216,7 @@ def test_workers_end_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_error_names_a_worker_that_does_not_respond(tmp_path: Path) -> None:
-    wait = "--runtime.cluster_start_timeout=3"
-    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:
-        members["worker1"].send(signal.SIGSTOP)
-        assert members["worker0"].wait() == 138
-
-    assert "no response from worker 1 (127.0.0.1:" in members["worker0"].text
-    assert "Traceback" not in members["worker0"].text
-
-
-@pytest.mark.slow
-def test_workers_with_different_flags_are_rejected(tmp_path: Path) -> None:
+def test_workers_with_different_flags_are_rejected(tmp_path):
     own = {"worker1": ["--trainer.validation_interval=7"]}
     said = run_workers(tmp_path, *EXPERIMENT, STEPS, own=own, code=2)
 
@@ -240,7 +225,7 @@ def test_workers_with_different_flags_are_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path: Path) -> None:
+def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path):
     flags = (*EXPERIMENT, STEPS, "--trainer.checkpoint_interval=10")
     run_workers(tmp_path, *flags)
     own = {"worker1": [f"--model_dir={tmp_path / 'elsewhere'}"]}

@@ -1,4 +1,4 @@
-"""Which examples each step gets, for any number of replicas and workers."""
+"""Which examples each step gets, for any number of workers."""
 
 import json
 from itertools import chain
@@ -20,7 +20,7 @@ _FLAGS = (
 _ROOT = Path(__file__).parents[2]
 
 
-def _batches(folder: Path, workers: int) -> list[list[str]]:
+def _batches(folder, workers):
     """Joins the parts of each global batch, in the order of workers."""
     parts = []
     for number in range(workers):
@@ -29,54 +29,15 @@ def _batches(folder: Path, workers: int) -> list[list[str]]:
     return [[*chain(*step)] for step in zip(*parts, strict=True)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _importable() -> None:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", str(_ROOT), prepend=":")
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    folder = tmp_path_factory.mktemp("one")
-    alone(folder, *_FLAGS, ONE_DEVICE)
-    return _batches(folder, 1)
-
-
 @pytest.mark.slow
-def test_two_epochs_use_each_example_exactly_twice(
-    expected: list[list[str]],
-) -> None:
-    row = [*chain(*expected)]
-    assert len(row) == _STEPS * 48 > 2 * 1438
-    first, second = row[:1438], row[1438:2876]
-    assert sorted(first) == sorted(second)
-    assert first != second
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3])
-def test_workers_get_the_batches_of_one_process(
-    expected: list[list[str]], tmp_path: Path, workers: int
-) -> None:
-    run_workers(tmp_path, *_FLAGS, count=workers)
-
-    assert _batches(tmp_path, workers) == expected
-    computed = _computed(tmp_path / "run", workers)
-    for worker in range(workers):
-        lines = (tmp_path / "run" / f"ids-{worker}.txt").read_text().splitlines()
-        assert computed[worker] == [line.split() for line in lines[:_STEPS]]
-
-
-def _computed(run: Path, workers: int) -> list[list[list[str]]]:
-    """Returns the images of the batches of each worker: its part of those of `runner batch`."""
-    command = ("batch", str(run), f"--step=1:{_STEPS}", "--json")
+def test_workers_get_the_batches_of_one_process_and_of_runner_batch(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(_ROOT), prepend=":")
+    alone(tmp_path / "one", *_FLAGS, ONE_DEVICE)
+    run_workers(tmp_path / "three", *_FLAGS, count=3)
+    command = ("batch", str(tmp_path / "three" / "run"), f"--step=1:{_STEPS}", "--json")
     steps = json.loads(warm_runner.run(*command, check=True).stdout)
     images = load_digits(split="train").arrays["image"]
-    size = steps[0]["batch_size"] // workers
-    return [
-        [
-            [image_id(images[row["example"]]) for row in step["rows"][first : first + size]]
-            for step in steps
-        ]
-        for first in range(0, workers * size, size)
-    ]
+    expected = [[image_id(images[row["example"]]) for row in step["rows"]] for step in steps]
+
+    assert _batches(tmp_path / "one", 1) == expected
+    assert _batches(tmp_path / "three", 3) == expected

@@ -34,14 +34,12 @@ def _history(weights: str, state: str = "", **values: Any) -> RunReader:
         (_history(""), _history(""), (False, None, None, None)),
     ],
 )
-def test_comparison_finds_the_first_differing_checkpoint(
-    left: RunReader, right: RunReader, expected: Any
-) -> None:
+def test_comparison_finds_the_first_differing_checkpoint(left, right, expected):
     found = compare_runs(left, right, step=30)
     assert (found.equal, found.first, found.first_weights, found.last_equal) == expected
 
 
-def test_only_checkpoints_in_the_given_range_are_compared() -> None:
+def test_only_checkpoints_in_the_given_range_are_compared():
     found = compare_runs(_history("abcd"), _history("xbcy"), step=30, after=10)
     assert found.equal
     assert found.compared == (20, 30)
@@ -64,9 +62,7 @@ def test_only_checkpoints_in_the_given_range_are_compared() -> None:
         ({18: 3.0}, 1, -1, None),
     ],
 )
-def test_logged_loss_narrows_down_the_first_difference(
-    right: dict[int, float], attempts: int, after: int, expected: int | None
-) -> None:
+def test_logged_loss_narrows_down_the_first_difference(right, attempts, after, expected):
     losses = {6: 1.0, 12: 2.0, 18: 3.0, 24: 4.0}
     one = _history("ab", losses=losses, attempts=({},) * attempts)
     found = compare_runs(
@@ -77,13 +73,13 @@ def test_logged_loss_narrows_down_the_first_difference(
         assert found.loss == LossDiff(12, 2.0, 9.0)
 
 
-def test_loss_difference_before_a_missing_checkpoint_is_found() -> None:
+def test_loss_difference_before_a_missing_checkpoint_is_found():
     one = _history("abc", losses={25: 1.0})
     other = _history("ab", losses={25: None})
     assert compare_runs(one, other, step=30).loss == LossDiff(25, 1.0, None)
 
 
-def test_history_of_a_killed_process_is_read(tmp_path: Path) -> None:
+def test_history_of_a_killed_process_is_read(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     lines = [{"step": 1, "weights": "a", "state": "b"}, {"step": 1, "weights": "c", "state": "d"}]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2, "wei'
@@ -103,7 +99,7 @@ def test_history_of_a_killed_process_is_read(tmp_path: Path) -> None:
     assert (found.attempts, found.mode, found.ends) == ((), "train_and_eval", [])
 
 
-def test_history_reads_mode_ends_and_override_from_attempts(tmp_path: Path) -> None:
+def test_history_reads_mode_ends_and_override_from_attempts(tmp_path):
     attempts = [
         {"mode": "train", "outcome": "done", "step": 7},
         {"mode": "train_and_eval", "outcome": "Diverged: …", "step": 9},

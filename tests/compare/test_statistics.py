@@ -22,7 +22,7 @@ def _sample(seed: int, count: int, mean: float = 0.9) -> list[float]:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 12, 40])
-def test_interval_of_the_mean_is_that_of_scipy(count: int) -> None:
+def test_interval_of_the_mean_is_that_of_scipy(count):
     values = _sample(count, count)
     low, high = estimate(values).interval or (math.nan, math.nan)
     expected = scipy.stats.t.interval(
@@ -32,7 +32,7 @@ def test_interval_of_the_mean_is_that_of_scipy(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 12, 40])
-def test_paired_test_is_that_of_scipy(count: int) -> None:
+def test_paired_test_is_that_of_scipy(count):
     first, second = _sample(count, count), _sample(count + 1, count, 0.91)
     found, expected = paired_test(first, second), scipy.stats.ttest_rel(second, first)
     assert (found.t, found.p) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9)
@@ -42,14 +42,14 @@ def test_paired_test_is_that_of_scipy(count: int) -> None:
     assert found.effect_size == pytest.approx(found.t / math.sqrt(count), rel=1e-12)
 
 
-def test_equal_differences_are_no_chance_and_have_no_effect_size() -> None:
+def test_equal_differences_are_no_chance_and_have_no_effect_size():
     found = paired_test([1.0, 2.0, 3.0], [1.5, 2.5, 3.5])
     assert (found.t, found.p, found.effect_size) == (math.inf, 0.0, None)
     assert found.difference.interval == (0.5, 0.5)
     assert paired_test([1.0, 2.0], [0.5, 1.5]).t == -math.inf
 
 
-def test_samples_without_any_difference_are_equal() -> None:
+def test_samples_without_any_difference_are_equal():
     found = paired_test([1.0, 2.0], [1.0, 2.0])
     assert (found.t, found.p) == (0.0, 1.0)
     assert verdict(found) == "2 seeds: no difference for any seed"
@@ -62,22 +62,20 @@ def test_samples_without_any_difference_are_equal() -> None:
         ([1.0, 2.0], [1.5, 2.5], "more than chance"),  # The deviation is 0, the mean is not.
     ],
 )
-def test_differences_are_named_if_mean_or_deviation_is_0(
-    first: list[float], second: list[float], chance: str
-) -> None:
+def test_differences_are_named_if_mean_or_deviation_is_0(first, second, chance):
     text = verdict(paired_test(first, second))
 
     assert "no difference" not in text
     assert f": {chance} at 5 %" in text
 
 
-def test_one_pair_cannot_be_tested() -> None:
+def test_one_pair_cannot_be_tested():
     with pytest.raises(ValueError, match="at least 2"):
         paired_test([1.0], [2.0])
     assert estimate([1.0]).interval is None
 
 
-def test_verdict_says_whether_a_difference_is_chance() -> None:
+def test_verdict_says_whether_a_difference_is_chance():
     before = [0.90, 0.91, 0.92, 0.93, 0.94]
     clear = paired_test(before, [0.911, 0.924, 0.931, 0.941, 0.953])
     assert verdict(clear) == (
@@ -100,5 +98,5 @@ def test_verdict_says_whether_a_difference_is_chance() -> None:
         ([-0.2, 0.2], "0.00 ± 0.28"),
     ],
 )
-def test_mean_has_as_many_decimals_as_its_deviation(values: list[float], expected: str) -> None:
+def test_mean_has_as_many_decimals_as_its_deviation(values, expected):
     assert estimate_text(estimate(values)) == expected

@@ -49,14 +49,12 @@ def _judge(original: RunReader, replay: RunReader, **changes: Any) -> tuple[str,
          ("unknown", _NOTHING)),
     ],
 )  # fmt: skip
-def test_verdict_is_that_of_the_next_checkpoint_or_record(
-    original: RunReader, replay: RunReader, expected: tuple[str, str]
-) -> None:
+def test_verdict_is_that_of_the_next_checkpoint_or_record(original, replay, expected):
     interval = 25 if original.losses.get(25) == 1.0 and expected[0] == "unknown" else 5
     assert _judge(original, replay, summary_interval=interval) == expected
 
 
-def test_replay_with_an_error_differs_unless_the_run_ended_with_the_same() -> None:
+def test_replay_with_an_error_differs_unless_the_run_ended_with_the_same():
     error = Diverged("the loss is nan at step 24", advice="check the data")
     for outcome, verdict in ((f"Diverged: {error}", "own"), ("Diverged: other", "differs")):
         original = _history({20: "a"}, attempts=({"outcome": outcome},))

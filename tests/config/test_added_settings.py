@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def _version(config: type) -> None:
 
 
 @pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
+def registry():
     """Leaves the registry as it was."""
     yield
     TASKS._entries.pop("added", None)
@@ -60,7 +59,7 @@ def _config(*flags: tuple[str, str], file: Path | None = None) -> ExperimentConf
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> tuple[Path, str]:
+def run(tmp_path):
     """A run before settings were added: its directory, and the fingerprint in its records."""
     _version(Before)
     config = _config(("task.units", "8"))
@@ -69,9 +68,7 @@ def run(tmp_path: Path) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("changes", [[], [("task.units", "9")], [("task.dropout_rate", "0.1")]])
-def test_config_differs_from_earlier_run_only_if_settings_changed(
-    changes: list[tuple[str, str]], run: tuple[Path, str]
-) -> None:
+def test_config_differs_from_earlier_run_only_if_settings_changed(changes, run):
     folder, fingerprint = run
     _version(After)
     config = _config(*changes, file=folder / "config.yaml")

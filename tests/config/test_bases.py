@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ def seed_and_steps(config: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", [*experiment_files()])
-def test_file_with_only_a_base_is_the_base(name: str, write: Write) -> None:
+def test_file_with_only_a_base_is_the_base(name, write):
     base = load_config(name)
 
     config = load_config(write("a.yaml", f"base: {name}"))
@@ -66,16 +65,14 @@ def test_file_with_only_a_base_is_the_base(name: str, write: Write) -> None:
         ({"a.yaml": "base: [digits, b.yaml]", "b.yaml": "base: []"}, (17, 0)),
     ],
 )  # fmt: skip
-def test_bases_are_layers_below_the_file(
-    files: dict[str, str], expected: tuple[int, int], write: Write
-) -> None:
+def test_bases_are_layers_below_the_file(files, expected, write):
     for name, content in files.items():
         write(name, content)
 
     assert seed_and_steps(load_config(next(iter(files)))) == expected
 
 
-def test_config_file_with_a_base_overrides_the_experiment(write: Write) -> None:
+def test_config_file_with_a_base_overrides_the_experiment(write):
     write("b.yaml", "runtime: {seed: 5}\ntrainer: {train_steps: 4, summary_interval: 2}")
     write("a.yaml", "base: b.yaml\ntrainer:\n  train_steps: 6")
 
@@ -90,7 +87,7 @@ def test_config_file_with_a_base_overrides_the_experiment(write: Write) -> None:
     assert resolved.config.name == "digits"
 
 
-def test_name_is_that_of_the_file_unless_a_base_sets_it(write: Write) -> None:
+def test_name_is_that_of_the_file_unless_a_base_sets_it(write):
     write("b.yaml", "base: digits\nname: mine")
 
     assert load_config(write("a.yaml", "base: digits")).name == "a"
@@ -118,9 +115,7 @@ def test_name_is_that_of_the_file_unless_a_base_sets_it(write: Write) -> None:
         ({"a.yaml": "base: s.yaml", "s.yaml/x": ""}, "a.yaml:1", "s.yaml is a directory, pipe or device"),
     ],
 )  # fmt: skip
-def test_invalid_base_is_reported_with_its_origin(
-    files: dict[str, str], origin: str, message: str, write: Write, refused: Callable[..., Any]
-) -> None:
+def test_invalid_base_is_reported_with_its_origin(files, origin, message, write, refused):
     for name, content in files.items():
         write(name, content)
 
@@ -131,9 +126,7 @@ def test_invalid_base_is_reported_with_its_origin(
         assert message in problem.message
 
 
-def test_problems_of_all_bases_are_reported_together(
-    write: Write, refused: Callable[..., Any]
-) -> None:
+def test_problems_of_all_bases_are_reported_together(write, refused):
     write("b.yaml", "a: [")
     write("c.yaml", "x: 1\nx: 2")
     write("a.yaml", "base: [nope.yaml, b.yaml, c.yaml]\ny: 1\ny: 2")
@@ -157,9 +150,7 @@ def test_problems_of_all_bases_are_reported_together(
         ({"flags": (("--trainer.base", "trainer.base", "digits"),)}, "trainer.base"),
     ],
 )
-def test_base_elsewhere_is_an_error_that_says_where_it_is_allowed(
-    request_: dict[str, Any], path: str, write: Write, refused: Callable[..., Any]
-) -> None:
+def test_base_elsewhere_is_an_error_that_says_where_it_is_allowed(request_, path, write, refused):
     write("section.yaml", "trainer: {base: digits}")
     write("a.yaml", "base: digits")
 
@@ -169,7 +160,7 @@ def test_base_elsewhere_is_an_error_that_says_where_it_is_allowed(
     assert problem.message.startswith("`base` is allowed only at the top level of a file")
 
 
-def test_commands_read_bases(write: Write) -> None:
+def test_commands_read_bases(write):
     write("experiments/mine.yaml", "base: digits\nruntime:\n  seed: 3\n")
     write("configs/few.yaml", "base: trainer/smoke\n# few\n")
 
@@ -192,16 +183,14 @@ def test_commands_read_bases(write: Write) -> None:
     ]
 
 
-def test_base_in_the_home_directory(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_base_in_the_home_directory(write, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     write("home/b.yaml", "base: digits\nruntime: {seed: 8}")
 
     assert load_config(write("a.yaml", "base: ~/b.yaml")).runtime.seed == 8
 
 
-def test_absolute_base(write: Write, tmp_path: Path) -> None:
+def test_absolute_base(write, tmp_path):
     write("else/b.yaml", "base: digits\nruntime: {seed: 8}")
     resolved = resolve(Request(experiment=write("a.yaml", f"base: {tmp_path}/else/b.yaml")))
 

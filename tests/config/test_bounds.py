@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.train.schedule import make_plan
@@ -32,9 +28,7 @@ from tests.support.problems import check, fails, raises
         ("trainer.optimizer_config.optimizer.adam.beta_1", "1.0"),
     ],
 )
-def test_error_message_states_the_allowed_bound(
-    refused: Callable[..., list[Problem]], path: str, text: Any
-) -> None:
+def test_error_message_states_the_allowed_bound(refused, path, text):
     for request in (
         {"params_overrides": (f"{path}={text}",)},
         {"flags": (("--x", path, str(text)),)},
@@ -45,7 +39,7 @@ def test_error_message_states_the_allowed_bound(
         assert len(problem.message) < 300
 
 
-def test_epochs_that_exceed_the_step_limit_are_rejected() -> None:
+def test_epochs_that_exceed_the_step_limit_are_rejected():
     trainer = TrainerConfig(train_epochs=1e6)
 
     with raises("out-of-range", "trainer.train_epochs"):
@@ -62,9 +56,7 @@ def test_epochs_that_exceed_the_step_limit_are_rejected() -> None:
         (["--params_override=trainer.train_steps=0,trainer.train_epochs=2"], (0, 2.0)),
     ],
 )
-def test_steps_and_epochs_of_higher_layer_win_even_if_zero(
-    over_digits: Callable[..., Any], flags: list[str], expected: tuple[int, float]
-) -> None:
+def test_steps_and_epochs_of_higher_layer_win_even_if_zero(over_digits, flags, expected):
     from orbit_runner.cli.command import parse_flags
     from orbit_runner.cli.commands.run import COMMAND
     from orbit_runner.cli.flags.config_flags import build_request
@@ -75,7 +67,7 @@ def test_steps_and_epochs_of_higher_layer_win_even_if_zero(
     assert (trainer.train_steps, trainer.train_epochs) == expected
 
 
-def test_zero_train_steps_is_rejected_and_error_names_the_flag(here: Path) -> None:
+def test_zero_train_steps_is_rejected_and_error_names_the_flag(here):
     arguments = ["run", "--experiment=digits", "--train_steps=0"]
     fails(arguments, "not-set", "trainer.train_steps", origin="--train_steps")
 
@@ -95,7 +87,7 @@ def test_zero_train_steps_is_rejected_and_error_names_the_flag(here: Path) -> No
         ),
     ],
 )
-def test_checkpoint_settings_that_contradict_others_are_errors(flags: str, code: str) -> None:
+def test_checkpoint_settings_that_contradict_others_are_errors(flags, code):
     parts = [("checkpoint_interval", "1000"), *(flag.split("=", 1) for flag in flags.split())]
     settings = tuple((f"--trainer.{n}", f"trainer.{n}", v) for n, v in parts)
     with raises(code, f"trainer.{flags.partition('=')[0]}", kind=ConfigError):

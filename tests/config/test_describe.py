@@ -16,7 +16,7 @@ def named(path: str) -> list[Setting]:
 
 
 @pytest.mark.parametrize("experiment", sorted(experiment_files()))
-def test_every_setting_of_an_experiment_is_described(experiment: str) -> None:
+def test_every_setting_of_an_experiment_is_described(experiment):
     config = resolve(Request(experiment=experiment)).config
     known = {one.path for one in describe_settings(ExperimentConfig())}
     # The keys of free mappings, such as the features of synthetic data, are not settings.
@@ -28,12 +28,12 @@ def test_every_setting_of_an_experiment_is_described(experiment: str) -> None:
     assert missing == []
 
 
-def test_every_setting_has_a_help_text_and_a_type() -> None:
+def test_every_setting_has_a_help_text_and_a_type():
     assert [one.path for one in describe_settings(ExperimentConfig()) if not one.help] == []
     assert [one.path for one in describe_settings(ExperimentConfig()) if not one.type] == []
 
 
-def test_setting_shared_by_all_tasks_is_described_once() -> None:
+def test_setting_shared_by_all_tasks_is_described_once():
     (one,) = named("task.init_checkpoint")
     assert one.choices == {}
     (steps,) = named("trainer.train_steps")
@@ -41,7 +41,7 @@ def test_setting_shared_by_all_tasks_is_described_once() -> None:
     assert steps.remark == "alternative to trainer.train_epochs"
 
 
-def test_setting_of_one_model_names_that_model() -> None:
+def test_setting_of_one_model_names_that_model():
     (one,) = named("task.model.se_ratio")
     assert one.choices == {
         "task.name": ("image_classification",),
@@ -49,7 +49,7 @@ def test_setting_of_one_model_names_that_model() -> None:
     }
 
 
-def test_settings_with_equal_declarations_are_described_together() -> None:
+def test_settings_with_equal_declarations_are_described_together():
     depths = {one.choices["task.model.name"]: one.allowed for one in named("task.model.depth")}
     assert depths == {("resnet",): "18, 34, 50, 101, 152, 200", ("resnet_cifar",): "at most 2,000"}
     (epsilon,) = (
@@ -58,7 +58,7 @@ def test_settings_with_equal_declarations_are_described_together() -> None:
     assert epsilon.choices["task.model.name"] == ("resnet", "resnet_cifar")
 
 
-def test_choices_limits_and_lists_are_described() -> None:
+def test_choices_limits_and_lists_are_described():
     (strategy,) = named("runtime.distribution_strategy")
     assert strategy.allowed.startswith("off, one_device, mirrored, ")
     (kind,) = named("trainer.optimizer_config.learning_rate.type")
@@ -69,6 +69,6 @@ def test_choices_limits_and_lists_are_described() -> None:
     assert (section.is_section, section.type) == (True, "a section")
 
 
-def test_setting_with_one_allowed_value_explains_why() -> None:
+def test_setting_with_one_allowed_value_explains_why():
     (setting,) = (s for s in named("task.train_data.mixup_and_cutmix") if s.remark)
     assert setting.remark.startswith("only the default is accepted: ")

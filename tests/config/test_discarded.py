@@ -40,7 +40,7 @@ def _derive(directory: Path, base: str, sections: str) -> ResolvedConfig:
     return resolve(Request(experiment=str(derived)))
 
 
-def test_another_source_drops_the_settings_that_only_the_one_before_reads(tmp_path: Path) -> None:
+def test_another_source_drops_the_settings_that_only_the_one_before_reads(tmp_path):
     resolved = _derive(tmp_path, _ARRAYS, "  outputs: y\n  train_data: {source: csv, data_dir: a}")
 
     data = resolved.config.task.train_data
@@ -48,7 +48,7 @@ def test_another_source_drops_the_settings_that_only_the_one_before_reads(tmp_pa
     assert "task.train_data.function" not in resolved.origins
 
 
-def test_another_source_drops_what_it_reads_from_another_setting(tmp_path: Path) -> None:
+def test_another_source_drops_what_it_reads_from_another_setting(tmp_path):
     sections = "".join(
         f"  {section}: {{source: tfds, tfds_name: mnist}}\n"
         for section in ("train_data", "validation_data")
@@ -59,7 +59,7 @@ def test_another_source_drops_what_it_reads_from_another_setting(tmp_path: Path)
     assert resolved.config.task.validation_data.labels_file == ""
 
 
-def test_setting_that_the_chosen_source_does_not_read_is_an_error(tmp_path: Path) -> None:
+def test_setting_that_the_chosen_source_does_not_read_is_an_error(tmp_path):
     sections = "  train_data: {source: digits, labels_file: b}"
     with problems.raises("no-effect", "task.train_data.labels_file"):
         _derive(tmp_path, _IMAGES, sections)

@@ -11,7 +11,7 @@ import yaml
 
 from orbit_runner.config.errors import Origin
 from orbit_runner.config.parsing.yaml_files import load_text
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import differences, flat_settings, inline_yaml, to_yaml
 
 TEXTS = [
@@ -30,7 +30,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_string_round_trips_in_our_reader_and_yaml_1_1(text: str) -> None:
+def test_string_round_trips_in_our_reader_and_yaml_1_1(text):
     line = f"        x: {inline_yaml(text)}"
 
     assert "\n" not in line
@@ -39,7 +39,7 @@ def test_string_round_trips_in_our_reader_and_yaml_1_1(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_number_round_trips_in_our_reader_and_yaml_1_1(number: float) -> None:
+def test_number_round_trips_in_our_reader_and_yaml_1_1(number):
     line = f"x: {inline_yaml(number)}"
 
     for got in (load_text(line, "x", 1).children["x"].value, yaml.safe_load(line)["x"]):
@@ -59,7 +59,7 @@ def reloaded(write: Callable[..., str], text: str) -> Any:
 
 
 @pytest.fixture
-def awkward(write: Callable[..., str]) -> ResolvedConfig:
+def awkward(write):
     """A config full of values that are awkward to write."""
     tree = {
         "name": "1e-3",
@@ -96,9 +96,7 @@ def awkward(write: Callable[..., str]) -> ResolvedConfig:
     return resolve(Request(experiment="digits", config_files=("awkward.yaml",)))
 
 
-def test_config_with_awkward_values_round_trips_through_yaml(
-    write: Callable[..., str], awkward: ResolvedConfig
-) -> None:
+def test_config_with_awkward_values_round_trips_through_yaml(write, awkward):
     config = awkward.config
 
     again = reloaded(write, to_yaml(config))
@@ -108,7 +106,7 @@ def test_config_with_awkward_values_round_trips_through_yaml(
     assert again.task.train_data.synthetic.features["off"]["<<"] == "x"
 
 
-def test_written_config_means_the_same_to_pyyaml(awkward: ResolvedConfig) -> None:
+def test_written_config_means_the_same_to_pyyaml(awkward):
     read = yaml.safe_load(to_yaml(awkward.config))
 
     def at(path: str) -> Any:
@@ -135,9 +133,7 @@ def test_written_config_means_the_same_to_pyyaml(awkward: ResolvedConfig) -> Non
 
 
 @pytest.mark.parametrize("which", ["digits", "awkward"])
-def test_config_written_with_origins_loads_unchanged(
-    write: Callable[..., str], awkward: ResolvedConfig, which: str
-) -> None:
+def test_config_written_with_origins_loads_unchanged(write, awkward, which):
     resolved = awkward if which == "awkward" else resolve(Request(experiment="digits"))
 
     text = to_yaml(resolved.config, {**resolved.origins, "runtime.seed": Origin("odd\nname: [")})
@@ -149,7 +145,7 @@ def test_config_written_with_origins_loads_unchanged(
         assert "  # awkward.yaml:" in text
 
 
-def test_differences_list_only_settings_that_differ(over_digits: Callable[..., Any]) -> None:
+def test_differences_list_only_settings_that_differ(over_digits):
     left = over_digits()
     right = over_digits(
         params_overrides=(
@@ -169,7 +165,7 @@ def test_differences_list_only_settings_that_differ(over_digits: Callable[..., A
     assert not any(path.startswith("task.train_data") for path in found)
 
 
-def test_written_config_omits_ineffective_settings_and_unselected_blocks() -> None:
+def test_written_config_omits_ineffective_settings_and_unselected_blocks():
     text = to_yaml(resolve(Request(experiment="digits")).config)
 
     assert "cycle_length" not in text

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from orbit_runner.cli.command import parse_flags
 from orbit_runner.cli.commands.run import COMMAND, choose_model_dir
-from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -27,7 +25,7 @@ def _fields(config: Config, path: str = "") -> Iterator[tuple[str, dataclasses.F
             yield from _fields(value, f"{path}{field.name}.")
 
 
-def test_every_subdirectory_setting_is_declared_as_a_subdirectory() -> None:
+def test_every_subdirectory_setting_is_declared_as_a_subdirectory():
     fields = dict(_fields(ExperimentConfig()))
 
     assert {path for path, field in fields.items() if field.metadata.get("subdirectory")} == (
@@ -42,9 +40,7 @@ def test_every_subdirectory_setting_is_declared_as_a_subdirectory() -> None:
     ["../../evil", "..", "/tmp/evil", "~/evil", "a/../../b", "gs://bucket/x", ".", "./", "a\0b",
      "a\nb", "x" * 300],
 )  # fmt: skip
-def test_unsafe_directory_name_is_rejected(
-    refused: Callable[..., list[Problem]], path: str, value: str
-) -> None:
+def test_unsafe_directory_name_is_rejected(refused, path, value):
     text = f'{path}: "{value}"'.replace("\n", "\\n").replace("\0", "\\0")
     nested = text.replace("trainer.", "trainer: {", 1) + ("}" if "trainer." in text else "")
 
@@ -54,9 +50,7 @@ def test_unsafe_directory_name_is_rejected(
 
 
 @pytest.mark.parametrize("value", ["saved", "a/b", "saved-1.0", "…é", ".hidden", "a..b"])
-def test_safe_directory_name_is_accepted(
-    over_digits: Callable[..., ExperimentConfig], value: str
-) -> None:
+def test_safe_directory_name_is_accepted(over_digits, value):
     config = over_digits(params_overrides=(f"trainer: {{export_subdir: '{value}'}}",))
 
     assert config.trainer.export_subdir == value
@@ -68,15 +62,11 @@ def test_safe_directory_name_is_accepted(
     ["checkpoints", "./checkpoints/", "checkpoints//.", "checkpoints/a", "assets", ".lock",
      "run.json", "run.eval.json", "train/x", "validation", "report_data", "code.patch"],
 )  # fmt: skip
-def test_name_of_a_file_of_the_run_is_rejected_as_export_subdirectory(
-    refused: Callable[..., list[Problem]], field: str, value: str
-) -> None:
+def test_name_of_a_file_of_the_run_is_rejected_as_export_subdirectory(refused, field, value):
     check(refused(params_overrides=(f"trainer.{field}={value}",)), ("conflict", f"trainer.{field}"))
 
 
-def test_run_in_parent_directory_is_named_after_its_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_in_parent_directory_is_named_after_its_directory(tmp_path, monkeypatch):
     text = output_of(["show", "--experiment=digits"]).replace("name: digits\n", "", 1)
     (tmp_path / "above/below").mkdir(parents=True)
     (tmp_path / "above/config.yaml").write_text(text)
@@ -85,9 +75,7 @@ def test_run_in_parent_directory_is_named_after_its_directory(
     assert resolve(Request(experiment="..")).config.name == "above"
 
 
-def test_tilde_in_a_path_expands_to_the_home_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tilde_in_a_path_expands_to_the_home_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.yaml").write_text("runtime: {seed: 5}\n")
     flags = parse_flags(COMMAND.parser(), ["--model_dir=~/x", "--config_file=~/a.yaml"])

@@ -32,7 +32,7 @@ def write_ids(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_file_has_one_id_per_line(tmp_path: Path) -> None:
+def test_file_has_one_id_per_line(tmp_path):
     text = "\ufeff# mislabeled\n 17 \n\n4  # a 9\ntrain/cat #3.png\n a#b.png\n17\n"
     path = write_ids(tmp_path / "ids.txt", text)
 
@@ -43,7 +43,7 @@ def test_file_has_one_id_per_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0c", "\x1c"])
-def test_only_line_feeds_end_the_line_of_an_id(character: str, tmp_path: Path) -> None:
+def test_only_line_feeds_end_the_line_of_an_id(character, tmp_path):
     path = write_ids(tmp_path / "ids.txt", f"17 # a 9{character}18\r\n19\n")
 
     assert read_ids(path) == {"17": f"{path}:1", "19": f"{path}:2"}
@@ -53,7 +53,7 @@ def test_only_line_feeds_end_the_line_of_an_id(character: str, tmp_path: Path) -
     ("content", "code"),
     [(None, "unreadable-file"), (b"# nothing\n\n", "empty-data"), (b"\xff\xfe1", "bad-syntax")],
 )
-def test_file_without_ids(content: bytes | None, code: str, tmp_path: Path) -> None:
+def test_file_without_ids(content, code, tmp_path):
     path = tmp_path / "ids.txt"
     if content is not None:
         path.write_bytes(content)
@@ -64,7 +64,7 @@ def test_file_without_ids(content: bytes | None, code: str, tmp_path: Path) -> N
     assert ids_digest(str(path)) == UNREADABLE
 
 
-def test_fingerprint_depends_on_the_ids_and_not_on_the_file(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_the_ids_and_not_on_the_file(tmp_path):
     path = write_ids(tmp_path / "ids.txt", "17\n4\n17\n")
     other = write_ids(tmp_path / "other.txt", "# the same\n4\n17")
     more = write_ids(tmp_path / "more.txt", "4\n17\n18")
@@ -81,11 +81,11 @@ def test_fingerprint_depends_on_the_ids_and_not_on_the_file(tmp_path: Path) -> N
     assert not excludes_same_examples(excluding(path), excluding(()))
 
 
-def test_empty_list_keeps_the_fingerprint() -> None:
+def test_empty_list_keeps_the_fingerprint():
     assert config_fingerprint(excluding(())) == config_fingerprint(digits_config())
 
 
-def test_run_can_be_read_without_its_file(tmp_path: Path) -> None:
+def test_run_can_be_read_without_its_file(tmp_path):
     config = excluding(write_ids(tmp_path / "ids.txt", "17\n"))
     fingerprint = config_fingerprint(config)
     assert is_made_with(tmp_path, fingerprint, config)
@@ -97,7 +97,7 @@ def test_run_can_be_read_without_its_file(tmp_path: Path) -> None:
     assert not excludes_same_examples(config, excluding(str(tmp_path / "gone.txt")))
 
 
-def test_task_without_an_order_is_refused() -> None:
+def test_task_without_an_order_is_refused():
     with raises("not-supported", "task.train_data.exclude"):
         toy_config(task__train_data__exclude=[1])
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +53,11 @@ def values(text: str) -> dict[str, Any]:
         ("s/A = 1\nA = 2\ntask.a = %s/A", {"task.a": 1}),
     ],
 )  # fmt: skip
-def test_gin_bindings_set_config_values(text: str, expected: dict[str, Any]) -> None:
+def test_gin_bindings_set_config_values(text, expected):
     assert values(text) == expected
 
 
-def test_origins_include_the_line_of_the_binding() -> None:
+def test_origins_include_the_line_of_the_binding():
     text = "A = 1\n\ntask.a = %A\ntask.m:\n  b = 1\n  c = [1,\n    2]\n"
 
     layer = read(text)
@@ -79,7 +78,7 @@ def test_origins_include_the_line_of_the_binding() -> None:
         ("experiment = 5", "", "bad-syntax", 1),
     ],
 )
-def test_unsupported_gin_value_is_rejected(text: str, path: str, code: str, line: int) -> None:
+def test_unsupported_gin_value_is_rejected(text, path, code, line):
     with pytest.raises(ConfigError) as caught:
         values(text)
 
@@ -103,7 +102,7 @@ def test_unsupported_gin_value_is_rejected(text: str, path: str, code: str, line
         ("include 5\n", 1),
     ],
 )
-def test_gin_syntax_error_is_reported_with_its_line(text: str, line: int | None) -> None:
+def test_gin_syntax_error_is_reported_with_its_line(text, line):
     with pytest.raises(ConfigError) as caught:
         values(text)
 
@@ -113,16 +112,14 @@ def test_gin_syntax_error_is_reported_with_its_line(text: str, line: int | None)
 
 
 @pytest.mark.parametrize("text", ["task.a = [1,\n", "task.a = '''x\n", "task.a = 'x\n"])
-def test_unclosed_bracket_or_string_is_reported(text: str) -> None:
+def test_unclosed_bracket_or_string_is_reported(text):
     with raises("bad-syntax") as caught:
         values(text)
     (problem,) = caught.value.problems
     assert problem.origin.label == "f.gin"
 
 
-def test_includes_are_found_relative_to_the_including_file(
-    write: Callable[..., str], over_digits: Callable[..., Any]
-) -> None:
+def test_includes_are_found_relative_to_the_including_file(write, over_digits):
     write("a/main.gin", "include 'sub/one.gin'\ntrainer.max_to_keep = 7\n")
     write("a/sub/one.gin", "include 'two.gin'\nSTEPS = 11\ntrainer.max_to_keep = 6\n")
     write("a/sub/two.gin", "trainer.validation_interval = %STEPS\n")
@@ -136,9 +133,7 @@ def test_includes_are_found_relative_to_the_including_file(
 
 
 @pytest.mark.parametrize("spelled", ["a.gin", "../d/a.gin", "./a.gin"])
-def test_include_loop_is_reported_at_the_closing_include(
-    write: Callable[..., str], refused: Callable[..., Any], spelled: str
-) -> None:
+def test_include_loop_is_reported_at_the_closing_include(write, refused, spelled):
     write("d/a.gin", "include 'b.gin'\n")
     write("d/b.gin", f"# comment\ninclude '{spelled}'\n")
 
@@ -148,9 +143,7 @@ def test_include_loop_is_reported_at_the_closing_include(
     assert str(problem.origin) == "b.gin:2"
 
 
-def test_missing_include_is_reported_at_the_including_line(
-    write: Callable[..., str], refused: Callable[..., Any]
-) -> None:
+def test_missing_include_is_reported_at_the_including_line(write, refused):
     write("d/a.gin", "runtime.seed = 1\ninclude 'nope.gin'\n")
 
     (problem,) = refused(gin_files=("d/a.gin",))
@@ -159,7 +152,7 @@ def test_missing_include_is_reported_at_the_including_line(
     check([problem], ("missing-file", ""))
 
 
-def test_overridden_macro_changes_value_and_origin(write: Callable[..., str]) -> None:
+def test_overridden_macro_changes_value_and_origin(write):
     write("a.gin", "SEED = 1\nruntime.seed = %SEED\ntrainer.train_steps = %SEED\n")
     request = Request(experiment="digits", gin_files=("a.gin",), gin_params=("SEED = 4",),
                       flags=(("--train_epochs", "trainer.train_epochs", "0"),))  # fmt: skip
@@ -170,9 +163,7 @@ def test_overridden_macro_changes_value_and_origin(write: Callable[..., str]) ->
     assert str(resolved.origins["runtime.seed"]) == "--gin_param[0]"
 
 
-def test_precedence_follows_the_binding_not_its_macro(
-    write: Callable[..., str], over_digits: Callable[..., Any]
-) -> None:
+def test_precedence_follows_the_binding_not_its_macro(write, over_digits):
     write("a.gin", "SEED = 1\nruntime.seed = %SEED\n")
 
     config = over_digits(
@@ -183,9 +174,7 @@ def test_precedence_follows_the_binding_not_its_macro(
 
 
 @pytest.mark.parametrize("text", ["train_steps = 5", "BATHC = 5", "s/BATCH = 5"])
-def test_unused_macro_on_the_command_line_is_rejected(
-    refused: Callable[..., Any], text: str
-) -> None:
+def test_unused_macro_on_the_command_line_is_rejected(refused, text):
     (problem,) = refused(experiment="digits_mlp", gin_params=(text,))
 
     check([problem], ("no-effect", ""))
@@ -208,14 +197,12 @@ def test_unused_macro_on_the_command_line_is_rejected(
         ("from os import path as p", ["from os import path as p"]),
     ],
 )
-def test_non_setting_statements_are_kept_as_gin_text(text: str, expected: list[str]) -> None:
+def test_non_setting_statements_are_kept_as_gin_text(text, expected):
     assert [*read(text).statements] == expected
     assert values(text) == {}
 
 
-def test_kept_statements_configure_a_real_function(
-    write: Callable[..., str], over_digits: Callable[..., Any]
-) -> None:
+def test_kept_statements_configure_a_real_function(write, over_digits):
     @gin.configurable(module="kept")
     def double(x: Any = gin.REQUIRED, names: Any = (), y: Any = None) -> Any:
         return x * 2, names, y
@@ -243,9 +230,7 @@ def test_kept_statements_configure_a_real_function(
     assert config.gin_bindings[0] == "import string"
 
 
-def test_later_gin_bindings_replace_those_of_a_file(
-    write: Callable[..., str], over_digits: Callable[..., Any]
-) -> None:
+def test_later_gin_bindings_replace_those_of_a_file(write, over_digits):
     write("a.yaml", "gin_bindings: ['f.x = 1', 'f.x = 2', 'M = 1', 'f.y = %M']\n")
 
     config = over_digits(config_files=("a.yaml",), gin_params=("f.x = 1", "M = 3"))
@@ -254,9 +239,7 @@ def test_later_gin_bindings_replace_those_of_a_file(
 
 
 @pytest.mark.parametrize("text", ["gin_bindings: 5", "gin_bindings: [{a: 1}]", "imports: {a: 1}"])
-def test_gin_bindings_of_wrong_type_are_rejected(
-    write: Callable[..., str], refused: Callable[..., Any], text: str
-) -> None:
+def test_gin_bindings_of_wrong_type_are_rejected(write, refused, text):
     write("a.yaml", text)
 
     problems = refused(config_files=("a.yaml",), gin_params=("f.x = 1",), imports=("os",))
@@ -307,7 +290,7 @@ runtime:
 """
 
 
-def test_yaml_and_gin_give_the_same_config(write: Callable[..., str]) -> None:
+def test_yaml_and_gin_give_the_same_config(write):
     write("a/one.yaml", YAML)
     write("b/one.gin", GIN)
 
@@ -317,7 +300,7 @@ def test_yaml_and_gin_give_the_same_config(write: Callable[..., str]) -> None:
     assert to_yaml(left) == to_yaml(right)
 
 
-def test_reading_gin_imports_neither_tensorflow_nor_named_modules(tmp_path: Path) -> None:
+def test_reading_gin_imports_neither_tensorflow_nor_named_modules(tmp_path):
     (tmp_path / "heavy.py").write_text("raise SystemExit('it was imported')\n")
     (tmp_path / "a.gin").write_text("import heavy\nruntime.seed = 3\n")
     code = (
@@ -332,7 +315,7 @@ def test_reading_gin_imports_neither_tensorflow_nor_named_modules(tmp_path: Path
     assert done.stdout == "('import heavy',) False\n", done.stderr
 
 
-def test_origin_of_each_gin_statement_is_recorded(write: Callable[..., str]) -> None:
+def test_origin_of_each_gin_statement_is_recorded(write):
     write("a.gin", "import own_module\nM = 1\nf.x = %M\n")
 
     resolved = resolve(Request(experiment="digits", gin_files=("a.gin",), gin_params=("f.y = 2",)))

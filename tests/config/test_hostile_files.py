@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -33,9 +32,7 @@ Refused = Callable[..., list[Problem]]
         ("bytes.gin", "runtime.seed = b'x'\n", "bad-syntax"),
     ],
 )  # fmt: skip
-def test_invalid_file_is_rejected_with_a_short_message(
-    write: Write, refused: Refused, name: str, content: str | bytes, code: str
-) -> None:
+def test_invalid_file_is_rejected_with_a_short_message(write, refused, name, content, code):
     write(name, content)
 
     (problem,) = refused(config_files=(name,))
@@ -48,9 +45,7 @@ def test_invalid_file_is_rejected_with_a_short_message(
 @pytest.mark.parametrize(
     "value", ["k" * 500_000, f"[{', '.join(['1'] * 10_000)}]", f"'{'é' * 100_000}'"]
 )
-def test_long_value_is_truncated_in_the_error_message(
-    write: Write, refused: Refused, value: str
-) -> None:
+def test_long_value_is_truncated_in_the_error_message(write, refused, value):
     write("a.yaml", f"trainer: {{train_steps: {value}}}\n")
 
     (problem,) = refused(config_files=("a.yaml",))
@@ -59,15 +54,13 @@ def test_long_value_is_truncated_in_the_error_message(
     assert len(problem.message) < 400
 
 
-def test_many_unknown_names_are_summarized_by_a_count(write: Write) -> None:
+def test_many_unknown_names_are_summarized_by_a_count(write):
     write("a.yaml", "trainer:\n" + "".join(f"  unknown_{i}: 1\n" for i in range(250)))
 
     assert "… and 50 more" in str(error_of(["show", "--check", "--experiment=digits", "a.yaml"]))
 
 
-def test_gin_file_may_start_with_a_byte_order_mark(
-    write: Write, over_digits: Callable[..., Any]
-) -> None:
+def test_gin_file_may_start_with_a_byte_order_mark(write, over_digits):
     write("a.gin", "\ufefftrainer.train_steps = 7\n")
 
     assert over_digits(gin_files=("a.gin",)).trainer.train_steps == 7

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -117,7 +116,7 @@ def _with(config: Any, path: str, value: Any) -> Any:
     return config.replace(**{name: below})
 
 
-def test_list_of_harmless_settings_is_complete(over_digits: Callable[..., Any]) -> None:
+def test_list_of_harmless_settings_is_complete(over_digits):
     config = over_digits()
     assert {path for path in flat_settings(config) if not can_affect_weights(path, config)} == {
         *HARMLESS
@@ -125,9 +124,7 @@ def test_list_of_harmless_settings_is_complete(over_digits: Callable[..., Any]) 
 
 
 @pytest.mark.parametrize("path", HARMLESS)
-def test_a_harmless_change_keeps_the_fingerprint(
-    over_digits: Callable[..., Any], path: str
-) -> None:
+def test_a_harmless_change_keeps_the_fingerprint(over_digits, path):
     config = over_digits()
     changed = _with(config, path, HARMLESS[path])
     assert changed != config
@@ -162,9 +159,7 @@ def test_a_harmless_change_keeps_the_fingerprint(
         ("gin_bindings", ("f.x = 1",)),
     ],
 )
-def test_change_that_can_affect_weights_changes_the_fingerprint(
-    over_digits: Callable[..., Any], path: str, value: Any
-) -> None:
+def test_change_that_can_affect_weights_changes_the_fingerprint(over_digits, path, value):
     config = over_digits()
     assert can_affect_weights(path, config)
     assert config_fingerprint(_with(config, path, value)) != config_fingerprint(config)
@@ -181,9 +176,7 @@ def test_change_that_can_affect_weights_changes_the_fingerprint(
     ],
     ids=["early stopping", "recovery", "callbacks", "XLA", "no determinism"],
 )
-def test_setting_can_affect_weights_depending_on_another_setting(
-    over_digits: Callable[..., Any], override: str, paths: tuple[str, ...]
-) -> None:
+def test_setting_can_affect_weights_depending_on_another_setting(over_digits, override, paths):
     config = over_digits(params_overrides=(override,))
     expected = {*(paths or ("runtime.inter_op_threads",))}
     found = {path for path in HARMLESS if can_affect_weights(path, config)}
@@ -193,7 +186,7 @@ def test_setting_can_affect_weights_depending_on_another_setting(
         assert config_fingerprint(changed) != config_fingerprint(config)
 
 
-def test_setting_of_a_custom_task_can_affect_the_weights(over_digits: Callable[..., Any]) -> None:
+def test_setting_of_a_custom_task_can_affect_the_weights(over_digits):
     assert can_affect_weights("task.of_ones_own", over_digits())
     assert can_affect_weights("task.name", over_digits())
 
@@ -222,7 +215,7 @@ class _OtherTask(TaskConfig):
 
 
 @pytest.fixture
-def registered() -> Iterator[Callable[..., None]]:
+def registered():
     """Registers the config class of a task; afterwards, the registry is as before."""
     before = dict(TASKS._entries)
     yield functools.partial(TASKS.register, target="none:None")
@@ -230,7 +223,7 @@ def registered() -> Iterator[Callable[..., None]]:
     TASKS._entries.update(before)
 
 
-def test_custom_task_declares_what_can_affect_the_weights() -> None:
+def test_custom_task_declares_what_can_affect_the_weights():
     config = ExperimentConfig(task=_CustomTask())
     harmless = {path for path in flat_settings(config) if not can_affect_weights(path, config)}
 
@@ -244,9 +237,7 @@ def test_custom_task_declares_what_can_affect_the_weights() -> None:
     )
 
 
-def test_setting_that_is_declared_again_keeps_its_effect_on_the_weights(
-    registered: Callable[..., None],
-) -> None:
+def test_setting_that_is_declared_again_keeps_its_effect_on_the_weights(registered):
     config = ExperimentConfig(task=_CustomTask())
     assert can_affect_weights("task.train_data.data_dir", config)
     # A task that declares its data detects that they have changed.
@@ -254,9 +245,7 @@ def test_setting_that_is_declared_again_keeps_its_effect_on_the_weights(
     assert not can_affect_weights("task.train_data.data_dir", config)
 
 
-def test_path_alone_is_harmless_only_if_it_is_for_every_task(
-    registered: Callable[..., None],
-) -> None:
+def test_path_alone_is_harmless_only_if_it_is_for_every_task(registered):
     assert cannot_affect_weights("task.validation_data.cache")
     assert not cannot_affect_weights("task.train_data.cache")
     assert not cannot_affect_weights("task.verbose")
@@ -286,15 +275,13 @@ def test_path_alone_is_harmless_only_if_it_is_for_every_task(
     ],
     ids=["yaml", "gin", "optional", "nested", "integer_defaults", "integer_defaults_of_policies"],
 )
-def test_config_keeps_its_fingerprint_when_written_and_reloaded(
-    request_: dict[str, Any], write: Callable[..., str]
-) -> None:
+def test_config_keeps_its_fingerprint_when_written_and_reloaded(request_, write):
     config = resolve(Request(**{"experiment": "digits"} | request_)).config
     again = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config
     assert config_fingerprint(again) == config_fingerprint(config)
 
 
-def test_key_order_does_not_change_the_fingerprint(over_digits: Callable[..., Any]) -> None:
+def test_key_order_does_not_change_the_fingerprint(over_digits):
     spec = {"image": {"shape": [8, 8, 1], "high": 9}, "label": {"shape": [], "high": 10}}
     turned = {name: dict(reversed(leaf.items())) for name, leaf in reversed(spec.items())}
     one, other = (
@@ -306,7 +293,7 @@ def test_key_order_does_not_change_the_fingerprint(over_digits: Callable[..., An
     assert config_fingerprint(one) == config_fingerprint(other)
 
 
-def test_fingerprint_is_equal_in_other_processes() -> None:
+def test_fingerprint_is_equal_in_other_processes():
     code = (
         "from orbit_runner.config.fingerprint import config_fingerprint\n"
         "from orbit_runner.config.resolve import Request, resolve\n"

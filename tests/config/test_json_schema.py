@@ -31,12 +31,12 @@ PROBES: tuple[Any, ...] = (
 
 
 @pytest.fixture(scope="module")
-def schema() -> dict[str, Any]:
+def schema():
     return json_schema(ExperimentConfig())
 
 
 @pytest.fixture(scope="module")
-def validator(schema: dict[str, Any]) -> Any:
+def validator(schema):
     jsonschema.Draft7Validator.check_schema(schema)
     return jsonschema.Draft7Validator(schema)
 
@@ -91,7 +91,7 @@ def may_differ(path: str, value: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_schema_and_reader_agree_about_every_setting(validator: Any) -> None:
+def test_schema_and_reader_agree_about_every_setting(validator):
     settings = [one for one in describe_settings(ExperimentConfig()) if "[]" not in one.path]
     cases = [
         (one.path, value, file_that_sets(one.path, value, one.choices))
@@ -139,7 +139,7 @@ def test_schema_and_reader_agree_about_every_setting(validator: Any) -> None:
          ["$.task.train_data.sharding"]),
     ],
 )  # fmt: skip
-def test_mistakes_are_errors_at_their_place(validator: Any, text: str, paths: list[str]) -> None:
+def test_mistakes_are_errors_at_their_place(validator, text, paths):
     assert [*dict.fromkeys(errors(validator, text))] == paths
 
 
@@ -160,11 +160,11 @@ def test_mistakes_are_errors_at_their_place(validator: Any, text: str, paths: li
         "task: {name: keras, model: {file: a.keras}, loss: {class_name: Huber, config: {}}}",
     ],
 )
-def test_a_correct_file_is_valid(validator: Any, text: str) -> None:
+def test_a_correct_file_is_valid(validator, text):
     assert errors(validator, text) == []
 
 
-def test_a_setting_has_help_default_and_bounds(schema: dict[str, Any]) -> None:
+def test_a_setting_has_help_default_and_bounds(schema):
     trainer = schema["definitions"]["TrainerConfig"]["properties"]
     steps = trainer["train_steps"]
     assert steps["description"].endswith("(alternative to trainer.train_epochs)")
@@ -172,7 +172,7 @@ def test_a_setting_has_help_default_and_bounds(schema: dict[str, Any]) -> None:
     assert "required" not in schema
 
 
-def test_schema_of_an_experiment_has_its_values_and_its_task() -> None:
+def test_schema_of_an_experiment_has_its_values_and_its_task():
     config = resolve(Request(experiment="digits")).config
     validator = jsonschema.Draft7Validator(found := json_schema(config))
 
@@ -192,7 +192,7 @@ class ChurnConfig(TaskConfig):
     horizon: int = field(30, ge=1, help="days to look ahead")
 
 
-def test_a_registered_task_is_included(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_task_is_included(monkeypatch):
     monkeypatch.setitem(TASKS._entries, "churn", Entry("churn", ChurnConfig, "churn:Task"))
     validator = jsonschema.Draft7Validator(json_schema(ExperimentConfig()))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ _FOUR = "runtime.logical_replicas=4"
 _MIRRORED = "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=2"
 
 
-def test_rows_of_translation_batches_must_be_divided_equally() -> None:
+def test_rows_of_translation_batches_must_be_divided_equally():
     said = (_FOUR, "task.train_data.batch_rows_multiple=6")
     request = Request(experiment="transformer_multi30k", params_overrides=said)
     found = batch_problems(resolve(request).config, 1)
@@ -37,9 +35,7 @@ def test_rows_of_translation_batches_must_be_divided_equally() -> None:
         "runtime.distribution_strategy=mirrored,runtime.num_gpus=2,runtime.all_reduce_alg=nccl",
     ],
 )
-def test_devices_identify_a_run_only_without_logical_replicas(
-    over_digits: Callable[..., Any], said: str
-) -> None:
+def test_devices_identify_a_run_only_without_logical_replicas(over_digits, said):
     plain, cut = over_digits(), over_digits(params_overrides=(_FOUR,))
 
     assert config_fingerprint(over_digits(params_overrides=(said,))) != config_fingerprint(plain)
@@ -51,7 +47,7 @@ def _resolved(*said: str) -> Any:
     return resolve(Request(experiment="digits", params_overrides=said))
 
 
-def test_run_continues_on_other_devices_but_not_with_another_number(tmp_path: Path) -> None:
+def test_run_continues_on_other_devices_but_not_with_another_number(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "checkpoint").write_text('model_checkpoint_path: "ckpt-4"\n')
     (tmp_path / "checkpoints" / "ckpt-4.index").write_text("")

@@ -71,7 +71,7 @@ def all_pairs() -> list[tuple[str, Any, Any]]:
     return found
 
 
-def test_every_model_garden_setting_exists_with_the_expected_default() -> None:
+def test_every_model_garden_setting_exists_with_the_expected_default():
     found = all_pairs()
 
     differing = {path: (left, right) for path, left, right in found if left != right}
@@ -79,7 +79,7 @@ def test_every_model_garden_setting_exists_with_the_expected_default() -> None:
     assert len(found) > 200
 
 
-def test_optional_sections_are_null_by_default_on_both_sides() -> None:
+def test_optional_sections_are_null_by_default_on_both_sides():
     values = {path: (left, right) for path, left, right in all_pairs()}
 
     assert {path: values[path] for path in OPTIONAL} == dict.fromkeys(OPTIONAL, (None, None))
@@ -93,7 +93,7 @@ def test_optional_sections_are_null_by_default_on_both_sides() -> None:
         (optimization_config.WarmupConfig, Warmup),
     ],
 )
-def test_choices_match_those_of_model_garden(theirs: type, ours: Any) -> None:
+def test_choices_match_those_of_model_garden(theirs, ours):
     names = {field.name for field in dataclasses.fields(theirs)}
     assert names == {"type", *ours.choices(), *ours.unavailable}
 
@@ -129,7 +129,7 @@ def changed_rows() -> list[str]:
             for path, (theirs, ours, why) in CHANGED.items()]  # fmt: skip
 
 
-def test_docs_list_changed_rejected_and_ignored_settings() -> None:
+def test_docs_list_changed_rejected_and_ignored_settings():
     section = DOCS.read_text(encoding="utf-8").partition("\n## Settings\n")[2].partition("\n## ")[0]
 
     rows = [line for line in section.splitlines() if line.startswith("| `")]
@@ -168,7 +168,7 @@ def optimization(write: Callable[..., str], **sections: Any) -> tuple[Optimizati
     return resolved.config.trainer.optimizer_config, theirs
 
 
-def test_every_schedule_choice_has_a_test_case() -> None:
+def test_every_schedule_choice_has_a_test_case():
     assert [*RATES] == [*LearningRate.choices()]
     assert [*WARMUPS] == [*Warmup.choices()]
 
@@ -176,9 +176,7 @@ def test_every_schedule_choice_has_a_test_case() -> None:
 @pytest.mark.sample(21)
 @pytest.mark.parametrize("warmup", [None, *WARMUPS])
 @pytest.mark.parametrize("rate", RATES)
-def test_factory_builds_the_same_learning_rates_from_both_configs(
-    write: Callable[..., str], rate: str, warmup: str | None
-) -> None:
+def test_factory_builds_the_same_learning_rates_from_both_configs(write, rate, warmup):
     sections: dict[str, Any] = {"learning_rate": {"type": rate, rate: RATES[rate]}}
     if warmup:
         sections["warmup"] = {"type": warmup, warmup: WARMUPS[warmup]}
@@ -204,9 +202,7 @@ AVERAGED = [name for name in SHIPPED if "experimental" not in name]
 @pytest.mark.parametrize(
     ("name", "ema"), [*((n, None) for n in SHIPPED), *((n, EMA) for n in AVERAGED)]
 )
-def test_factory_builds_the_same_optimizers_from_both_configs(
-    write: Callable[..., str], name: str, ema: dict[str, Any] | None
-) -> None:
+def test_factory_builds_the_same_optimizers_from_both_configs(write, name, ema):
     sections: dict[str, Any] = {"optimizer": {"type": name}}
     if ema:
         sections["ema"] = ema
@@ -221,7 +217,7 @@ def test_factory_builds_the_same_optimizers_from_both_configs(
 
 
 @pytest.mark.parametrize("name", NOT_SHIPPED)
-def test_unshipped_optimizers_still_fail_in_model_garden(name: str) -> None:
+def test_unshipped_optimizers_still_fail_in_model_garden(name):
     config = Optimization(optimizer=OptimizerChoice(type=name),
                           learning_rate=LearningRate(type="constant"))  # fmt: skip
 
@@ -229,7 +225,7 @@ def test_unshipped_optimizers_still_fail_in_model_garden(name: str) -> None:
         optimizer_factory.OptimizerFactory(config).build_optimizer(0.5)
 
 
-def test_config_file_written_by_model_garden_loads_unchanged(write: Callable[..., str]) -> None:
+def test_config_file_written_by_model_garden_loads_unchanged(write):
     theirs = config_definitions.ExperimentConfig(
         runtime={"num_gpus": 0, "enable_xla": True, "mixed_precision_dtype": "bfloat16"},
         trainer={
@@ -267,7 +263,7 @@ def covers(ours: Any, theirs: Any) -> bool:
     return True
 
 
-def test_settings_that_only_model_garden_reads_have_its_defaults() -> None:
+def test_settings_that_only_model_garden_reads_have_its_defaults():
     """Its own trainer reads them, also in a config of this package."""
     for name in ("runtime", "trainer"):
         ours = getattr(ExperimentConfig(), name)

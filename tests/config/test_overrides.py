@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ def values(text: str) -> dict[str, Any]:
         ("a=1,,b=2,", ["a=1", "b=2"]),
     ],
 )
-def test_commas_inside_brackets_and_quotes_do_not_split(text: str, parts: list[str]) -> None:
+def test_commas_inside_brackets_and_quotes_do_not_split(text, parts):
     assert split_outside_brackets(text) == parts
 
 
@@ -52,12 +51,12 @@ def test_commas_inside_brackets_and_quotes_do_not_split(text: str, parts: list[s
         ("", {}),
     ],
 )
-def test_override_accepts_assignments_yaml_and_json(text: str, expected: dict[str, Any]) -> None:
+def test_override_accepts_assignments_yaml_and_json(text, expected):
     assert values(text) == expected
 
 
 @pytest.mark.parametrize("name", ["o.yaml", "d/o.yml", "o.json"])
-def test_an_override_may_be_a_file(write: Callable[..., str], name: str) -> None:
+def test_an_override_may_be_a_file(write, name):
     write(name, '{"a":\n {"b": 1}}')
 
     ((path, leaf),) = leaves(load_override(name, "--params_override[0]", 1))
@@ -65,7 +64,7 @@ def test_an_override_may_be_a_file(write: Callable[..., str], name: str) -> None
     assert (path, leaf.value, str(leaf.origin)) == ("a.b", 1, f"{name}:2")
 
 
-def test_override_finds_a_shipped_file_from_any_directory(write: Callable[..., str]) -> None:
+def test_override_finds_a_shipped_file_from_any_directory(write):
     assert values("configs/runtime/one_gpu.yaml")["runtime.num_gpus"] == 1
 
 
@@ -81,7 +80,7 @@ def test_override_finds_a_shipped_file_from_any_directory(write: Callable[..., s
         ("[1, 2]", "bad-syntax"),
     ],
 )
-def test_malformed_override_is_rejected(write: Callable[..., str], text: str, code: str) -> None:
+def test_malformed_override_is_rejected(write, text, code):
     with pytest.raises(ConfigError) as caught:
         load_override(text, "--p", 1)
 
@@ -89,7 +88,7 @@ def test_malformed_override_is_rejected(write: Callable[..., str], text: str, co
     check([problem], (code, problem.path))
 
 
-def test_origin_includes_the_line_number_for_multiline_overrides() -> None:
+def test_origin_includes_the_line_number_for_multiline_overrides():
     one = load_override("a=1", "--params_override[2]", 1)
     many = load_override("a: 1\nb: 2\n", "--params_override[2]", 1)
 
@@ -97,7 +96,7 @@ def test_origin_includes_the_line_number_for_multiline_overrides() -> None:
     assert str(many.children["b"].origin) == "--params_override[2]:2"
 
 
-def test_section_can_be_set_at_a_dotted_path() -> None:
+def test_section_can_be_set_at_a_dotted_path():
     root = load_setting(("a", "b"), "{c: 1, d: [2]}", "--a.b", 1)
 
     assert {path: leaf.value for path, leaf in leaves(root)} == {"a.b.c": 1, "a.b.d": [2]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,9 +54,7 @@ def found(over: Over, mode: str, *said: str) -> list[Problem]:
         (f"{TASK_TRAIN}=null,{TRAIN}=null", None, None),
     ],
 )
-def test_partition_dims_can_be_set_in_task_or_runtime(
-    over_digits: Over, said: str, train: Any, evaluation: Any
-) -> None:
+def test_partition_dims_can_be_set_in_task_or_runtime(over_digits, said, train, evaluation):
     made = config(over_digits, said)
 
     for is_training, dims in ((True, train), (False, evaluation)):
@@ -75,9 +72,7 @@ def test_partition_dims_can_be_set_in_task_or_runtime(
         ("train_and_post_eval", [1, 2, 1, 1], [1, 1, 2, 1]),
     ],
 )
-def test_effective_runtime_has_the_dims_of_the_mode(
-    over_digits: Over, mode: str, train: Any, evaluation: Any
-) -> None:
+def test_effective_runtime_has_the_dims_of_the_mode(over_digits, mode, train, evaluation):
     made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1],{EVAL}=[1,1,2,1],{TPU}")
 
     runtime = effective_runtime(made, mode)
@@ -102,9 +97,7 @@ def test_effective_runtime_has_the_dims_of_the_mode(
         (f"{TRAIN}=[1,2.5,2,1]", TRAIN, "wrong-type"),
     ],
 )
-def test_partition_settings_invalid_in_every_mode_are_rejected(
-    refused: Callable[..., Any], said: str, path: str, code: str
-) -> None:
+def test_partition_settings_invalid_in_every_mode_are_rejected(refused, said, path, code):
     (problem,) = refused(params_overrides=(said,))
 
     check([problem], (code, path))
@@ -125,9 +118,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("said", "mode", "path", "code"), CASES)
-def test_partition_dims_that_cannot_run_are_rejected(
-    over_digits: Over, said: str, mode: str, path: str, code: str
-) -> None:
+def test_partition_dims_that_cannot_run_are_rejected(over_digits, said, mode, path, code):
     check(found(over_digits, mode, said), (code, path))
 
 
@@ -143,12 +134,12 @@ def test_partition_dims_that_cannot_run_are_rejected(
         f"{TASK_TRAIN}=[1,2,2,1],{EVAL}=[1,4,1,1],{TPU}",
     ],
 )
-def test_valid_partition_dims_are_accepted(over_digits: Over, said: str, mode: str) -> None:
+def test_valid_partition_dims_are_accepted(over_digits, said, mode):
     assert found(over_digits, mode, said) == []
 
 
 @pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
-def test_eval_modes_ignore_the_training_dims(over_digits: Over, mode: str) -> None:
+def test_eval_modes_ignore_the_training_dims(over_digits, mode):
     said = f"{TRAIN}=[1,3,5,7],runtime.distribution_strategy=off"
 
     assert found(over_digits, mode, said) == []
@@ -165,14 +156,14 @@ def test_eval_modes_ignore_the_training_dims(over_digits: Over, mode: str) -> No
         ((1, 1, 1, 2, 2), (8, 9, 32, 33, 4), 1),
     ],
 )
-def test_input_shapes_not_divisible_by_dims_are_reported(dims: Any, shape: Any, count: int) -> None:
+def test_input_shapes_not_divisible_by_dims_are_reported(dims, shape, count):
     problems = [*shape_problems("some.path", dims, shape)]
 
     assert len(problems) == count
     assert {problem.path for problem in problems} <= {"some.path"}
 
 
-def test_preflight_reports_partition_problems_with_their_origin(tmp_path: Path) -> None:
+def test_preflight_reports_partition_problems_with_their_origin(tmp_path):
     request = Request(experiment="digits", params_overrides=(f"{BOTH},{MIRRORED}",))
 
     with pytest.raises(ConfigError) as caught:
@@ -182,7 +173,7 @@ def test_preflight_reports_partition_problems_with_their_origin(tmp_path: Path) 
     assert told == {(TRAIN, "--params_override[0]"), (EVAL, "--params_override[0]")}
 
 
-def test_program_without_a_tpu_is_refused_in_the_first_step(over_digits: Over) -> None:
+def test_program_without_a_tpu_is_refused_in_the_first_step(over_digits):
     made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1]")
     partition = Partition(made, tf.distribute.get_strategy(), is_training=True)
 

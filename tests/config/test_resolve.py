@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,9 +64,7 @@ def request(write: Callable[..., str], indexes: tuple[int, ...]) -> Request:
     [pytest.param(a, b, id=f"{LAYERS[a][0]}<{LAYERS[b][0]}")
      for a, b in itertools.combinations(range(len(LAYERS)), 2)],
 )  # fmt: skip
-def test_higher_layer_overrides_lower_and_becomes_the_origin(
-    write: Callable[..., str], lower: int, higher: int
-) -> None:
+def test_higher_layer_overrides_lower_and_becomes_the_origin(write, lower, higher):
     resolved = resolve(request(write, (lower, higher)))
 
     assert resolved.config.runtime.seed == 100 + higher
@@ -77,7 +74,7 @@ def test_higher_layer_overrides_lower_and_becomes_the_origin(
     assert str(resolved.origins["runtime.seed"]) == label
 
 
-def test_unset_setting_falls_back_to_the_origin_of_its_section(write: Callable[..., str]) -> None:
+def test_unset_setting_falls_back_to_the_origin_of_its_section(write):
     resolved = resolve(request(write, ()))
 
     assert "runtime.num_gpus" not in resolved.origins
@@ -85,9 +82,7 @@ def test_unset_setting_falls_back_to_the_origin_of_its_section(write: Callable[.
     assert resolved.origin("nothing.of.this") is None
 
 
-def test_sections_merge_and_lists_are_replaced(
-    write: Callable[..., str], over_digits: Callable[..., Any]
-) -> None:
+def test_sections_merge_and_lists_are_replaced(write, over_digits):
     write("a.yaml", "task: {model: {filters: [1]}}\n")
 
     model = over_digits(config_files=("a.yaml",)).task.model
@@ -107,9 +102,7 @@ def test_sections_merge_and_lists_are_replaced(
         "task:\n",
     ],
 )
-def test_empty_section_changes_nothing(
-    write: Callable[..., str], over_digits: Callable[..., Any], text: str
-) -> None:
+def test_empty_section_changes_nothing(write, over_digits, text):
     write("a.yaml", text)
 
     assert over_digits(config_files=("a.yaml",)) == over_digits()
@@ -126,9 +119,7 @@ def test_empty_section_changes_nothing(
         (["ema: {average_decay: 0.5}", "ema: null", "ema: {start_step: 0}"], 0.99),
     ],
 )  # fmt: skip
-def test_null_removes_an_optional_section(
-    write: Callable[..., str], over_digits: Callable[..., Any], layers: list[str], decay: Any
-) -> None:
+def test_null_removes_an_optional_section(write, over_digits, layers, decay):
     names = [write(f"{n}.yaml", f"trainer: {{optimizer_config: {{{text}}}}}")
              for n, text in enumerate(layers)]  # fmt: skip
 
@@ -144,21 +135,19 @@ def test_null_removes_an_optional_section(
      (",task.model.hidden_units=[3]", ("task.model.dropout_rate = 0.25",), (3,), 0.25)],
 )  # fmt: skip
 def test_new_model_name_discards_the_settings_that_were_set_before(
-    over_digits: Callable[..., Any], settings: str, later: tuple[str, ...], units: Any, rate: float
-) -> None:
+    over_digits, settings, later, units, rate
+):
     named = f"task.model.name=mlp{settings}"
     model = over_digits(params_overrides=(named,), gin_params=later).task.model
 
     assert (model.name, model.hidden_units, model.dropout_rate) == ("mlp", units, rate)
 
 
-def test_repeated_model_name_discards_nothing(over_digits: Callable[..., Any]) -> None:
+def test_repeated_model_name_discards_nothing(over_digits):
     assert over_digits(params_overrides=("task.model.name=cnn",)) == over_digits()
 
 
-def test_new_model_name_within_a_new_task_is_kept(
-    write: Callable[..., str], over_digits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_model_name_within_a_new_task_is_kept(write, over_digits, monkeypatch):
     same = TASKS.get("image_classification")
     monkeypatch.setitem(TASKS._entries, "other", Entry("other", same.config, same.target))
     write("a.yaml", "task: {name: other, model: {name: mlp, hidden_units: [3]},"
@@ -171,7 +160,7 @@ def test_new_model_name_within_a_new_task_is_kept(
     assert task.train_data.augment == "none"
 
 
-def test_experiment_name_defaults_to_its_file_name(write: Callable[..., str]) -> None:
+def test_experiment_name_defaults_to_its_file_name(write):
     write("mine.yaml", experiment(1))
     write("said.yaml", "name: other\n" + experiment(1))
     write("runs/r1/config.yaml", experiment(1))
@@ -183,9 +172,7 @@ def test_experiment_name_defaults_to_its_file_name(write: Callable[..., str]) ->
     assert names == ["mine", "other", "r1"]
 
 
-def test_local_experiment_takes_precedence_over_a_shipped_experiment(
-    write: Callable[..., str],
-) -> None:
+def test_local_experiment_takes_precedence_over_a_shipped_experiment(write):
     write("experiments/digits.yaml", experiment(77))
     write("experiments/own.yml", experiment(78))
 
@@ -195,7 +182,7 @@ def test_local_experiment_takes_precedence_over_a_shipped_experiment(
     assert str(resolved.origins["runtime.seed"]) == "experiments/own.yml:9"
 
 
-def test_config_file_resolves_without_an_experiment(write: Callable[..., str]) -> None:
+def test_config_file_resolves_without_an_experiment(write):
     write("c.yaml", experiment(5))
 
     config = resolve(Request(config_files=("c.yaml",))).config
@@ -214,17 +201,13 @@ def test_config_file_resolves_without_an_experiment(write: Callable[..., str]) -
         ({"imports": ("no_such_module",)}, "import-failed"),
     ],
 )  # fmt: skip
-def test_unknown_experiment_file_or_module_is_one_problem(
-    write: Callable[..., str], refused: Callable[..., Any], said: dict[str, Any], code: str
-) -> None:
+def test_unknown_experiment_file_or_module_is_one_problem(write, refused, said, code):
     (problem,) = refused(**said)
 
     check([problem], (code, problem.path))
 
 
-def test_unreadable_experiment_is_the_only_reported_problem(
-    write: Callable[..., str], refused: Callable[..., Any]
-) -> None:
+def test_unreadable_experiment_is_the_only_reported_problem(write, refused):
     write("bad.yaml", "task: [1\n")
 
     problems = refused(
@@ -234,24 +217,20 @@ def test_unreadable_experiment_is_the_only_reported_problem(
     assert [str(p.origin) for p in problems] == ["bad.yaml:2"]
 
 
-def test_failed_import_suppresses_unknown_name_errors(
-    write: Callable[..., str], refused: Callable[..., Any]
-) -> None:
+def test_failed_import_suppresses_unknown_name_errors(write, refused):
     problems = refused(imports=("no_such_module",), params_overrides=("task.name=mine",))
 
     assert [p.path for p in problems] == ["imports"]
 
 
-def test_config_without_a_task_is_rejected_with_one_problem_of_the_task() -> None:
+def test_config_without_a_task_is_rejected_with_one_problem_of_the_task():
     with pytest.raises(ConfigError) as caught:
         resolve(Request())
 
     check((p for p in caught.value.problems if p.path.startswith("task")), ("not-set", "task.name"))
 
 
-def test_errors_of_all_layers_are_reported_at_once(
-    write: Callable[..., str], refused: Callable[..., Any]
-) -> None:
+def test_errors_of_all_layers_are_reported_at_once(write, refused):
     write("a.yaml", "task:\n  model: {dpeth: 3}\nrunttime: {}\n")
     write("b.yaml", "a: [\n")
     write("c.gin", "task.train_data.global_batch_size = 'x'\n")
@@ -281,7 +260,7 @@ def test_errors_of_all_layers_are_reported_at_once(
     )
 
 
-def test_all_contradictory_settings_are_reported_at_once(refused: Callable[..., Any]) -> None:
+def test_all_contradictory_settings_are_reported_at_once(refused):
     problems = refused(
         params_overrides=(
             "trainer.train_steps=3,trainer.train_epochs=2,"
@@ -309,7 +288,7 @@ FLAG = (("--seed", "runtime.seed", "3"),)
 
 
 @pytest.fixture
-def folder(here: Path) -> Path:
+def folder(here):
     """The current directory, with an experiment, a run directory, and files over them."""
     text = to_yaml(resolve(Request(experiment="digits")).config)
     (here / "own.yaml").write_text(text)
@@ -354,20 +333,18 @@ def folder(here: Path) -> Path:
         ),
     ],
 )  # fmt: skip
-def test_changes_are_the_settings_over_the_experiment(
-    given: dict[str, Any], expected: dict[str, Any], folder: Path
-) -> None:
+def test_changes_are_the_settings_over_the_experiment(given, expected, folder):
     assert resolve(Request(**given)).changes() == expected
 
 
-def test_all_settings_are_changes_without_an_experiment(folder: Path) -> None:
+def test_all_settings_are_changes_without_an_experiment(folder):
     changes = resolve(Request(config_files=("own.yaml",))).changes()
 
     assert changes["trainer.max_to_keep"] == 2
     assert changes["task.train_data.source"] == "digits"
 
 
-def test_changes_over_an_experiment_of_model_garden() -> None:
+def test_changes_over_an_experiment_of_model_garden():
     found = resolve(Request(experiment="official/resnet_imagenet", flags=FLAG)).changes()
 
     assert found == {"runtime.seed": 3}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +44,7 @@ def _launched(config: ExperimentConfig) -> ExperimentConfig:
 
 
 @pytest.mark.parametrize("role", sorted(ROLES))
-def test_settings_of_a_role_have_no_effect_without_it(role: str) -> None:
+def test_settings_of_a_role_have_no_effect_without_it(role):
     config = ExperimentConfig()
     changes = [changed for _, _, changed in _changed(config, {role})]
 
@@ -67,9 +67,7 @@ def test_settings_of_a_role_have_no_effect_without_it(role: str) -> None:
     ],
     ids=["rerun", "repetition", "serving", "inspect", "launch"],
 )  # fmt: skip
-def test_every_setting_of_a_role_is_left_out(
-    strip: Callable[[ExperimentConfig], Any], prefix: str, roles: set[str]
-) -> None:
+def test_every_setting_of_a_role_is_left_out(strip, prefix, roles):
     for path, other, changed in _changed(ExperimentConfig(), roles):
         left = strip(changed)
         for name in path.split("."):

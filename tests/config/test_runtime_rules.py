@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,9 +56,7 @@ def _text(strategy: str, settings: dict[str, Any]) -> str:
 
 @pytest.mark.sample(19)
 @pytest.mark.parametrize(("strategy", "settings", "field", "said"), CASES)
-def test_contradictory_runtime_settings_are_reported_once(
-    refused: Callable[..., Any], strategy: str, settings: dict[str, Any], field: str, said: str
-) -> None:
+def test_contradictory_runtime_settings_are_reported_once(refused, strategy, settings, field, said):
     problems = refused(params_overrides=(_text(strategy, settings),))
 
     assert [problem.path for problem in problems] == [f"runtime.{field}"]
@@ -81,9 +78,7 @@ def test_contradictory_runtime_settings_are_reported_once(
         ("tpu", {"tpu": "local"}),
     ],
 )
-def test_compatible_runtime_settings_are_accepted(
-    over_digits: Callable[..., Any], strategy: str, settings: dict[str, Any]
-) -> None:
+def test_compatible_runtime_settings_are_accepted(over_digits, strategy, settings):
     config = over_digits(params_overrides=(_text(strategy, settings),))
 
     assert config.runtime.distribution_strategy == strategy
@@ -106,6 +101,6 @@ def test_compatible_runtime_settings_are_accepted(
     ],
 )
 def test_replica_count_follows_from_strategy_devices_and_workers(
-    strategy: str, settings: dict[str, Any], workers: int, replicas: int | None
-) -> None:
+    strategy, settings, workers, replicas
+):
     assert _runtime(strategy, **settings).num_replicas(workers) == replicas

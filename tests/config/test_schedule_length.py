@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ def _config(kind: str, trainer: dict[str, Any] | None = None, **block: Any) -> E
 
 @pytest.mark.parametrize("kind", LENGTHS)
 @pytest.mark.parametrize("offset", [0, 5])
-def test_a_schedule_with_the_length_auto_ends_with_the_run(kind: str, offset: int) -> None:
+def test_a_schedule_with_the_length_auto_ends_with_the_run(kind, offset):
     config = _config(kind, **{LENGTHS[kind]: "auto", "offset": offset})
     steps = 60 - offset
 
@@ -52,13 +51,13 @@ def test_a_schedule_with_the_length_auto_ends_with_the_run(kind: str, offset: in
     assert describe_early_end(follow_run(config, 60), 60) == ""
 
 
-def test_a_schedule_with_a_number_of_steps_does_not_follow_the_run() -> None:
+def test_a_schedule_with_a_number_of_steps_does_not_follow_the_run():
     config = _config("cosine", decay_steps=7)
 
     assert follow_run(config, 60) is config
 
 
-def test_a_run_of_unknown_length_has_some_schedule() -> None:
+def test_a_run_of_unknown_length_has_some_schedule():
     assert schedule_steps(follow_run(_config("cosine", decay_steps="auto"), 0)) == 1
 
 
@@ -70,16 +69,14 @@ def _with_auto_weight_decay() -> ExperimentConfig:
 @pytest.mark.parametrize(
     ("examples", "rate"), [(20, 10.0), (250, 5.0), (2500, 0.5), (0, 0.0), (None, "auto")]
 )
-def test_an_automatic_weight_decay_is_stronger_for_fewer_examples(
-    examples: int | None, rate: float | str
-) -> None:
+def test_an_automatic_weight_decay_is_stronger_for_fewer_examples(examples, rate):
     config = _with_auto_weight_decay()
 
     assert follows_run(config)
     assert weight_decay(follow_run(config, 60, examples)) == rate
 
 
-def test_an_automatic_weight_decay_of_unknown_data_is_not_taken_for_none() -> None:
+def test_an_automatic_weight_decay_of_unknown_data_is_not_taken_for_none():
     config = _with_auto_weight_decay()
     without = follow_run(config, 60, 0)
 
@@ -87,9 +84,7 @@ def test_an_automatic_weight_decay_of_unknown_data_is_not_taken_for_none() -> No
     assert config_fingerprint(follow_run(config, 60)) != config_fingerprint(without)
 
 
-def test_a_run_whose_config_has_an_automatic_weight_decay_is_not_resumed_without(
-    tmp_path: Path,
-) -> None:
+def test_a_run_whose_config_has_an_automatic_weight_decay_is_not_resumed_without(tmp_path):
     config = _with_auto_weight_decay()
     trainer = config.trainer.replace(train_steps=60, train_epochs=0.0)
     config = config.replace(trainer=trainer)
@@ -100,7 +95,7 @@ def test_a_run_whose_config_has_an_automatic_weight_decay_is_not_resumed_without
         check_same_settings(tmp_path, follow_run(config, 60, 0))
 
 
-def test_a_resume_has_the_same_automatic_weight_decay() -> None:
+def test_a_resume_has_the_same_automatic_weight_decay():
     config = _with_auto_weight_decay()
 
     assert weight_decay(follow_same_run(config, follow_run(config, 60, 250))) == 5.0
@@ -127,9 +122,7 @@ def test_a_resume_has_the_same_automatic_weight_decay() -> None:
         ("constant", {"learning_rate": 0.1}, ""),
     ],
 )
-def test_a_schedule_that_ends_before_the_run_is_described(
-    kind: str, block: dict[str, Any], text: str
-) -> None:
+def test_a_schedule_that_ends_before_the_run_is_described(kind, block, text):
     found = describe_early_end(_config(kind, **block), 60)
 
     assert found.startswith(f"the learning rate {text}") if text else found == ""
@@ -140,7 +133,7 @@ def test_a_schedule_that_ends_before_the_run_is_described(
 
 
 @pytest.mark.parametrize("length", ["train_steps", "train_epochs"])
-def test_a_resume_with_the_same_length_has_the_same_schedule(length: str) -> None:
+def test_a_resume_with_the_same_length_has_the_same_schedule(length):
     trainer = {f"trainer.{length}": 40}
     before = _config("cosine", trainer, decay_steps=40 if length == "train_steps" else 899)
     auto = _config("cosine", trainer, decay_steps="auto")
@@ -157,5 +150,5 @@ def test_a_resume_with_the_same_length_has_the_same_schedule(length: str) -> Non
         *("transformer_multi30k", "vit_base_imagenet"),
     ],
 )
-def test_our_experiments_decay_until_the_end_of_the_run(name: str) -> None:
+def test_our_experiments_decay_until_the_end_of_the_run(name):
     assert follows_run(load_config(name))

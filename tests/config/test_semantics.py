@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -180,15 +179,13 @@ EXPERIMENTS = {
 
 
 @pytest.mark.parametrize(("of", "said", "path", "code"), CASES)
-def test_contradictory_settings_are_rejected(
-    refused: Callable[..., Any], of: str, said: str, path: str, code: str
-) -> None:
+def test_contradictory_settings_are_rejected(refused, of, said, path, code):
     problems = refused(experiment=EXPERIMENTS.get(of, "digits"), params_overrides=(said,))
 
     check((problem for problem in problems if problem.path == path), (code, path))
 
 
-def test_setting_that_a_source_of_a_mixture_reads_is_accepted() -> None:
+def test_setting_that_a_source_of_a_mixture_reads_is_accepted():
     train = {"data_dir": "a", "split": "test", "mixture": [{"source": "mnist"}, {}]}
     overrides = {f"task.train_data.{name}": value for name, value in train.items()}
 
@@ -197,9 +194,7 @@ def test_setting_that_a_source_of_a_mixture_reads_is_accepted() -> None:
     assert [part.source for part in data.sources] == ["mnist", "digits"]
 
 
-def test_contradiction_is_attributed_to_explicitly_written_settings(
-    refused: Callable[..., Any],
-) -> None:
+def test_contradiction_is_attributed_to_explicitly_written_settings(refused):
     (problem, other) = refused(flags=(("--x", "task.train_data.is_training", "false"),))
 
     assert (other.path, str(other.origin)) == ("task.train_data.is_training", "--x")
@@ -208,7 +203,7 @@ def test_contradiction_is_attributed_to_explicitly_written_settings(
     assert str(problem.origin) == f"experiments/digits.yaml:{line}"
 
 
-def test_every_class_with_checks_has_a_test_case() -> None:
+def test_every_class_with_checks_has_a_test_case():
     for registry in (TASKS, IMAGE_MODELS, TEXT_MODELS, RATING_MODELS, TABLE_MODELS):
         for entry in registry.entries():
             entry.load_config()
@@ -243,9 +238,7 @@ def test_every_class_with_checks_has_a_test_case() -> None:
         (f"{FOUR},trainer.gradient_accumulation_steps=32", 2, [TRAIN_SIZE]),
     ],
 )
-def test_batch_size_must_be_a_multiple_of_replica_count(
-    over_digits: Callable[..., Any], said: str, replicas: int, expected: list[str]
-) -> None:
+def test_batch_size_must_be_a_multiple_of_replica_count(over_digits, said, replicas, expected):
     config = over_digits(params_overrides=(said,))
 
     check(batch_problems(config, replicas), *(("not-divisible", path) for path in expected))
@@ -260,9 +253,7 @@ def test_batch_size_must_be_a_multiple_of_replica_count(
         ("transformer_multi30k", "max_seq_length: 9"),
     ],
 )
-def test_unknown_source_is_the_only_problem(
-    refused: Callable[..., Any], experiment: str, setting: str
-) -> None:
+def test_unknown_source_is_the_only_problem(refused, experiment, setting):
     text = f"task.train_data={{source: nowhere, {setting}}}"
 
     (problem,) = refused(experiment=experiment, params_overrides=(text,))
@@ -271,9 +262,7 @@ def test_unknown_source_is_the_only_problem(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_only_the_batches_of_the_mode_are_checked(
-    over_digits: Callable[..., Any], mode: str
-) -> None:
+def test_only_the_batches_of_the_mode_are_checked(over_digits, mode):
     config = over_digits()
 
     sections = {problem.path.split(".")[1] for problem in batch_problems(config, 3, mode)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,16 +23,14 @@ EXPERIMENTS = [path.stem for path in FILES if path.parent == ROOT / "experiments
 FRAGMENTS = [p.relative_to(ROOT).as_posix() for p in FILES if p.is_relative_to(ROOT / "configs")]
 
 
-def test_every_shipped_file_is_found_by_name(write: Callable[..., str]) -> None:
+def test_every_shipped_file_is_found_by_name(write):
     assert [*experiment_files()] == EXPERIMENTS
     assert [*fragment_files()] == FRAGMENTS
     assert len(FILES) == len(EXPERIMENTS) + len(FRAGMENTS) > 10
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_shipped_experiment_has_description_steps_and_seed(
-    name: str, write: Callable[..., str]
-) -> None:
+def test_shipped_experiment_has_description_steps_and_seed(name, write):
     # `write` has left the checkout: shipped files are found from any directory.
     resolved = resolve(Request(experiment=name))
 
@@ -46,9 +43,7 @@ def test_shipped_experiment_has_description_steps_and_seed(
 
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("name", FRAGMENTS)
-def test_fragment_applies_to_some_experiment_and_changes_it(
-    name: str, write: Callable[..., str]
-) -> None:
+def test_fragment_applies_to_some_experiment_and_changes_it(name, write):
     fitting = []
     for experiment in EXPERIMENTS:
         try:
@@ -65,9 +60,7 @@ def test_fragment_applies_to_some_experiment_and_changes_it(
 @pytest.mark.sample(23)
 @pytest.mark.parametrize("fragment", ["configs/data/synthetic.yaml", "configs/trainer/smoke.yaml"])
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_synthetic_data_fits_every_experiment_without_any_file(
-    experiment: str, fragment: str, write: Callable[..., str]
-) -> None:
+def test_synthetic_data_fits_every_experiment_without_any_file(experiment, fragment, write):
     resolved = resolve(Request(experiment=experiment, config_files=(fragment,)))
 
     task: Any = resolved.config.task
@@ -77,7 +70,7 @@ def test_synthetic_data_fits_every_experiment_without_any_file(
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_the_smoke_fragment_makes_every_experiment_short(experiment: str) -> None:
+def test_the_smoke_fragment_makes_every_experiment_short(experiment):
     smoke = ("configs/trainer/smoke.yaml",)
     config: Any = resolve(Request(experiment=experiment, config_files=smoke)).config
 
@@ -98,7 +91,7 @@ def _steps(config: Any, epochs: float) -> int:
     return round(epochs * IMAGES / config.task.train_data.global_batch_size)
 
 
-def test_imagenet_schedules_match_epochs_and_batch_size() -> None:
+def test_imagenet_schedules_match_epochs_and_batch_size():
     resnet, vit, efficientnet = map(
         _imagenet, ("resnet50_imagenet", "vit_base_imagenet", "efficientnet_imagenet")
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import sys
 from inspect import Parameter, Signature
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,7 +46,7 @@ assigned = functools.partial(build, 3)
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = tmp_path / "signed_pkg"
     folder.mkdir()
@@ -64,7 +62,7 @@ def _read(reference: str) -> Signature:
     return found
 
 
-def test_signature_is_read_without_importing_the_module(package: str) -> None:
+def test_signature_is_read_without_importing_the_module(package):
     found = {name: (one.annotation, one.default) for name, one in
              _read(f"{package}:build").parameters.items()}  # fmt: skip
 
@@ -78,12 +76,12 @@ def test_signature_is_read_without_importing_the_module(package: str) -> None:
     assert "signed_pkg" not in sys.modules
 
 
-def test_constructor_and_re_exported_function_are_found(package: str) -> None:
+def test_constructor_and_re_exported_function_are_found(package):
     assert [*_read(f"{package}:Model").parameters] == ["depth"]
     assert [*_read(f"{package}:renamed").parameters] == ["width"]
 
 
-def test_positional_only_arguments_cannot_be_set_and_others_can(package: str) -> None:
+def test_positional_only_arguments_cannot_be_set_and_others_can(package):
     signature = _read(f"{package}:loose")
 
     assert [*keyword_parameters(signature)] == ["second"]
@@ -91,7 +89,7 @@ def test_positional_only_arguments_cannot_be_set_and_others_can(package: str) ->
 
 
 @pytest.mark.parametrize("name", ["decorated", "assigned", "Inherited"])
-def test_source_that_does_not_tell_the_signature_gives_none(package: str, name: str) -> None:
+def test_source_that_does_not_tell_the_signature_gives_none(package, name):
     assert declared_parameters(f"{package}:{name}") is None
 
 
@@ -104,14 +102,14 @@ def test_source_that_does_not_tell_the_signature_gives_none(package: str, name: 
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("package")
-def test_missing_function_or_module_is_a_message(reference: str, message: str) -> None:
+def test_missing_function_or_module_is_a_message(reference, message):
     found = declared_parameters(reference)
 
     assert isinstance(found, str)
     assert found.startswith(message)
 
 
-def test_module_without_python_source_has_no_path() -> None:
+def test_module_without_python_source_has_no_path():
     assert source_path("math") is None
     assert declared_parameters("math:sqrt") is None
 
@@ -134,7 +132,7 @@ def _plain(count: int, flag: bool = False, scale=1.0, label="a", free=None): ...
         ({"count": 1, "free": [1]}, []),
     ],
 )
-def test_arguments_are_checked(arguments: dict[str, Any], wrong: list[str]) -> None:
+def test_arguments_are_checked(arguments, wrong):
     signature = actual_parameters(_plain)
     assert signature is not None
 
@@ -153,9 +151,7 @@ def test_arguments_are_checked(arguments: dict[str, Any], wrong: list[str]) -> N
         ("tf_keras.layers.Layer", ["anything", 3], []),
     ],
 )
-def test_values_are_compared_with_annotations_of_one_type(
-    annotation: str, fits: list[Any], does_not: list[Any]
-) -> None:
+def test_values_are_compared_with_annotations_of_one_type(annotation, fits, does_not):
     def function(value): ...
 
     function.__annotations__ = {"value": annotation}
@@ -168,6 +164,6 @@ def test_values_are_compared_with_annotations_of_one_type(
 
 
 @pytest.mark.parametrize("reference", ["build", "a.b", "a:b:c", ":b", "a:", "a b:c", "1a:b"])
-def test_reference_that_is_not_a_module_and_a_name_is_reported(reference: str) -> None:
+def test_reference_that_is_not_a_module_and_a_name_is_reported(reference):
     assert reference_problem(reference, "my_package:build").endswith("in it: my_package:build")
     assert reference_problem("a.b:c", "") == ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -45,7 +45,7 @@ class _Defaults(TaskConfig):
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered():
     """Registers the task, and leaves the registry as it was."""
     TASKS.register("has_defaults", config=_Defaults, target="none:None")
     yield
@@ -56,7 +56,7 @@ def _resolve(*texts: str) -> ResolvedConfig:
     return resolve(Request(params_overrides=("task.name=has_defaults", *texts)))
 
 
-def test_defaults_of_the_task_hold_and_have_an_origin() -> None:
+def test_defaults_of_the_task_hold_and_have_an_origin():
     resolved = _resolve()
     config: Any = resolved.config
     assert (config.task.width, config.trainer.train_steps) == (4, 10)
@@ -65,7 +65,7 @@ def test_defaults_of_the_task_hold_and_have_an_origin() -> None:
     assert str(resolved.origins["task.width"]) == "default of has_defaults"
 
 
-def test_files_and_flags_override_them() -> None:
+def test_files_and_flags_override_them():
     resolved = _resolve(
         "task.width=2", "trainer.train_epochs=3", f"{OPTIMIZER}.optimizer.type=adam"
     )
@@ -86,15 +86,13 @@ def test_files_and_flags_override_them() -> None:
         (("trainer: {early_stopping: {min_delta: 0.5}}",), 3, 10),
     ],
 )
-def test_null_turns_off_optional_sections_only(
-    texts: tuple[str, ...], patience: int | None, steps: int
-) -> None:
+def test_null_turns_off_optional_sections_only(texts, patience, steps):
     trainer = _resolve(*texts).config.trainer
     assert (trainer.early_stopping and trainer.early_stopping.patience) == patience
     assert trainer.train_steps == steps
 
 
-def test_defaults_are_those_of_the_task_that_a_flag_chooses() -> None:
+def test_defaults_are_those_of_the_task_that_a_flag_chooses():
     request = Request(
         experiment="breast_cancer", params_overrides=("task.name=has_defaults", "task.width=3")
     )
@@ -105,14 +103,14 @@ def test_defaults_are_those_of_the_task_that_a_flag_chooses() -> None:
     assert config.trainer.optimizer_config.optimizer.type == "adam"
 
 
-def test_a_task_does_not_see_what_was_set_for_another_one() -> None:
+def test_a_task_does_not_see_what_was_set_for_another_one():
     overrides = ("task: {name: tabular, width: 9}", "task.name=has_defaults")
     config: Any = resolve(Request(params_overrides=overrides)).config
     assert config.task.width == 4
     assert config.trainer.optimizer_config.learning_rate.constant.learning_rate == 0.1
 
 
-def test_config_yaml_of_a_run_is_the_same_config(write: Write) -> None:
+def test_config_yaml_of_a_run_is_the_same_config(write):
     config = resolve(Request(experiment=write("table.yaml", TABLE))).config
     again = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config
     assert again.task == config.task
@@ -120,7 +118,7 @@ def test_config_yaml_of_a_run_is_the_same_config(write: Write) -> None:
     assert config_fingerprint(again) == config_fingerprint(config)
 
 
-def test_a_path_and_a_target_are_a_whole_experiment_on_a_table(write: Write) -> None:
+def test_a_path_and_a_target_are_a_whole_experiment_on_a_table(write):
     config: Any = resolve(Request(experiment=write("table.yaml", TABLE))).config
     assert config.task.validation_data.input_path == "penguins.csv"
     assert config.task.validation_data.source == "csv"
@@ -142,8 +140,8 @@ def test_a_path_and_a_target_are_a_whole_experiment_on_a_table(write: Write) -> 
     ],
 )
 def test_validation_rows_are_split_from_training_unless_there_are_others(
-    write: Write, settings: str, split: str | None, validation: tuple[str, str, str]
-) -> None:
+    write, settings, split, validation
+):
     overrides = ("task.train_data.delimiter=';'", settings)
     request = Request(experiment=write("table.yaml", TABLE), params_overrides=overrides)
     task: Any = resolve(request).config.task
@@ -153,13 +151,13 @@ def test_validation_rows_are_split_from_training_unless_there_are_others(
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", "diabetes"])
-def test_shipped_experiments_on_tables_get_no_defaults(name: str) -> None:
+def test_shipped_experiments_on_tables_get_no_defaults(name):
     assert name in experiment_files()
     labels = {str(origin) for origin in resolve(Request(experiment=name)).origins.values()}
     assert not any(label.startswith("default of") for label in labels)
 
 
-def test_a_schedule_that_is_chosen_gets_no_settings_of_another(write: Write) -> None:
+def test_a_schedule_that_is_chosen_gets_no_settings_of_another(write):
     rate = f"{OPTIMIZER}.learning_rate"
     request = Request(
         experiment=write("table.yaml", TABLE),
@@ -169,7 +167,7 @@ def test_a_schedule_that_is_chosen_gets_no_settings_of_another(write: Write) -> 
     assert resolved.config.trainer.optimizer_config.learning_rate.type == "constant"
 
 
-def test_a_table_without_a_source_is_one_problem() -> None:
+def test_a_table_without_a_source_is_one_problem():
     with pytest.raises(ConfigError) as caught:
         resolve(Request(params_overrides=("task.name=tabular", "task.targets=[y]")))
     assert [problem.path for problem in caught.value.problems] == ["task.train_data.source"]

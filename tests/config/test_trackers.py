@@ -21,7 +21,7 @@ def _config(value: str) -> ExperimentConfig:
     return resolve(Request(experiment="digits", flags=flags)).config
 
 
-def test_default_is_tensorboard_alone() -> None:
+def test_default_is_tensorboard_alone():
     config = resolve(Request(experiment="digits")).config
     assert [one.class_name for one in config.trackers] == ["tensorboard"]
 
@@ -36,9 +36,7 @@ def test_default_is_tensorboard_alone() -> None:
         "[{class_name: my_package.MyTracker, arguments: {anything: [1, {a: b}]}}]",
     ],
 )
-def test_trackers_survive_yaml_and_do_not_change_the_fingerprint(
-    value: str, tmp_path: Path
-) -> None:
+def test_trackers_survive_yaml_and_do_not_change_the_fingerprint(value, tmp_path):
     config = _config(value)
     (tmp_path / "again.yaml").write_text(to_yaml(config))
 
@@ -64,7 +62,7 @@ def test_trackers_survive_yaml_and_do_not_change_the_fingerprint(
         ("[{class_name: wandb, arguments: {mode: ofline}}]", "trackers[0].arguments", "expected 'online' or 'offline' or null"),
     ],
 )  # fmt: skip
-def test_wrong_tracker_is_a_config_error(value: str, path: str, message: str) -> None:
+def test_wrong_tracker_is_a_config_error(value, path, message):
     with pytest.raises(ConfigError) as caught:
         _config(value)
     (problem,) = caught.value.problems
@@ -73,9 +71,7 @@ def test_wrong_tracker_is_a_config_error(value: str, path: str, message: str) ->
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
-def test_missing_package_is_reported_before_training(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_package_is_reported_before_training(name, monkeypatch, tmp_path):
     (tmp_path / name).mkdir()  # A directory of that name, such as one that `wandb` writes.
     monkeypatch.setattr(sys, "path", [str(tmp_path), *_without(name)])
     for module in [one for one in sys.modules if one.partition(".")[0] == name]:
@@ -91,10 +87,10 @@ def _without(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
-def test_installed_package_is_found(name: str) -> None:
+def test_installed_package_is_found(name):
     assert [*_config(f"[{name}]").preflight("train")] == []
 
 
-def test_missing_module_of_an_own_tracker_is_reported() -> None:
+def test_missing_module_of_an_own_tracker_is_reported():
     (problem,) = _config("[no_such_package.MyTracker]").preflight("train")
     check([problem], ("import-failed", "trackers[0].class_name"))

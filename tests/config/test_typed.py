@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ LR = "trainer.optimizer_config.learning_rate"
         ({"a": {"b": [1]}}, Mapping[str, Any], {"a": {"b": (1,)}}),
     ],
 )
-def test_value_of_the_declared_type_is_accepted(value: Any, hint: Any, expected: Any) -> None:
+def test_value_of_the_declared_type_is_accepted(value, hint, expected):
     got = convert(value, hint)
 
     assert got == expected
@@ -98,7 +98,7 @@ def test_value_of_the_declared_type_is_accepted(value: Any, hint: Any, expected:
         (3, ExperimentConfig, "got 3, expected a section"),
     ],
 )
-def test_value_of_another_type_is_rejected(value: Any, hint: Any, message: str) -> None:
+def test_value_of_another_type_is_rejected(value, hint, message):
     with pytest.raises(Mismatch) as caught:
         convert(value, hint)
 
@@ -126,9 +126,7 @@ def test_value_of_another_type_is_rejected(value: Any, hint: Any, message: str) 
         ("runtime.mixed_precision_dtype", "null", None),
     ],
 )
-def test_flag_text_is_converted_to_the_type_of_the_setting(
-    over_digits: Callable[..., Any], path: str, text: str, value: Any
-) -> None:
+def test_flag_text_is_converted_to_the_type_of_the_setting(over_digits, path, text, value):
     got = over_digits(flags=((f"--{path}", path, text),))
     for name in path.split("."):
         got = getattr(got, name)
@@ -157,9 +155,7 @@ def test_flag_text_is_converted_to_the_type_of_the_setting(
         ("task.differential_privacy_config.noise", "1", None),
     ],
 )
-def test_unknown_setting_is_rejected_at_any_depth(
-    refused: Callable[..., Any], path: str, text: str, near: str | None
-) -> None:
+def test_unknown_setting_is_rejected_at_any_depth(refused, path, text, near):
     (problem,) = refused(flags=((f"--{path}", path, text),))
 
     check([problem], ("unknown-setting", path))
@@ -186,9 +182,7 @@ def test_unknown_setting_is_rejected_at_any_depth(
         ("trainer.train_steps", "{a: 1}", "wrong-type"),
     ],
 )  # fmt: skip
-def test_unknown_name_is_rejected_with_suggestions(
-    refused: Callable[..., Any], path: str, text: str, code: str
-) -> None:
+def test_unknown_name_is_rejected_with_suggestions(refused, path, text, code):
     problems = refused(flags=(("--x", path, text),))
 
     check(problems, (code, path))
@@ -217,12 +211,8 @@ INEFFECTIVE = ineffective(resolve(Request(experiment="digits")).config)
     ("path", "default", "reason"), INEFFECTIVE, ids=[row[0] for row in INEFFECTIVE]
 )
 def test_ineffective_setting_accepts_its_default_and_rejects_other_values(
-    refused: Callable[..., Any],
-    over_digits: Callable[..., Any],
-    path: str,
-    default: Any,
-    reason: str,
-) -> None:
+    refused, over_digits, path, default, reason
+):
     same = "null" if default is None else f"'{default}'" if default == "" else str(default)
     other = "true" if default is False else "7"
 
@@ -233,11 +223,11 @@ def test_ineffective_setting_accepts_its_default_and_rejects_other_values(
     assert "which has no effect here: " + reason in problem.message
 
 
-def test_enough_ineffective_settings_are_collected() -> None:
+def test_enough_ineffective_settings_are_collected():
     assert len(INEFFECTIVE) > 20
 
 
-def test_mappings_and_lists_in_a_config_are_frozen(over_digits: Callable[..., Any]) -> None:
+def test_mappings_and_lists_in_a_config_are_frozen(over_digits):
     said = "task.train_data.synthetic.features={image: {shape: [8, 8], parts: [{a: [1]}]}}"
     features = over_digits(params_overrides=(said,)).task.train_data.synthetic.features
 
@@ -250,9 +240,7 @@ def test_mappings_and_lists_in_a_config_are_frozen(over_digits: Callable[..., An
         features["image"]["parts"][0]["a"] = 1
 
 
-def test_as_dict_returns_copies_and_only_the_selected_block(
-    over_digits: Callable[..., Any],
-) -> None:
+def test_as_dict_returns_copies_and_only_the_selected_block(over_digits):
     config = over_digits()
 
     config.as_dict()["task"]["model"]["filters"].append(5)
@@ -262,13 +250,13 @@ def test_as_dict_returns_copies_and_only_the_selected_block(
     assert config.trainer.optimizer_config.warmup.as_dict() == {"type": None}
 
 
-def test_settings_of_unselected_blocks_are_ignored(over_digits: Callable[..., Any]) -> None:
+def test_settings_of_unselected_blocks_are_ignored(over_digits):
     said = "trainer.optimizer_config.optimizer.sgd.momentum=0.5"
 
     assert over_digits(params_overrides=(said,)) == over_digits()
 
 
-def test_config_classes_are_frozen_and_choices_default_to_none() -> None:
+def test_config_classes_are_frozen_and_choices_default_to_none():
     def below(cls: Any) -> list[Any]:
         return [cls, *(sub for direct in cls.__subclasses__() for sub in below(direct))]
 
@@ -288,9 +276,7 @@ def test_config_classes_are_frozen_and_choices_default_to_none() -> None:
         ("tpu", "on", "on"),
     ],
 )
-def test_lenient_builder_reads_yaml_1_1_words_as_booleans(
-    name: str, written: str, expected: object
-) -> None:
+def test_lenient_builder_reads_yaml_1_1_words_as_booleans(name, written, expected):
     builder, origin = Builder(lenient=True), Origin("a.yaml", 1, 1)
 
     config = builder.build(RuntimeConfig(), Section(origin, {name: Leaf(written, origin)}))
@@ -299,7 +285,7 @@ def test_lenient_builder_reads_yaml_1_1_words_as_booleans(
     assert getattr(config, name) == expected
 
 
-def test_mapping_is_shown_as_the_user_wrote_it() -> None:
+def test_mapping_is_shown_as_the_user_wrote_it():
     value = convert({"en": {"files": ["a", "b"]}, "de": 1}, Mapping[str, Any])
 
     assert repr(value) == "{'en': {'files': ['a', 'b']}, 'de': 1}"
@@ -310,7 +296,7 @@ def test_mapping_is_shown_as_the_user_wrote_it() -> None:
         value["de"] = 2
 
 
-def test_message_about_a_mapping_names_no_class_of_python() -> None:
+def test_message_about_a_mapping_names_no_class_of_python():
     flags = [
         ("a", "task.name", "tabular"),
         ("a", "task.train_data.source", "text_files"),
@@ -322,9 +308,7 @@ def test_message_about_a_mapping_names_no_class_of_python() -> None:
     assert "mappingproxy" not in str(error.value)
 
 
-def test_text_in_the_notation_of_omegaconf_is_ordinary_text(
-    over_digits: Callable[..., Any], refused: Callable[..., Any]
-) -> None:
+def test_text_in_the_notation_of_omegaconf_is_ordinary_text(over_digits, refused):
     assert over_digits(params_overrides=("description='${name} $${x}'",)).description == (
         "${name} $${x}"
     )

@@ -34,13 +34,11 @@ def _uses_xla(experiment: str = "digits", **changes: Any) -> bool:
         ({"runtime.logical_replicas": 2}, True),
     ],
 )
-def test_auto_compiles_on_gpus_where_nothing_speaks_against_it(
-    changes: dict[str, Any], expected: bool
-) -> None:
+def test_auto_compiles_on_gpus_where_nothing_speaks_against_it(changes, expected):
     assert _uses_xla(**changes) is expected
 
 
-def test_auto_has_the_fingerprint_of_its_value() -> None:
+def test_auto_has_the_fingerprint_of_its_value():
     auto, explicit = (
         load_config("digits", overrides={**_GPU, "runtime.enable_xla": value})
         for value in ("auto", True)
@@ -50,14 +48,14 @@ def test_auto_has_the_fingerprint_of_its_value() -> None:
 
 
 @pytest.mark.parametrize("name", ["one_gpu", "mirrored_2gpu", "mirrored_all_gpus"])
-def test_shipped_fragments_for_gpus_compile(name: str) -> None:
+def test_shipped_fragments_for_gpus_compile(name):
     file = f"configs/runtime/{name}.yaml"
     assert load_config("resnet_cifar", file).runtime.enable_xla is True
     off = load_config("resnet_cifar", file, overrides={"runtime.enable_xla": False})
     assert off.runtime.enable_xla is False
 
 
-def test_config_built_in_python_has_a_boolean_too() -> None:
+def test_config_built_in_python_has_a_boolean_too():
     config = ExperimentConfig(runtime=RuntimeConfig(enable_xla="auto", num_gpus=1))
     assert config.runtime.enable_xla is True
     assert config.replace(name="other").runtime.enable_xla is True
@@ -66,7 +64,7 @@ def test_config_built_in_python_has_a_boolean_too() -> None:
 @pytest.mark.parametrize(("experiment", "expected"), [
     ("official/resnet_imagenet", True), ("official/resnet_rs_imagenet", False),
 ])  # fmt: skip
-def test_experiments_of_model_garden_keep_their_value(experiment: str, expected: bool) -> None:
+def test_experiments_of_model_garden_keep_their_value(experiment, expected):
     request = Request(experiment=experiment, config_files=("configs/runtime/one_gpu.yaml",))
     config = resolve(request).config
     assert config.runtime.enable_xla is expected

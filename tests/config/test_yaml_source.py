@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,14 +68,14 @@ def refused(text: str, code: str = "bad-syntax") -> list[tuple[str, int | None]]
         ("1.2.3", "1.2.3"),
     ],
 )
-def test_an_unquoted_scalar_follows_the_core_schema_of_yaml_1_2(text: str, value: Any) -> None:
+def test_an_unquoted_scalar_follows_the_core_schema_of_yaml_1_2(text, value):
     got = parse_scalar(text)
 
     assert got == value
     assert type(got) is type(value)
 
 
-def test_yaml_nan_is_read_as_a_number() -> None:
+def test_yaml_nan_is_read_as_a_number():
     assert math.isnan(parse_scalar(".nan"))
 
 
@@ -114,7 +113,7 @@ def test_yaml_nan_is_read_as_a_number() -> None:
         ("日本", "日本"),
     ],
 )
-def test_yaml_value_keeps_its_written_type(written: str, value: Any) -> None:
+def test_yaml_value_keeps_its_written_type(written, value):
     found = values(f"x: {written}")
 
     assert found == {"x": value}
@@ -129,14 +128,14 @@ def test_yaml_value_keeps_its_written_type(written: str, value: Any) -> None:
         *("!!omap [a: 1]", "[1, !foo 2]", "010", "-0_8", "[00777]"),
     ],
 )
-def test_ambiguous_or_mistagged_value_is_rejected_with_its_line(written: str) -> None:
+def test_ambiguous_or_mistagged_value_is_rejected_with_its_line(written):
     ((path, line),) = refused(f"a: 1\nx: {written}\n")
 
     assert path.startswith("x")
     assert line == 2
 
 
-def test_every_leaf_and_section_records_its_line() -> None:
+def test_every_leaf_and_section_records_its_line():
     text = (
         "# comment\ntask:\n  model:\n\n    depth: 20\n    filters: [1,\n      2]\ntrainer: {a: 1}\n"
     )
@@ -153,13 +152,13 @@ def test_every_leaf_and_section_records_its_line() -> None:
     assert all(leaf.origin.layer == 3 for _, leaf in leaves(root))
 
 
-def test_origin_of_a_flag_has_no_line() -> None:
+def test_origin_of_a_flag_has_no_line():
     root = load_text("a: 1", "--params_override[0]", 1, with_lines=False)
 
     assert str(root.children["a"].origin) == "--params_override[0]"
 
 
-def test_anchors_aliases_and_merge_keys_are_expanded() -> None:
+def test_anchors_aliases_and_merge_keys_are_expanded():
     text = """
 base: &base {a: 1, b: 2, deep: {x: 1, y: 2}}
 plain: *base
@@ -183,7 +182,7 @@ first_wins: {<<: [{a: 10}, *base]}
     assert (got["first_wins.a"], got["first_wins.b"]) == (10, 2)
 
 
-def test_merge_keys_agree_with_pyyaml() -> None:
+def test_merge_keys_agree_with_pyyaml():
     text = (
         "b: &b {x: 1, y: 2}\nc: {x: 3, <<: *b}\nd: {<<: [*b, {z: 4, x: 9}], y: 0}\nl: [{<<: *b}]\n"
     )
@@ -196,12 +195,12 @@ def test_merge_keys_agree_with_pyyaml() -> None:
     assert got["l"] == plain["l"]
 
 
-def test_quoted_merge_key_is_an_ordinary_name() -> None:
+def test_quoted_merge_key_is_an_ordinary_name():
     assert values("x: {'<<': 1}") == {"x.<<": 1}
 
 
 @pytest.mark.parametrize("text", ["a: {<<: 5}", "a: {<<: [1]}"])
-def test_merge_key_without_a_section_is_rejected(text: str) -> None:
+def test_merge_key_without_a_section_is_rejected(text):
     assert refused(text) == [("a", 1)]
 
 
@@ -215,11 +214,11 @@ def test_merge_key_without_a_section_is_rejected(text: str) -> None:
         ("a: 1\n'a': 3\n", "a", 2),
     ],
 )
-def test_duplicate_key_is_rejected_at_any_depth(text: str, path: str, line: int) -> None:
+def test_duplicate_key_is_rejected_at_any_depth(text, path, line):
     assert refused(text, "set-twice") == [(path, line)]
 
 
-def test_all_duplicate_keys_are_reported_at_once() -> None:
+def test_all_duplicate_keys_are_reported_at_once():
     assert refused("a: 1\na: 2\nb: {c: 1, c: 2}\n", "set-twice") == [("a", 2), ("b.c", 3)]
 
 
@@ -238,21 +237,21 @@ def test_all_duplicate_keys_are_reported_at_once() -> None:
         *((text, 1) for text in ("- 1\n- 2\n", "just text", "5", "[a, b]")),
     ],
 )
-def test_yaml_syntax_error_is_reported_with_its_line(text: str, line: int) -> None:
+def test_yaml_syntax_error_is_reported_with_its_line(text, line):
     assert refused(text) == [("", line)]
 
 
 @pytest.mark.parametrize("text", ["a: &x {b: *x}", "a: &x [1, *x]", "a: &x {b: [{c: *x}]}"])
-def test_self_referencing_alias_is_rejected(text: str) -> None:
+def test_self_referencing_alias_is_rejected(text):
     assert refused(text)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n"])
-def test_empty_yaml_sets_nothing(text: str) -> None:
+def test_empty_yaml_sets_nothing(text):
     assert list(leaves(load_text(text, "f.yaml", 1))) == []
 
 
-def test_json_file_is_read_with_line_numbers(tmp_path: Path) -> None:
+def test_json_file_is_read_with_line_numbers(tmp_path):
     tree = {"task": {"name": "x", "l": [1, 2.5, None, True], "text": 'a "b"\n/é😀', "e": 1e-07}}
     path = tmp_path / "a.json"
     path.write_text(json.dumps(tree, indent=1))
@@ -265,7 +264,7 @@ def test_json_file_is_read_with_line_numbers(tmp_path: Path) -> None:
     assert found["task.name"].origin.line == 3
 
 
-def test_byte_order_mark_and_windows_line_endings_are_accepted(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_line_endings_are_accepted(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: x\r\n")
 

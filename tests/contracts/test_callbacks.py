@@ -1,13 +1,9 @@
 """What every callback of the runner promises: its events, its state, and its exactness."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json
 import pkgutil
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -20,13 +16,13 @@ _EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
 _METHODS = (*_EVENTS, "get_state", "set_state")
 
 
-def _subclasses(cls: type[Callback]) -> Iterator[type[Callback]]:
+def _subclasses(cls):
     for subclass in cls.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
 
 
-def all_callbacks() -> list[type[Callback]]:
+def all_callbacks():
     """Returns the callbacks of the package, of which some are in other modules than its own."""
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
@@ -35,7 +31,7 @@ def all_callbacks() -> list[type[Callback]]:
 
 
 @pytest.mark.parametrize("cls", all_callbacks(), ids=lambda cls: cls.__qualname__)
-def test_callback_overrides_events_with_their_arguments(cls: type[Callback]) -> None:
+def test_callback_overrides_events_with_their_arguments(cls):
     for name in _METHODS:
         arguments = [*inspect.signature(getattr(Callback, name)).parameters]
         assert [*inspect.signature(getattr(cls, name)).parameters] == arguments
@@ -45,7 +41,7 @@ def test_callback_overrides_events_with_their_arguments(cls: type[Callback]) -> 
     assert has_own in ([True, True], [False, False])
 
 
-def _stopping() -> Any:
+def _stopping():
     return toy_config(
         trainer__early_stopping={"metric": "validation_loss", "patience": 50},
         **keep_best("validation_loss"),
@@ -53,7 +49,7 @@ def _stopping() -> Any:
 
 
 @pytest.fixture(scope="module")
-def run_callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Callback, ...]:
+def run_callbacks(tmp_path_factory):
     """The callbacks of a run that has ended."""
     run = trained(
         _stopping(), tmp_path_factory.mktemp("callbacks") / "run", make_strategy("one_device")
@@ -62,7 +58,7 @@ def run_callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Callback, .
 
 
 @pytest.mark.slow
-def test_state_is_json_and_the_same_after_a_restart(run_callbacks: tuple[Callback, ...]) -> None:
+def test_state_is_json_and_the_same_after_a_restart(run_callbacks):
     assert len(run_callbacks) >= 2
     for callback in run_callbacks:
         state = callback.get_state()
@@ -75,7 +71,5 @@ def test_state_is_json_and_the_same_after_a_restart(run_callbacks: tuple[Callbac
         assert callback.get_state() == state
 
 
-def test_callbacks_of_the_runner_leave_a_run_exact(
-    run_callbacks: tuple[Callback, ...],
-) -> None:
+def test_callbacks_of_the_runner_leave_a_run_exact(run_callbacks):
     assert [callback.inexact_reason for callback in run_callbacks if callback.inexact_reason] == []

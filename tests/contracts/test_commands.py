@@ -4,8 +4,6 @@ The examples of all commands run once, in a process of their own in which nothin
 TensorFlow; see `tests/support/command_examples.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -16,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.command import Command
 from orbit_runner.cli.completion import candidates
 from orbit_runner.cli.flags.values import PathValue
 from orbit_runner.cli.main import GROUPS, main
@@ -35,20 +32,19 @@ _WRONG_SETTINGS = ("--trainer.train_steps=abc", "--runtime.sed=1", "--no_such_se
 
 
 @pytest.fixture(params=_COMMANDS, ids=lambda command: command.name)
-def command(request: pytest.FixtureRequest) -> Command:
-    chosen: Command = request.param
-    return chosen
+def command(request):
+    return request.param
 
 
 @pytest.fixture
-def words(command: Command, here: Path, finished_run: Path) -> list[str]:
+def words(command, here, finished_run):
     """The first example of a command, in a directory that has its inputs."""
     arguments = shlex.split(command.examples[0])
     write_inputs(command, arguments, here, finished_run)
     return [command.name, *arguments]
 
 
-def test_every_command_is_in_one_group() -> None:
+def test_every_command_is_in_one_group():
     names = [name for group in GROUPS.values() for name in group]
     modules = ROOT.glob("src/orbit_runner/cli/commands/[!_]*.py")
 
@@ -56,7 +52,7 @@ def test_every_command_is_in_one_group() -> None:
     assert sorted(names) == sorted(path.stem for path in modules)
 
 
-def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def refusal(words, capsys):
     """Returns the message of a command that must be rejected."""
     assert main(words) == 2
     said = capsys.readouterr()
@@ -69,8 +65,8 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
-    command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    command, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as done:
         main([command.name, "--help"])
@@ -93,7 +89,7 @@ def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
             assert f"(default: {action.default})" in flat.split(name, 1)[1]
 
 
-def test_every_path_is_declared(command: Command) -> None:
+def test_every_path_is_declared(command):
     for action in command.parser().arguments:
         shown = str(action.metavar or action.dest.upper())
         if action.nargs == 0 or action.help == argparse.SUPPRESS or action.dest in _SETTINGS:
@@ -102,15 +98,13 @@ def test_every_path_is_declared(command: Command) -> None:
             assert isinstance(action.type, PathValue), action
 
 
-def test_flags_are_completed(command: Command) -> None:
+def test_flags_are_completed(command):
     flags = {option for action in command.parser().arguments for option in action.option_strings}
 
     assert {*candidates(f"runner {command.name} --")} & flags
 
 
-def test_unknown_flag_is_rejected_with_the_nearest_one(
-    command: Command, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_flag_is_rejected_with_the_nearest_one(command, words, capsys):
     actions = [a for a in command.parser().arguments if a.help != argparse.SUPPRESS]
     options = [option for action in actions for option in action.option_strings]
     option = next((option for option in options if option not in ("-h", "--help")), "")
@@ -125,14 +119,12 @@ def test_unknown_flag_is_rejected_with_the_nearest_one(
 
 @pytest.mark.parametrize("setting", _WRONG_SETTINGS)
 def test_wrong_setting_is_rejected_whether_the_command_takes_settings_or_not(
-    setting: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+    setting, words, capsys
+):
     assert setting.partition("=")[0] in refusal([*words, setting], capsys)
 
 
-def test_command_without_settings_rejects_correct_ones(
-    command: Command, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_without_settings_rejects_correct_ones(command, words, capsys):
     if command.parser().settings or command.after_dashes:
         pytest.skip("it takes settings")
     message = refusal([*words, "--runtime.seed=3"], capsys)
@@ -143,7 +135,7 @@ def test_command_without_settings_rejects_correct_ones(
 
 
 @pytest.fixture(scope="module")
-def outcomes(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+def outcomes(finished_run, tmp_path_factory):
     """What the examples of all commands did, in all ways."""
     script = "tests.support.command_examples"
     done = subprocess.run(
@@ -159,13 +151,13 @@ def outcomes(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> li
 
 
 @pytest.fixture
-def own(command: Command, outcomes: list[Outcome]) -> list[Outcome]:
+def own(command, outcomes):
     """What the examples of one command did."""
     return [outcome for outcome in outcomes if outcome.command == command.name]
 
 
 @pytest.mark.slow
-def test_example_ends_with_a_result_or_a_message_in_every_directory(own: list[Outcome]) -> None:
+def test_example_ends_with_a_result_or_a_message_in_every_directory(own):
     for outcome in own:
         assert outcome.crash == "", outcome
         if not outcome.stopped and outcome.code not in (0, 4, 6):
@@ -173,19 +165,19 @@ def test_example_ends_with_a_result_or_a_message_in_every_directory(own: list[Ou
             assert "runner: " in outcome.err, outcome
 
 
-def test_command_imports_tensorflow_only_after_saying_so(own: list[Outcome]) -> None:
+def test_command_imports_tensorflow_only_after_saying_so(own):
     for outcome in own:
         if outcome.stopped and not outcome.stopped.startswith("other "):
             assert "importing " in outcome.err, outcome
 
 
-def test_json_is_one_document(own: list[Outcome]) -> None:
+def test_json_is_one_document(own):
     for outcome in own:
         if outcome.way == "json" and outcome.code == 0:
             json.loads(outcome.out)
 
 
-def test_lost_output_is_an_error_only_if_the_disk_is_full(own: list[Outcome]) -> None:
+def test_lost_output_is_an_error_only_if_the_disk_is_full(own):
     printed = {outcome.example: outcome.out for outcome in own if outcome.way == "plain"}
     expected = {outcome.example: outcome.code for outcome in own if outcome.way == "plain"}
     for outcome in own:

@@ -3,34 +3,27 @@
 The cases come from the registries of the tasks. See `tests/support/samples.py` for the files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.config.schema.task_data import TaskData, task_data
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.fingerprint import (
     DataDifference,
-    DataFile,
-    Fingerprint,
     compare,
 )
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.errors import DataError
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.tasks.examples import TrainingExamples
-from orbit_runner.utils.types import JsonObject
 from tests.support.samples import Member, config_of_section, is_stored, members, write_sample
 
 _MEMBERS = [*members()]
@@ -40,7 +33,7 @@ _STORED = {str(member.source.target): member for member in reversed(_MEMBERS) if
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -54,42 +47,39 @@ class Sample(NamedTuple):
     seed: int
     whole: TrainingExamples
 
-    def read(self, **changes: object) -> TrainingExamples:
+    def read(self, **changes):
         """Returns the training examples under other settings."""
         return read(config_of_section(self.member, self.section, **changes).data)
 
 
 @pytest.fixture(scope="module", params=_MEMBERS, ids=lambda member: member.name)
-def sample(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Sample]:
+def sample(request, tmp_path_factory):
     """Each data source, whose files are written once."""
-    member: Member = request.param
+    member = request.param
     with source_cache_scope():
         section = write_sample(member, tmp_path_factory.mktemp("data"))
         data = config_of_section(member, section).data
         yield Sample(member, section, data.config.train_data.seed or 0, read(data))
 
 
-def read(data: TaskData) -> TrainingExamples:
+def read(data):
     """Returns the training examples of data that must have no problems."""
     assert [problem.message for problem in data.problems()] == []
-    examples: TrainingExamples = data.training_examples(data.config.train_data, None)
-    return examples
+    return data.training_examples(data.config.train_data, None)
 
 
-def last_step(examples: TrainingExamples, epochs: int = 2) -> int:
+def last_step(examples, epochs=2):
     return int(np.ceil(epochs * examples.order.steps_per_epoch)) + 2
 
 
-def epoch_of(examples: TrainingExamples, epoch: int) -> np.ndarray:
+def epoch_of(examples, epoch):
     """Returns the examples of an epoch in reading order, without padding."""
     rows = [examples.order.rows(step) for step in range(last_step(examples))]
     chosen = [step.examples[(step.epochs == epoch) & (step.examples >= 0)] for step in rows]
     return np.concatenate(chosen)
 
 
-def describe(examples: TrainingExamples, steps: int = 5) -> dict[int, JsonObject]:
+def describe(examples, steps=5):
     """Returns the descriptions of the training examples of the first steps by their numbers."""
     described = {}
     for step in range(steps):
@@ -99,7 +89,7 @@ def describe(examples: TrainingExamples, steps: int = 5) -> dict[int, JsonObject
     return {number: text for number, text in described.items() if number >= 0}
 
 
-def id_of(description: JsonObject) -> str:
+def id_of(description):
     """Returns the ID of an example that its description contains, or "" if it has no place."""
     if "negative_for" in description:
         return ""
@@ -111,7 +101,7 @@ def id_of(description: JsonObject) -> str:
     return re.sub(", (row|index) ", ":", place)
 
 
-def test_batches_do_not_depend_on_earlier_ones(sample: Sample) -> None:
+def test_batches_do_not_depend_on_earlier_ones(sample):
     steps = [*range(last_step(sample.whole))]
     expected = [sample.whole.order.rows(step) for step in steps]
 
@@ -121,7 +111,7 @@ def test_batches_do_not_depend_on_earlier_ones(sample: Sample) -> None:
             np.testing.assert_array_equal(column, wanted)
 
 
-def test_epoch_has_each_example_once(sample: Sample) -> None:
+def test_epoch_has_each_example_once(sample):
     epochs = [epoch_of(sample.whole, epoch) for epoch in (0, 1)]
 
     for epoch in epochs:
@@ -129,7 +119,7 @@ def test_epoch_has_each_example_once(sample: Sample) -> None:
     assert epochs[0].tolist() != epochs[1].tolist()
 
 
-def test_steps_of_an_example_are_those_that_read_it(sample: Sample) -> None:
+def test_steps_of_an_example_are_those_that_read_it(sample):
     order = sample.whole.order
     last = last_step(sample.whole)
     batches = [order.rows(step).examples for step in range(last)]
@@ -145,7 +135,7 @@ def test_steps_of_an_example_are_those_that_read_it(sample: Sample) -> None:
         assert sorted(got) == pairs
 
 
-def test_description_is_json_and_its_place_names_the_example(sample: Sample) -> None:
+def test_description_is_json_and_its_place_names_the_example(sample):
     described = describe(sample.whole)
 
     assert described
@@ -157,7 +147,7 @@ def test_description_is_json_and_its_place_names_the_example(sample: Sample) -> 
             assert sample.whole.find(place) == number
 
 
-def test_excluded_examples_are_left_out_and_the_others_keep_their_order(sample: Sample) -> None:
+def test_excluded_examples_are_left_out_and_the_others_keep_their_order(sample):
     whole = sample.whole
     numbers = epoch_of(whole, 0)[[0, 3, 7]]
     described = describe(whole)
@@ -175,7 +165,7 @@ def test_excluded_examples_are_left_out_and_the_others_keep_their_order(sample: 
         np.testing.assert_array_equal(epoch_of(examples, epoch), others)
 
 
-def test_unknown_or_missing_examples_are_an_error_of_exclude(sample: Sample) -> None:
+def test_unknown_or_missing_examples_are_an_error_of_exclude(sample):
     everything = json.dumps([*range(sample.whole.order.size)])
     for ids, code in (("[no_such_example]", "unknown-example"), (everything, "empty-data")):
         with pytest.raises(DataError) as caught:
@@ -183,11 +173,11 @@ def test_unknown_or_missing_examples_are_an_error_of_exclude(sample: Sample) -> 
         assert (caught.value.field, caught.value.code) == ("exclude", code)
 
 
-def test_parts_have_each_example_once(sample: Sample) -> None:
+def test_parts_have_each_example_once(sample):
     settings = sample.member.task.load_config().__dataclass_fields__
     if "split" not in settings or sample.member.source.traits.is_generated:
         pytest.skip("the task splits nothing, or each section draws examples of its own")
-    split: dict[str, object] = {"split__fractions": '{"train": 0.6, "validation": 0.4}'}
+    split = {"split__fractions": '{"train": 0.6, "validation": 0.4}'}
     if "validation_split" in settings:
         split = {"validation_split": 0.4, "validation_data__source": "''"}
     parts = [sample.read(train_data__split=part, **split) for part in _PARTS]
@@ -211,26 +201,23 @@ _DAMAGE = {
 }
 
 
-def files_of(data: TaskData) -> list[DataFile]:
+def files_of(data):
     """Returns the files of all sections, as a run records them."""
     return [row for rows in (data.files() or {}).values() for row in rows]
 
 
 @pytest.fixture(params=_STORED.values(), ids=lambda member: member.name)
-def stored(request: pytest.FixtureRequest) -> Member:
+def stored(request):
     """A source that reads files, or calls a function."""
-    chosen: Member = request.param
-    return chosen
+    return request.param
 
 
-def sample_files(folder: Path) -> list[Path]:
+def sample_files(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("damage", _DAMAGE)
-def test_damaged_file_is_a_problem_that_names_it_or_a_change_of_the_data(
-    damage: str, stored: Member, tmp_path: Path
-) -> None:
+def test_damaged_file_is_a_problem_that_names_it_or_a_change_of_the_data(damage, stored, tmp_path):
     folder = tmp_path / "data"
     section = write_sample(stored, folder)
     with source_cache_scope():
@@ -257,7 +244,7 @@ def test_damaged_file_is_a_problem_that_names_it_or_a_change_of_the_data(
     assert unclear == []
 
 
-def test_source_without_examples_is_a_problem(stored: Member, tmp_path: Path) -> None:
+def test_source_without_examples_is_a_problem(stored, tmp_path):
     section = write_sample(stored, tmp_path / "data")
     with source_cache_scope():
         task = config_of_section(stored, section).task
@@ -268,15 +255,13 @@ def test_source_without_examples_is_a_problem(stored: Member, tmp_path: Path) ->
     assert [*task_data(task).problems()] or not paths
 
 
-def fingerprint(task: TaskConfig) -> Fingerprint:
+def fingerprint(task):
     """Returns the fingerprint of the data as another process would compute it."""
     with source_cache_scope():
         return fingerprint_of(task)
 
 
-def test_record_of_the_data_changes_with_the_contents_of_a_file(
-    stored: Member, tmp_path: Path
-) -> None:
+def test_record_of_the_data_changes_with_the_contents_of_a_file(stored, tmp_path):
     folder = tmp_path / "data"
     section = write_sample(stored, folder)
     task = config_of_section(stored, section).task
@@ -305,7 +290,7 @@ def test_record_of_the_data_changes_with_the_contents_of_a_file(
 
 
 @pytest.mark.slow
-def test_no_source_imports_tensorflow(tmp_path: Path) -> None:
+def test_no_source_imports_tensorflow(tmp_path):
     code = """
 import sys
 from pathlib import Path

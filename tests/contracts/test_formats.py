@@ -1,12 +1,8 @@
 """What every export format promises: its declaration, its files, and the answers of a network."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +12,20 @@ import tf_keras
 from orbit_runner.config.schema.trainer import FORMAT_NAMES
 from orbit_runner.registry import EXPORT_FORMATS
 from orbit_runner.serving.export_directory import find_export
-from orbit_runner.serving.formats.base import ExportFormat, NetworkFormat
-from orbit_runner.serving.network import Network, describe_network
+from orbit_runner.serving.formats.base import NetworkFormat
+from orbit_runner.serving.network import describe_network
 
 _ROOT = Path(__file__).parents[2]
-_FORMATS: dict[str, ExportFormat] = {
-    entry.name: entry.load() for entry in EXPORT_FORMATS.registered()
-}
+_FORMATS = {entry.name: entry.load() for entry in EXPORT_FORMATS.registered()}
 _OF_NETWORKS = [name for name, kind in _FORMATS.items() if isinstance(kind, NetworkFormat)]
 
 
 @pytest.fixture(params=_FORMATS)
-def kind(request: pytest.FixtureRequest) -> ExportFormat:
+def kind(request):
     return _FORMATS[request.param]
 
 
-def test_format_is_declared_under_its_name(kind: ExportFormat) -> None:
+def test_format_is_declared_under_its_name(kind):
     name = kind.name
     project = (_ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = re.search(rf"^{name} = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
@@ -45,7 +39,7 @@ def test_format_is_declared_under_its_name(kind: ExportFormat) -> None:
         assert package in extra[1]
 
 
-def test_export_is_recognized_in_a_run_directory(kind: ExportFormat, tmp_path: Path) -> None:
+def test_export_is_recognized_in_a_run_directory(kind, tmp_path):
     place = tmp_path / "export" / ("5" if kind.name == "saved_model" else f"5-{kind.name}")
     place.mkdir(parents=True)
     for name in (kind.file, "export.json"):
@@ -55,7 +49,7 @@ def test_export_is_recognized_in_a_run_directory(kind: ExportFormat, tmp_path: P
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
+def network():
     """A small network with two inputs and two outputs of different sizes."""
     tf_keras.utils.set_random_seed(3)
     left = tf_keras.Input([4], name="left")
@@ -67,7 +61,7 @@ def network() -> Network:
     return describe_network(model, features, model(features))
 
 
-def examples(count: int) -> Iterator[list[tf.Tensor]]:
+def examples(count):
     """Yields the features of single examples."""
     for number in range(count):
         rng = np.random.default_rng(number)
@@ -75,10 +69,8 @@ def examples(count: int) -> Iterator[list[tf.Tensor]]:
 
 
 @pytest.mark.parametrize("name", _OF_NETWORKS)
-def test_file_answers_like_the_network_and_is_the_same_twice(
-    name: str, network: Network, tmp_path: Path
-) -> None:
-    kind: Any = _FORMATS[name]
+def test_file_answers_like_the_network_and_is_the_same_twice(name, network, tmp_path):
+    kind = _FORMATS[name]
     for package in kind.packages:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

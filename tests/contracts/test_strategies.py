@@ -1,14 +1,12 @@
 """What every strategy promises: its traits, its settings, and sums over its replicas."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.process_group import traits_of
 from orbit_runner.distribute.strategies import FACTORIES, StrategySpec
 from tests.clusters.test_every_strategy import _STRATEGIES as IN_CLUSTER_TESTS
@@ -26,18 +24,17 @@ _ALGORITHMS = {name for traits in STRATEGIES.values() for name in traits.all_red
 
 
 @pytest.fixture(params=STRATEGIES)
-def name(request: pytest.FixtureRequest) -> str:
-    chosen: str = request.param
-    return chosen
+def name(request):
+    return request.param
 
 
-def problems(name: str, **settings: object) -> set[str]:
+def problems(name, **settings):
     """Returns the settings that are refused, or have no effect."""
     runtime = RuntimeConfig(distribution_strategy=name, **settings)
     return {problem.path for problem in (*runtime.inert(), *runtime.problems())}
 
 
-def test_strategy_is_built_documented_and_run_on_clusters(name: str) -> None:
+def test_strategy_is_built_documented_and_run_on_clusters(name):
     assert name in FACTORIES
     pages = [path for path in (_ROOT / "docs").glob("*.md") if path.stem != "settings"]
     assert any(f"`{name}`" in path.read_text(encoding="utf-8") for path in pages)
@@ -46,8 +43,8 @@ def test_strategy_is_built_documented_and_run_on_clusters(name: str) -> None:
     assert STRATEGIES[name].uses_tpu or name in IN_CLUSTER_TESTS
 
 
-def test_settings_are_accepted_as_the_traits_say(name: str) -> None:
-    traits: StrategyTraits = STRATEGIES[name]
+def test_settings_are_accepted_as_the_traits_say(name):
+    traits = STRATEGIES[name]
 
     assert problems(name) == set()
     for algorithm in sorted(_ALGORITHMS):
@@ -58,7 +55,7 @@ def test_settings_are_accepted_as_the_traits_say(name: str) -> None:
 
 
 @pytest.mark.parametrize("local", _LOCAL)
-def test_each_replica_gets_its_part_and_sums_are_of_all(local: str) -> None:
+def test_each_replica_gets_its_part_and_sums_are_of_all(local):
     traits = STRATEGIES[local]
     devices = ("CPU:0", "CPU:1") if traits.several_devices else ("CPU:0",)
     algorithm = "reduction_to_one_device" if traits.several_devices else None

@@ -4,14 +4,11 @@ A cell is a task, a format, a split and what else chooses or reads rows: `exclud
 resumed run, `runner batch`, `runner predict`.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import gzip
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +20,8 @@ from pyarrow import parquet
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.data import resolve_data_config
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.tasks.base import drop_padding
 from orbit_runner.tasks.keras.table_source import table_query as keras_query
@@ -49,7 +44,7 @@ Settings = dict[str, Any]
 Row = dict[str, Any]
 
 
-def rows() -> list[Row]:
+def rows():
     """Returns the rows of the table. `born` has a time, which some formats write in their way."""
     first = datetime.datetime(1999, 12, 30, 22, 30)
     return [
@@ -68,19 +63,19 @@ def rows() -> list[Row]:
     ]
 
 
-def arrays() -> dict[str, np.ndarray]:
+def arrays():
     """Returns the columns of the table as arrays."""
     columns = {name: np.array([row[name] for row in rows()]) for name in rows()[0]}
     return columns | {"born": columns["born"].astype("datetime64[s]")}
 
 
-def _csv(folder: Path) -> Settings:
+def _csv(folder):
     lines = [",".join(rows()[0]), *(",".join(map(str, row.values())) for row in rows())]
     (folder / "rows.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return {"source": "csv", "input_path": folder / "rows.csv"}
 
 
-def _packed_csv(folder: Path) -> Settings:
+def _packed_csv(folder):
     """Writes two files, with another delimiter and without a header."""
     for number, part in enumerate((rows()[:25], rows()[25:])):
         lines = ["|".join(map(str, row.values())) + "\r\n" for row in part]
@@ -90,27 +85,27 @@ def _packed_csv(folder: Path) -> Settings:
     return {"source": "csv", "input_path": paths, "delimiter": "'|'", "column_names": names}
 
 
-def _jsonl(folder: Path) -> Settings:
+def _jsonl(folder):
     lines = [json.dumps(row, default=datetime.datetime.isoformat) for row in rows()]
     (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return {"source": "jsonl", "input_path": folder / "rows.jsonl"}
 
 
-def _arrow_table() -> pyarrow.Table:
+def _arrow_table():
     return pyarrow.Table.from_pylist([{**row, "color": row["color"] or None} for row in rows()])
 
 
-def _parquet(folder: Path) -> Settings:
+def _parquet(folder):
     parquet.write_table(_arrow_table(), folder / "rows.parquet", row_group_size=7)
     return {"source": "parquet", "input_path": folder / "rows.parquet"}
 
 
-def _arrow(folder: Path) -> Settings:
+def _arrow(folder):
     write_arrow(folder / "rows.arrow", _arrow_table())
     return {"source": "hugging_face", "input_path": folder / "rows.arrow"}
 
 
-def _hugging_face(folder: Path) -> Settings:
+def _hugging_face(folder):
     numbers = pyarrow.array([CLASSES.index(row["kind"]) for row in rows()])
     table = _arrow_table()
     table = table.set_column(table.column_names.index("kind"), "kind", numbers)
@@ -118,16 +113,16 @@ def _hugging_face(folder: Path) -> Settings:
     return {"source": "hugging_face", "data_dir": folder / "saved"}
 
 
-def _npz(folder: Path) -> Settings:
-    np.savez(folder / "rows.npz", **arrays())  # type: ignore[arg-type]
+def _npz(folder):
+    np.savez(folder / "rows.npz", **arrays())
     return {"source": "npz", "input_path": folder / "rows.npz"}
 
 
-def _function(folder: Path) -> Settings:
+def _function(folder):
     return {"source": "arrays", "function": f"{_HERE}:arrays"}
 
 
-def _tfds(folder: Path) -> Settings:
+def _tfds(folder):
     texts = ("born", "color", "note", "person", "part")
     features = {
         "id": tfds.scalar("int64"),
@@ -160,7 +155,7 @@ def _tfds(folder: Path) -> Settings:
 
 
 # Each returns the settings of a section.
-FORMATS: dict[str, Callable[[Path], Settings]] = {
+FORMATS = {
     "csv": _csv,
     "packed csv": _packed_csv,
     "jsonl": _jsonl,
@@ -180,7 +175,7 @@ _NETWORK = {
 }
 _KERAS = {"name": "keras", "outputs": "kind"}
 _KERAS_LOSS = "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}"
-TASKS: dict[str, Settings] = {
+TASKS = {
     "keras": {
         **_KERAS,
         "model": f"{_HERE}:network",
@@ -201,14 +196,14 @@ TASKS: dict[str, Settings] = {
         "text: [{column: born}, {column: color}, {column: note}]}",
     },
 }
-SPLITS: dict[str, Settings] = {
+SPLITS = {
     "none": {},
     "fraction": {"split.fractions": _FRACTIONS},
     "hash": {"split.fractions": _FRACTIONS, "split.hash_of": "[id]"},
     "group": {"split.fractions": _FRACTIONS, "split.hash_of": "[person]", "split.seed": 3},
     "column": {"split.column": "part"},
 }
-CHOICES: dict[str, Settings] = {
+CHOICES = {
     "all rows": {},
     "exclude": {"train_data.exclude": "[1, 4, 5]"},
     "mixture": {"train_data.mixture": "[{weight: 3}, {weight: 1}]"},
@@ -219,7 +214,7 @@ CHOICES: dict[str, Settings] = {
 }
 
 
-def network() -> Any:
+def network():
     """Returns a classifier of numbers and texts."""
     from tf_keras import Input, Model, layers
 
@@ -237,9 +232,9 @@ class Cell(NamedTuple):
     task: str
     format: str
 
-    def config(self, section: Settings, *changes: Settings) -> ExperimentConfig:
+    def config(self, section, *changes):
         """Returns the config of an experiment; names are below `task`."""
-        settings: Settings = {
+        settings = {
             **TASKS[self.task],
             "train_data.global_batch_size": 8,
             "validation_data.global_batch_size": 16,
@@ -252,7 +247,7 @@ class Cell(NamedTuple):
         return config_of({**below, **SHORT_RUN})
 
 
-def cells() -> Iterator[Cell]:
+def cells():
     """Yields each task with each format that it reads."""
     for task, settings in TASKS.items():
         for name in FORMATS:
@@ -265,11 +260,11 @@ _CELLS = [pytest.param(cell, id="-".join(cell)) for cell in cells()]
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Settings]:
+def written(tmp_path_factory):
     """Returns the settings of a section that reads a format, which is written once."""
-    sections: dict[str, Settings] = {}
+    sections = {}
 
-    def write(name: str) -> Settings:
+    def write(name):
         if name not in sections:
             sections[name] = FORMATS[name](tmp_path_factory.mktemp(name.replace(" ", "_")))
         return sections[name]
@@ -278,26 +273,26 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Setting
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _caches(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, source_cache_scope():
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
-def part_of(config: ExperimentConfig, section: str) -> TablePart:
+def part_of(config, section):
     """Returns the rows of a section."""
     task = config.task
     return (keras_query if task.name == "keras" else tabular_query)(task).part(section)
 
 
-def rows_of(config: ExperimentConfig) -> list[list[int]]:
+def rows_of(config):
     """Returns the rows of each section, counted through all files."""
     assert [*config.data.problems()] == []
     sections = ("train_data", "validation_data")
     return [part_of(config, section).places.all_rows().tolist() for section in sections]
 
 
-def order_of(config: ExperimentConfig, steps: int = 20) -> list[list[int]]:
+def order_of(config, steps=20):
     """Returns the examples of the first training steps, as `runner batch` computes them."""
     assert [*config.data.problems()] == []
     section = resolve_data_config(config.task.train_data, config.runtime)
@@ -306,11 +301,11 @@ def order_of(config: ExperimentConfig, steps: int = 20) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def expected(written: Callable[[str], Settings]) -> Callable[..., tuple[Any, Any]]:
+def expected(written):
     """Returns the rows of both sections and their order, which are those of all tasks."""
 
     @functools.cache
-    def read(split: str, choice: str) -> tuple[Any, Any]:
+    def read(split, choice):
         cell = Cell("tabular", "csv")
         config = cell.config(written("csv"), SPLITS[split], CHOICES[choice])
         return rows_of(config), order_of(config)
@@ -318,7 +313,7 @@ def expected(written: Callable[[str], Settings]) -> Callable[..., tuple[Any, Any
     return read
 
 
-def test_the_parts_of_a_table_do_not_change(expected: Callable[..., tuple[Any, Any]]) -> None:
+def test_the_parts_of_a_table_do_not_change(expected):
     # A run that is resumed would have other training rows.
     assert {split: expected(split, "all rows")[0][1][:8] for split in SPLITS} == {
         "none": [0, 1, 2, 3, 4, 5, 6, 7],
@@ -331,11 +326,7 @@ def test_the_parts_of_a_table_do_not_change(expected: Callable[..., tuple[Any, A
 
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("cell", _CELLS)
-def test_a_split_gives_the_same_rows_to_each_task_and_format(
-    cell: Cell,
-    written: Callable[[str], Settings],
-    expected: Callable[..., tuple[Any, Any]],
-) -> None:
+def test_a_split_gives_the_same_rows_to_each_task_and_format(cell, written, expected):
     for name, split in SPLITS.items():
         config = cell.config(written(cell.format), split)
         assert rows_of(config) == expected(name, "all rows")[0], name
@@ -343,18 +334,14 @@ def test_a_split_gives_the_same_rows_to_each_task_and_format(
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("cell", _CELLS)
-def test_the_same_rows_are_left_out_and_mixed_for_each_task_and_format(
-    cell: Cell,
-    written: Callable[[str], Settings],
-    expected: Callable[..., tuple[Any, Any]],
-) -> None:
+def test_the_same_rows_are_left_out_and_mixed_for_each_task_and_format(cell, written, expected):
     for name, split in SPLITS.items():
         for choice, settings in CHOICES.items():
             config = cell.config(written(cell.format), split, settings)
             assert order_of(config) == expected(name, choice)[1], (name, choice)
 
 
-def test_a_text_file_is_split_like_a_table_of_the_same_texts(tmp_path: Path) -> None:
+def test_a_text_file_is_split_like_a_table_of_the_same_texts(tmp_path):
     texts = {label: [row["note"] for row in rows() if row["kind"] == label] for label in CLASSES}
     for label, lines in texts.items():
         (tmp_path / f"{label}.txt").write_text("\n".join(lines) + "\n")
@@ -381,7 +368,7 @@ def test_a_text_file_is_split_like_a_table_of_the_same_texts(tmp_path: Path) -> 
     assert parts == parts[:1] * len(parts)
 
 
-def test_arrays_of_a_keras_model_have_no_columns(written: Callable[[str], Settings]) -> None:
+def test_arrays_of_a_keras_model_have_no_columns(written):
     for name in ("npz", "arrays"):
         with pytest.raises(ConfigError) as caught:
             Cell("keras", name).config(written(name))
@@ -390,9 +377,7 @@ def test_arrays_of_a_keras_model_have_no_columns(written: Callable[[str], Settin
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("cell", _CELLS)
-def test_column_of_a_split_that_a_table_lacks_is_an_error_of_its_setting(
-    cell: Cell, written: Callable[[str], Settings]
-) -> None:
+def test_column_of_a_split_that_a_table_lacks_is_an_error_of_its_setting(cell, written):
     by_column = cell.config(written(cell.format), {"split.column": "fold"})
     check(by_column.data.problems(), ("unknown-column", "split.column"))
     by_hash = cell.config(written(cell.format), SPLITS["group"], {"split.hash_of": "[persn]"})
@@ -400,11 +385,14 @@ def test_column_of_a_split_that_a_table_lacks_is_an_error_of_its_setting(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", _CELLS)
-def test_a_run_is_resumed_and_shows_its_batches(
-    cell: Cell, written: Callable[[str], Settings], tmp_path: Path
-) -> None:
-    section = written(cell.format)
+@pytest.mark.alternating
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_run_is_resumed_and_shows_its_batches(name, task, written, tmp_path):
+    cell = Cell(task, name)
+    if cell not in cells():
+        pytest.skip("the task reads these arrays in another way")
+    section = written(name)
     config = cell.config(section, SPLITS["group"], CHOICES["exclude, mixture"])
     expected = order_of(config)
 
@@ -432,9 +420,7 @@ PREDICTED = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["memory", "export"])
 @pytest.mark.parametrize("task", TASKS)
-def test_predictions_for_a_file_are_those_of_the_rows_in_training(
-    task: str, where: str, written: Callable[[str], Settings], tmp_path: Path
-) -> None:
+def test_predictions_for_a_file_are_those_of_the_rows_in_training(task, where, written, tmp_path):
     for trained in ("csv", "packed csv"):
         # A column of `features.text` keeps its texts, and formats write a time differently.
         features = {
@@ -460,7 +446,7 @@ def test_predictions_for_a_file_are_those_of_the_rows_in_training(
             assert [p.cells["note"] for p in predictions] == [row["note"] for row in rows()]
 
 
-def _outputs_in_evaluation(config: ExperimentConfig, task: Any, model: Any) -> np.ndarray:
+def _outputs_in_evaluation(config, task, model):
     """Returns the outputs of the model for the rows of the validation data."""
     parts = []
     for batch in own_batches(adapt(task), config.runtime, config.task.validation_data):
@@ -471,11 +457,11 @@ def _outputs_in_evaluation(config: ExperimentConfig, task: Any, model: Any) -> n
     return np.concatenate(parts)
 
 
-def _outputs_of(data: Mapping[str, Any]) -> list[float]:
+def _outputs_of(data):
     return [*data["kind"]["probabilities"].values()] if "kind" in data else data["outputs"]
 
 
-def _signatures(task: Any, model: Any, folder: Path, where: str) -> Any:
+def _signatures(task, model, folder, where):
     serving = task.serving(model)
     if where == "memory":
         return serving.signatures

@@ -3,13 +3,11 @@
 The cases come from the registry of the tasks. See `tests/support/samples.py` for their settings.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +32,7 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.base import EXAMPLES, drop_padding, split_counts
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import own_batches
-from tests.support.exported import Question, ask_elsewhere
+from tests.support.exported import ask_elsewhere
 from tests.support.problems import output_of
 from tests.support.samples import (
     SIZE,
@@ -49,7 +47,7 @@ from tests.support.toy import make_strategy, run
 
 # Settings of the trained runs. The columns that split the rows would need a larger range than int8
 # has.
-_RUN_SETTINGS: dict[str, dict[str, object]] = {
+_RUN_SETTINGS = {
     "tabular": {"features__exclude": ["part", "person"]},
 }
 _TASKS = [task for task in TASKS.registered() if str(task.target).startswith("orbit_runner.")]
@@ -66,14 +64,12 @@ class Trained(NamedTuple):
     metrics: Mapping[str, float]
     items: Sequence[str]
 
-    def changed(self, **changes: object) -> ExperimentConfig:
+    def changed(self, **changes):
         """Returns the config of the run with other settings of the task."""
         settings = _RUN_SETTINGS.get(self.member.task.name, {}) | changes
         return config_of_section(self.member, self.section, **settings)
 
-    def evaluation(
-        self, config: ExperimentConfig, strategy: str = "one_device"
-    ) -> CheckpointEvaluation:
+    def evaluation(self, config, strategy="one_device"):
         """Restores the last checkpoint, to be evaluated under another config."""
         chosen = make_strategy(strategy)
         with chosen.scope():
@@ -86,11 +82,11 @@ Trainer = Callable[[Entry], Trained]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+def trained(tmp_path_factory):
     """Returns a function that trains a task, once."""
-    runs: dict[str, Trained] = {}
+    runs = {}
 
-    def train(task: Entry) -> Trained:
+    def train(task):
         if task.name not in runs:
             runs[task.name] = _train(task, tmp_path_factory.mktemp(task.name))
         return runs[task.name]
@@ -98,14 +94,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return train
 
 
-def sampled_member(task: Entry) -> Member:
+def sampled_member(task):
     """Returns a task with the data source of its sample."""
     registry = source_registry(task)
-    assert registry is not None
     return Member(task, registry.get(TASK_SAMPLES[task.name].source))
 
 
-def _train(task: Entry, folder: Path) -> Trained:
+def _train(task, folder):
     sample = TASK_SAMPLES[task.name]
     member = sampled_member(task)
     section = write_sample(member, folder / "data")
@@ -123,7 +118,7 @@ def _train(task: Entry, folder: Path) -> Trained:
 
 
 @contextlib.contextmanager
-def without_data(folder: Path) -> Iterator[None]:
+def without_data(folder):
     """Renames the directory of the data of a run in a `with` block."""
     (folder / "data").rename(folder / "gone")
     try:
@@ -135,12 +130,12 @@ def without_data(folder: Path) -> Iterator[None]:
 class RecordedSignature:
     """Calls a signature of an export, and records its inputs and outputs."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function):
         self.function = function
-        self.calls: list[tuple[dict[str, Any], dict[str, np.ndarray]]] = []
+        self.calls = []
 
-    def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs: dict[str, tf.Tensor] = self.function(**inputs)
+    def __call__(self, **inputs):
+        outputs = self.function(**inputs)
         values = [
             {name: value.numpy() for name, value in tensors.items()}
             for tensors in (inputs, outputs)
@@ -148,7 +143,7 @@ class RecordedSignature:
         self.calls.append((values[0], values[1]))
         return outputs
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.function, name)
 
 
@@ -160,23 +155,22 @@ class Export(NamedTuple):
     predictor: Any
 
     @classmethod
-    def load(cls, trained: Trained, name: str = "") -> Export:
+    def load(cls, trained, name=""):
         """Loads an export; by default the SavedModel."""
         place = find_export(trained.run / "export" / name if name else trained.run / "export")
-        assert place is not None
-        task: Any = make_task(trained.config, place if name else None)
+        task = make_task(trained.config, place if name else None)
         signatures = {
             name: RecordedSignature(function) for name, function in load_export(place, task).items()
         }
         return cls(task, signatures, task.predictor(signatures))
 
-    def predict(self, items: Sequence[str]) -> list[Mapping[str, Any]]:
+    def predict(self, items):
         """Returns the predictions for all items, as JSON values."""
         parsed = [*self.predictor.items(items, [])]
         return [answer.data for answer in self.predictor.predict(parsed)]
 
 
-def assert_close(value: Any, expected: Any, tolerance: float = 1e-5) -> None:
+def assert_close(value, expected, tolerance=1e-5):
     """Compares JSON values; numbers may differ by the tolerance."""
     if isinstance(expected, Mapping):
         assert value.keys() == expected.keys()
@@ -194,7 +188,7 @@ def assert_close(value: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.sample(1)
 @_each_task
-def test_run_without_its_data_predicts_like_its_export(task: Entry, trained: Trainer) -> None:
+def test_run_without_its_data_predicts_like_its_export(task, trained):
     sample = trained(task)
     with without_data(sample.run.parent):
         answers = Export.load(sample).predict(sample.items)
@@ -207,7 +201,7 @@ def test_run_without_its_data_predicts_like_its_export(task: Entry, trained: Tra
 
 @pytest.mark.sample(1)
 @_each_task
-def test_prediction_does_not_depend_on_other_items(task: Entry, trained: Trainer) -> None:
+def test_prediction_does_not_depend_on_other_items(task, trained):
     export = Export.load(trained(task))
     items = [*export.predictor.items(trained(task).items, [])]
     together = [answer.data for answer in export.predictor.predict(items)]
@@ -219,20 +213,20 @@ def test_prediction_does_not_depend_on_other_items(task: Entry, trained: Trainer
         assert_close({**answer.data, **place}, together[number])
 
 
-def _log_probabilities(answers: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def _log_probabilities(answers):
     classes = [
         sorted(answer["predictions"], key=lambda label: label["class"]) for answer in answers
     ]
     return np.log([[label["probability"] for label in labels] for labels in classes])
 
 
-def _log_shares(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+def _log_shares(answers):
     shares = [[*answer["kind"]["probabilities"].values()] for answer in answers]
     return {"kind": np.log(shares)}
 
 
 # The outputs of the model that a prediction tells. Those of probabilities are logits, too.
-_OUTPUTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], Any]] = {
+_OUTPUTS = {
     "image_classification": _log_probabilities,
     "tabular": _log_shares,
     "keras": lambda answers: np.array([answer["outputs"] for answer in answers]),
@@ -242,26 +236,24 @@ _OUTPUTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], Any]] = {
 class PredictedOutputs:
     """Stands in for the model of an evaluation: its outputs are those of predictions."""
 
-    def __init__(self, model: Any, answer: Callable[[Any], Any]) -> None:
+    def __init__(self, model, answer):
         self._model = model
         self._answer = answer
 
-    def __call__(self, features: Any, training: bool = False) -> Any:
+    def __call__(self, features, training=False):
         return self._answer(features)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._model, name)
 
 
 @pytest.mark.sample(1)
 @_each_task
-def test_metrics_of_the_predictions_are_those_of_the_evaluation(
-    task: Entry, trained: Trainer
-) -> None:
+def test_metrics_of_the_predictions_are_those_of_the_evaluation(task, trained):
     sample = trained(task)
     export = Export.load(sample)
     evaluation = sample.evaluation(sample.changed(validation_data__global_batch_size=64))
-    evaluated: Any = evaluation.adapter.task
+    evaluated = evaluation.adapter.task
     if task.name == "translation":
         # No metric of predictions says as much as the translations themselves.
         evaluation.evaluate()
@@ -272,7 +264,7 @@ def test_metrics_of_the_predictions_are_those_of_the_evaluation(
         assert [row[2] for row in report.rows] == [translations[row[0]] for row in report.rows]
         return
 
-    def predict(features: Any) -> Any:
+    def predict(features):
         if task.name == "recommendation":
             ratings = evaluated.ratings
             users, items = (features[name].numpy() for name in ("user", "item"))
@@ -301,7 +293,7 @@ def test_metrics_of_the_predictions_are_those_of_the_evaluation(
 
 # How batches can differ without an effect: strategy, settings of the task, logical replicas.
 _SIZE = "validation_data__global_batch_size"
-_LAYOUTS: dict[str, tuple[str, dict[str, object], int]] = {
+_LAYOUTS = {
     "a batch for all": ("one_device", {_SIZE: 64}, 0),
     "whole batches": ("one_device", {_SIZE: 8}, 0),
     "replicas without examples": ("mirrored4", {_SIZE: 36}, 0),
@@ -313,7 +305,7 @@ _LAYOUTS: dict[str, tuple[str, dict[str, object], int]] = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("layout", _LAYOUTS)
 @_each_task
-def test_evaluation_does_not_depend_on_batches(task: Entry, layout: str, trained: Trainer) -> None:
+def test_evaluation_does_not_depend_on_batches(task, layout, trained):
     strategy, changes, logical_replicas = _LAYOUTS[layout]
     if not changes and not TASK_SAMPLES[task.name].padding:
         pytest.skip("its examples are not padded")
@@ -333,19 +325,18 @@ def test_evaluation_does_not_depend_on_batches(task: Entry, layout: str, trained
 
 @pytest.mark.sample(1)
 @_each_task
-def test_rows_that_fill_up_a_batch_count_for_nothing(task: Entry, trained: Trainer) -> None:
+def test_rows_that_fill_up_a_batch_count_for_nothing(task, trained):
     sample = trained(task)
     evaluation = sample.evaluation(sample.config)
-    evaluated: Any = evaluation.adapter.task
+    evaluated = evaluation.adapter.task
     section = evaluation.section("validation_data")
     *_, batch = own_batches(evaluation.adapter, sample.config.runtime, section)
     rows, count = drop_padding(evaluated, batch)
     _, counts = split_counts(evaluated, batch)
-    assert counts is not None
     padding = tf.where(counts == 0)[:, 0]
     assert 0 < int(count) < len(counts)
 
-    def fill(part: tf.Tensor, number: int) -> tf.Tensor:
+    def fill(part, number):
         """Replaces padding by an example."""
         values = tf.tile(part[number : number + 1], [len(padding), *[1] * (part.shape.rank - 1)])
         return tf.tensor_scatter_nd_update(part, padding[:, tf.newaxis], values)
@@ -367,15 +358,14 @@ def test_rows_that_fill_up_a_batch_count_for_nothing(task: Entry, trained: Train
 
 
 @pytest.mark.slow
-def test_exports_need_nothing_but_tensorflow(trained: Trainer, tmp_path: Path) -> None:
-    questions: list[Question] = []
+def test_exports_need_nothing_but_tensorflow(trained, tmp_path):
+    questions = []
     expected = []
     for task in _TASKS:
         sample = trained(task)
         export = Export.load(sample)
         export.predict(sample.items)
         place = find_export(sample.run / "export")
-        assert place is not None
         for name, signature in export.signatures.items():
             for inputs, outputs in signature.calls:
                 questions.append((place, name, inputs))
@@ -397,9 +387,7 @@ _NETWORK_FORMATS = [
 
 @pytest.mark.slow
 @_each_task
-def test_network_is_exported_in_other_formats_or_refused_with_the_reason(
-    task: Entry, trained: Trainer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_network_is_exported_in_other_formats_or_refused_with_the_reason(task, trained, capsys):
     sample = trained(task)
     expected = Export.load(sample).predict(sample.items)
     for name in _NETWORK_FORMATS:
@@ -423,7 +411,7 @@ def test_network_is_exported_in_other_formats_or_refused_with_the_reason(
 
 
 @_each_task
-def test_learned_assets_stay_when_the_data_is_gone(task: Entry, tmp_path: Path) -> None:
+def test_learned_assets_stay_when_the_data_is_gone(task, tmp_path):
     with source_cache_scope():
         config = sample_config(sampled_member(task), tmp_path / "data").task
         data = task_data(config)

@@ -1,7 +1,5 @@
 """What every tracker of the package promises, before and without its service."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.config.schema.plugins import TrackerConfig
-from orbit_runner.registration import Entry
 from orbit_runner.registry import TRACKERS
 from orbit_runner.trackers.base import NamedTracker, RunInfo, Tracker
 from orbit_runner.trackers.tracking import BackgroundTracker
@@ -24,13 +21,12 @@ _METHODS = ("start", "log", "flush", "finish")
 
 
 @pytest.fixture(params=TRACKERS.registered(), ids=lambda entry: entry.name)
-def entry(request: pytest.FixtureRequest) -> Entry:
-    chosen: Entry = request.param
-    return chosen
+def entry(request):
+    return request.param
 
 
-def test_tracker_has_the_methods_of_the_base_class(entry: Entry) -> None:
-    tracker: type[NamedTracker] = entry.load()
+def test_tracker_has_the_methods_of_the_base_class(entry):
+    tracker = entry.load()
 
     assert issubclass(tracker, NamedTracker)
     for name in _METHODS:
@@ -38,7 +34,7 @@ def test_tracker_has_the_methods_of_the_base_class(entry: Entry) -> None:
         assert [*own.parameters] == [*inspect.signature(getattr(Tracker, name)).parameters]
 
 
-def test_arguments_have_defaults_and_types_that_a_config_can_set(entry: Entry) -> None:
+def test_arguments_have_defaults_and_types_that_a_config_can_set(entry):
     constructor = entry.load().__init__
     page = (_ROOT / "docs" / "trackers.md").read_text(encoding="utf-8")
     hints = typing.get_type_hints(constructor)
@@ -52,7 +48,7 @@ def test_arguments_have_defaults_and_types_that_a_config_can_set(entry: Entry) -
     assert entry.name in page.lower()
 
 
-def test_unknown_or_mistyped_argument_is_a_problem_of_the_config(entry: Entry) -> None:
+def test_unknown_or_mistyped_argument_is_a_problem_of_the_config(entry):
     unknown = TrackerConfig(class_name=entry.name, arguments={"no_such": "x"})
     assert any("no_such" in problem.message for problem in unknown.problems())
     assert [*TrackerConfig(class_name=entry.name).problems()] == []
@@ -63,7 +59,7 @@ def test_unknown_or_mistyped_argument_is_a_problem_of_the_config(entry: Entry) -
             assert any(name in problem.message for problem in mistyped.problems())
 
 
-def test_extra_installs_the_packages_that_it_imports(entry: Entry) -> None:
+def test_extra_installs_the_packages_that_it_imports(entry):
     modules = entry.load().modules
     project = (_ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = re.search(rf"^{entry.name} = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
@@ -75,18 +71,18 @@ def test_extra_installs_the_packages_that_it_imports(entry: Entry) -> None:
 
 
 def test_missing_package_switches_it_off_with_the_command_that_installs_it(
-    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    entry, tmp_path, monkeypatch
+):
     modules = entry.load().modules
     if not modules:
         pytest.skip("it imports no package")
     for module in modules:
         monkeypatch.setitem(sys.modules, module, None)
     config = TrackerConfig(class_name=entry.name)
-    notes: list[str] = []
+    notes = []
     called = threading.Event()
 
-    def heard(text: str) -> None:
+    def heard(text):
         notes.append(text)
         called.set()
 
@@ -104,7 +100,7 @@ def test_missing_package_switches_it_off_with_the_command_that_installs_it(
     assert any(config.installation in note for note in notes)
 
 
-def test_no_tracker_imports_its_package_before_a_run() -> None:
+def test_no_tracker_imports_its_package_before_a_run():
     code = (
         "import sys; from orbit_runner.registry import TRACKERS\n"
         "modules = {name for entry in TRACKERS.registered() for name in entry.load().modules}\n"

@@ -1,26 +1,20 @@
 """ArrayRecord files: records by index, batches as a function of (seed, step), and bad records."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from orbit_runner.data import array_record as array_files
-from orbit_runner.data.array_record import ArrayRecordFiles, ArrayRecordImages, load
+from orbit_runner.data.array_record import ArrayRecordFiles, load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.errors import DataError
 from tests.support.array_records import write_array_file
-from tests.support.batches import global_batches
 from tests.support.images import GARBAGE, write_tfds
 from tests.support.problems import raises
 from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_set
@@ -29,22 +23,22 @@ COUNT = sum(SIZES)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     write_set(tmp_path, write=write_array_file)
     return tmp_path
 
 
-def _stored(number: int, label: int | None = None) -> bytes:
+def _stored(number, label=None):
     encoded = tf.io.encode_png(pixels(number)).numpy()
     return example(encoded, number if label is None else label)
 
 
-def open_set(folder: Path, **settings: Any) -> ArrayRecordImages:
+def open_set(folder, **settings):
     return load(**{"data_dir": str(folder), "input_path": ["train-*"], **settings})
 
 
 @pytest.mark.parametrize("offset", [0, 3])
-def test_labels_in_records_are_read_when_they_are_asked_for(folder: Path, offset: int) -> None:
+def test_labels_in_records_are_read_when_they_are_asked_for(folder, offset):
     source = open_set(folder, label_offset=offset)
     assert not source.has_labels
     rows = np.array([0, 69, 70, 200])
@@ -53,24 +47,7 @@ def test_labels_in_records_are_read_when_they_are_asked_for(folder: Path, offset
     assert source.label(70) == 70 - offset
 
 
-def batches(
-    source: ArrayRecordImages,
-    start: int,
-    steps: int,
-    *,
-    replicas: int = 1,
-    pipelines: int = 1,
-) -> list[Any]:
-    def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return train_images(
-            source, shape=SHAPE, resize=False, global_batch_size=12, seed=5, start_step=start,
-            bad=BadImages("train_data", 0), shuffle_buffer_size=9, input_context=context,
-        )  # fmt: skip
-
-    return global_batches(make, replicas, pipelines, steps)
-
-
-def test_records_are_read_by_index_through_all_files(folder: Path) -> None:
+def test_records_are_read_by_index_through_all_files(folder):
     source = open_set(folder)
     assert (source.size, source.image_shape) == (COUNT, SHAPE)
     assert source.record_files.counts == SIZES
@@ -81,9 +58,7 @@ def test_records_are_read_by_index_through_all_files(folder: Path) -> None:
     assert (file.tolist(), record.tolist()) == ([0, 1, 3, 4], [69, 0, 0, 0])
 
 
-def test_more_files_than_may_be_open_are_read(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_files_than_may_be_open_are_read(folder, monkeypatch):
     monkeypatch.setattr(array_files, "_OPEN_FILES", 2)
     source = open_set(folder)
     expected = open_set(folder)
@@ -92,7 +67,7 @@ def test_more_files_than_may_be_open_are_read(
     assert len(source.record_files._readers) == 2
 
 
-def _flip(path: Path, text: bytes) -> None:
+def _flip(path, text):
     content = bytearray(path.read_bytes())
     content[content.index(text)] ^= 1
     path.write_bytes(content)
@@ -107,7 +82,7 @@ def _flip(path: Path, text: bytes) -> None:
         (lambda: example(GARBAGE["garbage"], 1), "record 4: cannot be decoded; set task."),
     ],
 )
-def test_bad_records_are_named(tmp_path: Path, make: Callable[[], bytes], message: str) -> None:
+def test_bad_records_are_named(tmp_path, make, message):
     good = [_stored(number) for number in range(7)]
     path = write_array_file(tmp_path / "train-0", [*good[:4], make(), *good[5:]])
     found = eval_images(
@@ -119,7 +94,7 @@ def test_bad_records_are_named(tmp_path: Path, make: Callable[[], bytes], messag
     assert f"{path}: {message}" in str(caught.value)
 
 
-def test_damaged_records_and_files_are_named(tmp_path: Path) -> None:
+def test_damaged_records_and_files_are_named(tmp_path):
     noise = [np.random.default_rng(n).bytes(3000) for n in range(40)]
     path = write_array_file(tmp_path / "train-0", noise)
     _flip(path, noise[17][100:200])
@@ -147,22 +122,20 @@ def test_damaged_records_and_files_are_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_invalid_settings_are_rejected(
-    folder: Path, settings: dict[str, Any], field: str, message: str
-) -> None:
+def test_invalid_settings_are_rejected(folder, settings, field, message):
     with pytest.raises(DataError) as caught:
         open_set(folder, **settings)
     assert message in str(caught.value)
     assert caught.value.field == field
 
 
-def test_empty_files_are_rejected(tmp_path: Path) -> None:
+def test_empty_files_are_rejected(tmp_path):
     write_array_file(tmp_path / "train-0", [])
     with raises("empty-data"):
         open_set(tmp_path)
 
 
-def test_tf_data_services_are_rejected(folder: Path) -> None:
+def test_tf_data_services_are_rejected(folder):
     with raises("not-supported"):
         train_images(
             open_set(folder), shape=SHAPE, resize=False, global_batch_size=12, seed=5,
@@ -170,7 +143,7 @@ def test_tf_data_services_are_rejected(folder: Path) -> None:
         )  # fmt: skip
 
 
-def test_missing_package_is_reported(folder: Path) -> None:
+def test_missing_package_is_reported(folder):
     code = (
         "import sys; sys.modules['array_record.python.array_record_module'] = None\n"
         "from orbit_runner.data.array_record import load\n"
@@ -189,13 +162,11 @@ def test_missing_package_is_reported(folder: Path) -> None:
         ("train[70:73]", range(70, 73)),
     ],
 )
-def test_prepared_dataset_in_array_records(
-    tmp_path: Path, split: str, numbers: range, own_cache: Path
-) -> None:
+def test_prepared_dataset_in_array_records(tmp_path, split, numbers, own_cache):
     sizes = {"train": (70, 3, 130)}
     write_tfds(tmp_path, "arrays", sizes, ["a", "b"], file_format="array_record")
     write_tfds(tmp_path, "records", sizes, ["a", "b"])
-    load_part: Callable[..., Any] = load_tfds
+    load_part = load_tfds
 
     source = load_part(tfds_name="arrays", tfds_split=split, tfds_data_dir=str(tmp_path))
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,12 +9,12 @@ _SEED = 5
 _IMAGES = np.random.default_rng(1).integers(1, 256, (30, 8, 6, 3)).astype(np.uint8)
 
 
-def _keys(size: int = 400) -> tuple[tf.Tensor, tf.Tensor]:
+def _keys(size=400):
     random = np.random.default_rng(2)
     return tf.constant(random.integers(0, 30, size)), tf.constant(random.integers(0, 99, size))
 
 
-def _reference(augmentation: CropFlip, images: np.ndarray, ids, epochs) -> np.ndarray:
+def _reference(augmentation, images, ids, epochs):
     drawn = [values.numpy() for values in augmentation.draw(_SEED, ids, epochs)]
     margin = augmentation.padding
     out = []

@@ -5,9 +5,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ from orbit_runner.tasks.image_classification.sources import load_source
 from tests.support.problems import raises
 from tests.support.tfds import IMAGE, class_label, features_json
 
-INFO: dict[str, Any] = {
+INFO = {
     "name": "some",
     "version": "1.0.0",
     "fileFormat": "tfrecord",
@@ -41,9 +39,7 @@ FEATURES = features_json({"image": IMAGE, "label": class_label(2)})
         ("features.json", b"\xff"),
     ],
 )
-def test_malformed_tfds_description_is_rejected_with_its_path(
-    name: str, content: bytes, tmp_path: Path
-) -> None:
+def test_malformed_tfds_description_is_rejected_with_its_path(name, content, tmp_path):
     folder = tmp_path / "some" / "1.0.0"
     folder.mkdir(parents=True)
     (folder / "features.json").write_text(FEATURES)
@@ -54,14 +50,14 @@ def test_malformed_tfds_description_is_rejected_with_its_path(
     assert len(str(caught.value)) < 500
 
 
-def test_ratings_file_without_newlines_is_not_read_entirely(tmp_path: Path) -> None:
+def test_ratings_file_without_newlines_is_not_read_entirely(tmp_path):
     with (tmp_path / "u.data").open("wb") as file:
         file.truncate(2**36)
     with raises("bad-record"):
         movielens.load(data_dir=str(tmp_path))
 
 
-def test_synthetic_data_larger_than_memory_is_rejected() -> None:
+def test_synthetic_data_larger_than_memory_is_rejected():
     features = {"image": {"shape": [10**6, 10**6, 3], "dtype": "uint8"}, "label": {"shape": []}}
     config = ImageDataConfig(source="synthetic", global_batch_size=1)
     config = config.replace(synthetic=config.synthetic.replace(features=features))
@@ -71,7 +67,7 @@ def test_synthetic_data_larger_than_memory_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("size", [(60_000, 60_000), (0, 8)])
-def test_image_header_with_impossible_size_is_rejected(size: tuple[int, int]) -> None:
+def test_image_header_with_impossible_size_is_rejected(size):
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "PNG")
     content = file.getvalue()
@@ -96,15 +92,13 @@ _IMAGES = np.zeros((3, 2, 2, 1), np.uint8)
           "label": np.arange(3)}, "pixels that are not finite in example 1"),
     ],
 )  # fmt: skip
-def test_invalid_labels_or_pixels_are_rejected(arrays: dict[str, Any], message: str) -> None:
+def test_invalid_labels_or_pixels_are_rejected(arrays, message):
     with raises("bad-data"):
         ImageArrays("made", arrays).check()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
-def test_pattern_ignores_pipes_directories_and_broken_links(
-    make: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_pattern_ignores_pipes_directories_and_broken_links(make, tmp_path):
     make(tmp_path / "train-0")
     with raises("missing-file"):
         named_files("tfrecord", str(tmp_path), ["train-*"])
@@ -113,6 +107,6 @@ def test_pattern_ignores_pipes_directories_and_broken_links(
 @pytest.mark.parametrize(
     "arrays", [{}, {"a": np.zeros(0)}, {"a": np.zeros(2), "b": {"c": np.zeros(3)}}]
 )
-def test_empty_or_differently_sized_arrays_are_rejected(arrays: dict[str, Any]) -> None:
+def test_empty_or_differently_sized_arrays_are_rejected(arrays):
     with raises("bad-data"):
         ArraySource("s", arrays)

@@ -1,8 +1,6 @@
 """Bad TFRecord files in training and evaluation: the error gives the file, record and byte."""
 
 import io
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -30,7 +28,7 @@ runtime: {distribution_strategy: one_device, seed: 1}
 """
 
 
-def _png(number: int) -> bytes:
+def _png(number):
     """Returns a PNG file; made without TensorFlow, which must not start at import."""
     file = io.BytesIO()
     Image.fromarray(pixels(number, SHAPE)).save(file, "PNG")
@@ -40,15 +38,15 @@ def _png(number: int) -> bytes:
 PNG = _png(3)
 
 
-def _bytes(*values: bytes) -> tf.train.Feature:
+def _bytes(*values):
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
 
 
-def _floats(*values: float) -> tf.train.Feature:
+def _floats(*values):
     return tf.train.Feature(float_list=tf.train.FloatList(value=values))
 
 
-def _record(**features: tf.train.Feature) -> bytes:
+def _record(**features):
     named = {
         {"image": "image/encoded", "label": "image/class/label"}[name]: feature
         for name, feature in features.items()
@@ -60,8 +58,8 @@ GOOD = [example(_png(k), k % 10) for k in range(80)]
 START = sum(16 + len(record) for record in GOOD[:BAD])
 
 
-def _flip(at: int) -> Callable[[Path], None]:
-    def flip(path: Path) -> None:
+def _flip(at):
+    def flip(path):
         content = bytearray(path.read_bytes())
         content[START + at] ^= 0xFF
         path.write_bytes(content)
@@ -69,7 +67,7 @@ def _flip(at: int) -> Callable[[Path], None]:
     return flip
 
 
-def _write(folder: Path, name: str, bad: bytes | Callable[[Path], None] | None) -> Path:
+def _write(folder, name, bad):
     write_file(folder / f"{name}-0", GOOD[:70])
     records = [*GOOD[:BAD], bad, *GOOD[BAD + 1 :]] if isinstance(bad, bytes) else GOOD
     path = write_file(folder / f"{name}-1", records)
@@ -79,10 +77,10 @@ def _write(folder: Path, name: str, bad: bytes | Callable[[Path], None] | None) 
 
 
 @pytest.fixture
-def run(here: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def run(here, own_cache, capsys):
     """Runs the experiment on such files, which must fail, and returns the error message."""
 
-    def run(*flags: str) -> str:
+    def run(*flags):
         (here / "some.yaml").write_text(CONFIG.replace("{folder}", str(here)))
         assert main(["run", "--experiment=some.yaml", "--model_dir=a", *flags]) == 2
         said = capsys.readouterr().err
@@ -112,22 +110,14 @@ _NO_LABEL = _record(image=_bytes(PNG))
     ],
     ids=["checksum", "no example", "no label", "empty image", "no label val"],
 )
-def test_bad_record_ends_the_run_with_its_location(
-    section: str,
-    bad: bytes | Callable[[Path], None],
-    expected: str,
-    run: Callable[..., str],
-    tmp_path: Path,
-) -> None:
+def test_bad_record_ends_the_run_with_its_location(section, bad, expected, run, tmp_path):
     for name in ("train", "val"):
         _write(tmp_path, name, bad if name == section else None)
     assert f"{section}-1: record {BAD} at byte {START}: {expected}" in run()
 
 
 @pytest.mark.slow
-def test_bad_record_is_reported_if_images_may_have_any_size(
-    run: Callable[..., str], tmp_path: Path
-) -> None:
+def test_bad_record_is_reported_if_images_may_have_any_size(run, tmp_path):
     _write(tmp_path, "train", b"no example")
     _write(tmp_path, "val", None)
     said = run("--task.model.input_size=[8,8,3]")
@@ -135,7 +125,7 @@ def test_bad_record_is_reported_if_images_may_have_any_size(
 
 
 @pytest.mark.parametrize("record", [0, BAD, 79])
-def test_first_damaged_record_of_a_file_is_found(record: int, tmp_path: Path) -> None:
+def test_first_damaged_record_of_a_file_is_found(record, tmp_path):
     path = write_file(tmp_path / "some", GOOD)
     assert find_damaged_record(path) == ""
     content = bytearray(path.read_bytes())
@@ -156,15 +146,13 @@ def test_first_damaged_record_of_a_file_is_found(record: int, tmp_path: Path) ->
         (b"\x0a\x05", "is not a tf.Example"),
     ],
 )
-def test_example_problem_describes_missing_or_mistyped_features(
-    record: bytes, expected: str
-) -> None:
+def test_example_problem_describes_missing_or_mistyped_features(record, expected):
     found = example_problem(record, {"image/encoded": "bytes", "image/class/label": "int64"})
     assert expected in found
     assert bool(found) == bool(expected)
 
 
-def test_message_without_a_readable_record_is_unchanged(tmp_path: Path) -> None:
+def test_message_without_a_readable_record_is_unchanged(tmp_path):
     assert add_offset("some text: more") == "some text: more"
     gone = f"{tmp_path / 'gone'}: record 3: got label 12"
     assert add_offset(gone) == gone

@@ -1,8 +1,5 @@
 """Pipelines whose first step is a tensor begin with the batch of that step."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,15 +12,15 @@ from tests.support.tfrecords import train_records, write_set
 SIZE, BATCH, SEED = 37, 8, 5
 
 
-def source() -> ArraySource:
+def source():
     images = np.random.default_rng(0).integers(0, 255, [SIZE, 6, 6, 1], np.uint8)
     return ArraySource("images", {"image": images, "label": np.arange(SIZE, dtype=np.int32)})
 
 
 @pytest.mark.slow
-def test_array_pipeline_starts_at_a_step_tensor() -> None:
+def test_array_pipeline_starts_at_a_step_tensor():
     @tf.function
-    def labels(first: tf.Tensor) -> tf.Tensor:
+    def labels(first):
         made = train_dataset(source(), global_batch_size=BATCH, seed=SEED, start_step=first)
         return next(iter(made))["label"]
 
@@ -36,19 +33,17 @@ def test_array_pipeline_starts_at_a_step_tensor() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("buffer", [1, 7, 1000])
-def test_record_pipeline_starts_at_a_step_tensor(
-    buffer: int, tmp_path: Path, own_cache: Path
-) -> None:
+def test_record_pipeline_starts_at_a_step_tensor(buffer, tmp_path, own_cache):
     write_set(tmp_path)
     records = load(data_dir=str(tmp_path), input_path=["train-*"])
-    settings: dict[str, Any] = {
+    settings = {
         "global_batch_size": BATCH,
         "seed": SEED,
         "shuffle_buffer_size": buffer,
     }
 
     @tf.function
-    def labels(first: tf.Tensor) -> tf.Tensor:
+    def labels(first):
         return next(iter(train_records(records, start_step=first, **settings)))["label"]
 
     for step in (0, 2, 35):

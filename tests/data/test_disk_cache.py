@@ -1,19 +1,15 @@
 """What takes long to compute from files is computed once, until a file changes."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from orbit_runner.data.disk_cache import CacheEntry, Values, cached, file_status
+from orbit_runner.data.disk_cache import CacheEntry, cached, file_status
 from orbit_runner.storage.paths import cache_directory
 from tests.support.problems import raises
 
-VALUES: Values = {
+VALUES = {
     "codes": np.arange(7, dtype=np.int16),
     "text": "ä\ud800",
     "empty": np.zeros((3, 0), np.float32),
@@ -23,22 +19,22 @@ VALUES: Values = {
 
 
 @pytest.fixture
-def path(tmp_path: Path, own_cache: Path) -> Path:
+def path(tmp_path, own_cache):
     """A file that values are computed from."""
     path = tmp_path / "data"
     path.write_text("some")
     return path
 
 
-def _load(path: Path, make: Callable[[], Values] = lambda: VALUES, seconds: float = -1.0) -> Values:
+def _load(path, make=lambda: VALUES, seconds=-1.0):
     return cached("kind", ["key"], make, [file_status(path)], kept_seconds=seconds)
 
 
-def _never() -> Values:
+def _never():
     raise AssertionError("computed again")
 
 
-def _check(values: Values) -> None:
+def _check(values):
     assert values.keys() == VALUES.keys()
     for name, value in VALUES.items():
         np.testing.assert_array_equal(values[name], value)
@@ -46,7 +42,7 @@ def _check(values: Values) -> None:
         assert getattr(values[name], "dtype", None) == getattr(value, "dtype", None)
 
 
-def test_values_are_computed_once_and_arrays_are_mapped(path: Path) -> None:
+def test_values_are_computed_once_and_arrays_are_mapped(path):
     _check(_load(path))
     values = _load(path, _never)
     _check(values)
@@ -56,7 +52,7 @@ def test_values_are_computed_once_and_arrays_are_mapped(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["longer", "touched", "elsewhere", "key", "kind"])
-def test_changed_files_and_other_keys_have_other_values(path: Path, change: str) -> None:
+def test_changed_files_and_other_keys_have_other_values(path, change):
     _load(path)
     kind = "other" if change == "kind" else "kind"
     key = ["other" if change == "key" else "key"]
@@ -82,7 +78,7 @@ def test_changed_files_and_other_keys_have_other_values(path: Path, change: str)
         lambda content: b"\xff\xfe" + content,
     ],
 )
-def test_damaged_entry_is_computed_again(path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_entry_is_computed_again(path, damage):
     _load(path)
     (entry,) = cache_directory("kind").iterdir()
     content = entry.read_bytes()
@@ -95,18 +91,18 @@ def test_damaged_entry_is_computed_again(path: Path, damage: Callable[[bytes], b
     assert [*entry.parent.iterdir()] == [entry]
 
 
-def test_values_that_took_no_time_are_not_kept(path: Path, own_cache: Path) -> None:
+def test_values_that_took_no_time_are_not_kept(path, own_cache):
     _check(_load(path, seconds=60.0))
     assert not own_cache.exists()
 
 
-def test_cache_that_cannot_be_written_is_ignored(path: Path, own_cache: Path) -> None:
+def test_cache_that_cannot_be_written_is_ignored(path, own_cache):
     own_cache.write_text("a file where the folder should be")
     _check(_load(path))
     assert CacheEntry("kind", ["key"], [file_status(path)]).read() is None
 
 
-def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_file_that_cannot_be_read_is_an_error(tmp_path):
     with raises("unreadable-file") as caught:
         file_status(tmp_path / "gone", "input_path")
     assert str(caught.value) == f"{tmp_path / 'gone'}: cannot be read (No such file or directory)"

@@ -1,8 +1,6 @@
 """Fingerprints of datasets: what counts as a change, and what does not."""
 
 import gzip
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.fingerprint import (
     DataDifference,
     DataFile,
-    Fingerprint,
     compare,
     describe_arrays,
 )
@@ -31,11 +28,11 @@ SAME = DataDifference()
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def _rows(*rows: DataFile) -> Fingerprint:
+def _rows(*rows):
     return {"train_data": [*rows]}
 
 
-def _fingerprint(experiment: str, overrides: Sequence[str]) -> Fingerprint:
+def _fingerprint(experiment, overrides):
     """Returns a fingerprint as another process would compute it."""
     task = resolve(Request(experiment=experiment, params_overrides=tuple(overrides))).config.task
     assert list(task_data(task).problems()) == []
@@ -60,24 +57,19 @@ def _fingerprint(experiment: str, overrides: Sequence[str]) -> Fingerprint:
          "the same files in a different order", ""),
     ],
 )  # fmt: skip
-def test_compare_classifies_differences_as_changes_or_notes(
-    before: list[tuple[str, int, int, str]],
-    now: list[tuple[str, int, int, str]],
-    change: str,
-    note: str,
-) -> None:
+def test_compare_classifies_differences_as_changes_or_notes(before, now, change, note):
     found = compare(*(_rows(*(DataFile(*row) for row in rows)) for rows in (before, now)))
     for lines, expected in ((found.changes, change), (found.notes, note)):
         assert len(lines) == bool(expected)
         assert all(line.startswith(f"train_data: {expected}") for line in lines)
 
 
-def test_only_sections_present_in_both_are_compared() -> None:
+def test_only_sections_present_in_both_are_compared():
     row = DataFile("a", 1)
     assert compare({"train_data": [row]}, {"validation_data": [row]}) == SAME
 
 
-def test_digest_of_arrays_depends_on_values_and_dtype() -> None:
+def test_digest_of_arrays_depends_on_values_and_dtype():
     first, same, other, typed = (
         describe_arrays({"x": np.array(numbers)}) for numbers in ([1, 2], [1, 2], [1, 3], [1.0, 2])
     )
@@ -85,12 +77,12 @@ def test_digest_of_arrays_depends_on_values_and_dtype() -> None:
     assert len({rows[0].digest for rows in (first, other, typed)}) == 3
 
 
-def _both(*settings: str) -> list[str]:
+def _both(*settings):
     sections = ("train_data", "validation_data")
     return [f"task.{section}.{setting}" for section in sections for setting in settings]
 
 
-def test_compressed_text_has_the_fingerprint_of_the_plain_one(tmp_path: Path) -> None:
+def test_compressed_text_has_the_fingerprint_of_the_plain_one(tmp_path):
     names = ("train.en", "train.de", "val.en", "val.de")
     for name in names:
         (tmp_path / name).write_text("one line\nand another\n")
@@ -105,9 +97,7 @@ def test_compressed_text_has_the_fingerprint_of_the_plain_one(tmp_path: Path) ->
     assert compare(before, _fingerprint("transformer_multi30k", overrides)).changes == ()
 
 
-def test_default_fingerprint_covers_files_from_data_settings(
-    tmp_path: Path,
-) -> None:
+def test_default_fingerprint_covers_files_from_data_settings(tmp_path):
     for name in ("train-0", "train-1", "words.txt"):
         (tmp_path / name).write_text(name)
     prepared = tmp_path / "some" / "1.0.0"
@@ -128,9 +118,7 @@ def test_default_fingerprint_covers_files_from_data_settings(
     assert {row.digest for rows in found.values() for row in rows} == {""}
 
 
-def test_data_record_round_trips_and_logs_changed_data_on_resume(
-    tmp_path: Path,
-) -> None:
+def test_data_record_round_trips_and_logs_changed_data_on_resume(tmp_path):
     first, second = _rows(DataFile("a", 5, 1, "k:1")), _rows(DataFile("a", 6, 2, "k:2"))
     DataRecord(tmp_path, first).write()
     assert read_record(tmp_path) == (first, [])
@@ -144,7 +132,7 @@ def test_data_record_round_trips_and_logs_changed_data_on_resume(
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"format": 2}', b'{"format": 1, "sections": 3}'])
-def test_damaged_data_record_is_reported_and_renamed(content: bytes, tmp_path: Path) -> None:
+def test_damaged_data_record_is_reported_and_renamed(content, tmp_path):
     (tmp_path / "data.json").write_bytes(content)
     record = DataRecord(tmp_path, _rows(DataFile("a", 5)))
     record.check()

@@ -4,20 +4,17 @@ They depend on integers and exact operations only, so they are the same on every
 change of the batches is intended: `python -m tests.data.test_golden_batches --update`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.data.source_cache import source_cache_scope
-from tests.support.batch_digests import CELLS, Case, cases, cell_digests
+from tests.support.batch_digests import CELLS, cases, cell_digests
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "batches.json"
 _UPDATE = "python -m tests.data.test_golden_batches --update"
@@ -35,13 +32,12 @@ _CASES = [
 ]
 
 
-def golden_digests() -> dict[str, dict[str, str]]:
+def golden_digests():
     """Returns the digests by case and cell."""
-    digests: dict[str, dict[str, str]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    return digests
+    return json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
-def digests_of(case: Case, folder: Path) -> Mapping[str, str]:
+def digests_of(case, folder):
     """Writes the files of a source to an empty directory, and returns the digests of its cells."""
     with source_cache_scope():
         section = case.write(folder)
@@ -49,17 +45,17 @@ def digests_of(case: Case, folder: Path) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_batches_are_the_golden_ones(case: Case, own_cache: Path, tmp_path: Path) -> None:
+def test_batches_are_the_golden_ones(case, own_cache, tmp_path):
     assert digests_of(case, tmp_path / "data") == golden_digests()[case.name], _UPDATE
 
 
-def test_file_has_every_source_and_cell() -> None:
+def test_file_has_every_source_and_cell():
     assert {name: [*cells] for name, cells in golden_digests().items()} == {
         case.name: [*CELLS] for case in cases()
     }
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments):
     """Prints the cells whose digests changed, and writes them to the file if `--update` is set."""
     parser = argparse.ArgumentParser(prog="test_golden_batches", description=__doc__)
     parser.add_argument("--update", action="store_true", help="write the changed digests")

@@ -1,11 +1,5 @@
 """Images that Hugging Face's `datasets` saved on disk: by index, in order, with their errors."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow
 import pytest
@@ -30,39 +24,37 @@ FEATURES = {"image": {"_type": "Image"}, "kind": class_label("pear", "True", "fi
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def encoded(number: int) -> bytes:
-    image: bytes = tf.io.encode_png(pixels(number)).numpy()
-    return image
+def encoded(number):
+    return tf.io.encode_png(pixels(number)).numpy()
 
 
-def kinds_of(count: int) -> pyarrow.Array:
+def kinds_of(count):
     return pyarrow.array([number % 3 for number in range(count)], pyarrow.int64())
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     table = image_table([encoded(n) for n in range(COUNT)], kind=kinds_of(COUNT))
     save_to_disk(tmp_path / "fruit", table, FEATURES, sizes=SIZES)
     return tmp_path / "fruit"
 
 
-def open_images(folder: Path, **settings: Any) -> ArrowImages:
+def open_images(folder, **settings):
     return load(**{"data_dir": str(folder), **settings})
 
 
-def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
+def test_images_are_read_by_index_through_all_files(folder):
     source = open_images(folder)
     assert (source.size, source.image_shape, source.labels) == (COUNT, SHAPE, NAMES)
     numbers = [59, 0, 22, 23, 26, 27, 5, 5]
     assert source.read(numbers) == [encoded(number) for number in numbers]
     survey = add_survey(source).survey
-    assert survey is not None
     assert (len(survey.headers), survey.sizes, survey.channels) == (COUNT, [SHAPE[:2]], SHAPE[2])
     assert source.class_numbers().tolist() == [number % 3 for number in range(COUNT)]
     assert source.read(range(source.size)) == [encoded(number) for number in range(COUNT)]
 
 
-def test_what_the_package_saves_is_read_exactly(tmp_path: Path) -> None:
+def test_what_the_package_saves_is_read_exactly(tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra hugging_face is not installed")
     rows = {"image": [{"bytes": encoded(n), "path": None} for n in range(9)], "kind": [1, 0, 2] * 3}
     features = {"image": datasets.Image(), "kind": datasets.ClassLabel(names=[*NAMES])}
@@ -76,7 +68,7 @@ def test_what_the_package_saves_is_read_exactly(tmp_path: Path) -> None:
     assert (source.labels, source.class_numbers().tolist()) == (NAMES, loaded["kind"][:])
 
 
-def evaluate(source: ArrowImages, most: int = 0) -> list[Any]:
+def evaluate(source, most=0):
     batches = eval_images(
         source, shape=SHAPE, resize=False, global_batch_size=8,
         bad=BadImages("validation_data", most),
@@ -84,7 +76,7 @@ def evaluate(source: ArrowImages, most: int = 0) -> list[Any]:
     return [*batches.as_numpy_iterator()]
 
 
-def test_a_selection_is_evaluated_in_order(folder: Path) -> None:
+def test_a_selection_is_evaluated_in_order(folder):
     rows = np.array([2, 3, 25, 40, 58])
     source = open_images(folder).select(rows)
     (batch,) = evaluate(source)
@@ -96,7 +88,7 @@ def test_a_selection_is_evaluated_in_order(folder: Path) -> None:
     assert source.select(np.array([1, 4])).read([1]) == [encoded(58)]
 
 
-def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
+def test_a_mixture_joins_the_files(folder, tmp_path):
     table = image_table([encoded(n) for n in (70, 71)], kind=kinds_of(2))
     save_to_disk(tmp_path / "more", table, FEATURES)
     chosen = open_images(folder).select(np.array([1, 30]))
@@ -104,12 +96,11 @@ def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
     assert isinstance(joined, ArrowImages)
     (batch,) = evaluate(joined)
     np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
-    assert joined.origins is not None
     assert joined.origins.tolist() == [0, 0, 1, 1]
     assert joined.number_of("data-00000-of-00001.arrow:2") == 3
 
 
-def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
+def test_images_that_cannot_be_decoded_are_named(tmp_path):
     images = [encoded(number) for number in range(6)]
     images[4] = GARBAGE["garbage"]
     save_to_disk(tmp_path / "fruit", image_table(images, kind=kinds_of(6)), FEATURES, sizes=[3, 3])
@@ -121,7 +112,7 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
     assert batch["weight"].tolist() == [1, 1, 1, 1, 0, 1, 0, 0]
 
 
-def test_columns_are_found_or_named(tmp_path: Path) -> None:
+def test_columns_are_found_or_named(tmp_path):
     images = [encoded(0), encoded(1)]
     table = image_table(images, label=["b", "a"], other=[4, 7])
     save_to_disk(tmp_path / "plain", table)  # No feature is an Image or a ClassLabel.
@@ -153,9 +144,7 @@ def test_columns_are_found_or_named(tmp_path: Path) -> None:
         ([{"bytes": b"x", "path": None}], [3]),
     ],
 )
-def test_rows_without_an_image_or_a_class_are_named(
-    tmp_path: Path, rows: Sequence[object], labels: Sequence[int]
-) -> None:
+def test_rows_without_an_image_or_a_class_are_named(tmp_path, rows, labels):
     values = [{"bytes": encoded(0), "path": "0.png"}, *rows]
     kinds = pyarrow.array([0, *labels], pyarrow.int64())
     table = pyarrow.table({"image": pyarrow.array(values, IMAGE_TYPE), "kind": kinds})
@@ -164,7 +153,7 @@ def test_rows_without_an_image_or_a_class_are_named(
         open_images(tmp_path / "fruit")
 
 
-def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path: Path) -> None:
+def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path):
     table = image_table([encoded(n) for n in range(9)], label=["a"] * 9)
     for compression in ("zstd", "uncompressed"):
         feather.write_feather(table, tmp_path / "a.arrow", compression=compression)
@@ -175,10 +164,9 @@ def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path: Path) -> 
         open_images(tmp_path, input_path=["a.arrow"])
 
 
-def test_images_of_both_sections_are_found(folder: Path) -> None:
+def test_images_of_both_sections_are_found(folder):
     train, validation = (open_images(folder).select(np.array(rows)) for rows in ([0, 24], [3, 24]))
     shared = shared_stored(train, validation)
-    assert shared is not None
     assert (shared.count, shared.size) == (1, 2)
     assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
     without_first = shared_stored(train, validation, excluded=np.array([0]))

@@ -1,10 +1,6 @@
 """Tables that Hugging Face's `datasets` saved on disk: columns, classes, parts and errors."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -13,7 +9,7 @@ from pyarrow import feather, ipc
 
 from orbit_runner.data import hugging_face
 from orbit_runner.data.tables.build import read_table
-from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.dataset import TableOptions
 from tests.support.hugging_face import class_label, save_dict, save_to_disk, write_arrow
 from tests.support.problems import raises
 
@@ -24,7 +20,7 @@ FEATURES = {"kind": class_label(*NAMES)}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def make_table(rows: int = 45, first: int = 0) -> pyarrow.Table:
+def make_table(rows=45, first=0):
     numbers = range(first, first + rows)
     return pyarrow.table(
         {
@@ -38,12 +34,7 @@ def make_table(rows: int = 45, first: int = 0) -> pyarrow.Table:
     )
 
 
-def open_table(
-    data_dir: Path | str,
-    input_path: Sequence[str] = (),
-    split: str = "",
-    splits: Sequence[str] = ("train",),
-) -> TableDataset:
+def open_table(data_dir, input_path=(), split="", splits=("train",)):
     return hugging_face.TABLE.load(
         data_dir=str(data_dir),
         input_path=input_path,
@@ -52,9 +43,7 @@ def open_table(
     )
 
 
-def test_columns_are_read_exactly_through_all_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_are_read_exactly_through_all_files(tmp_path, monkeypatch):
     monkeypatch.setattr(hugging_face, "BLOCK_ROWS", 7)
     paths = save_to_disk(tmp_path / "fruit", make_table(), FEATURES, sizes=(21, 4, 20))
     dataset = open_table(tmp_path / "fruit")
@@ -77,7 +66,7 @@ def test_columns_are_read_exactly_through_all_files(
     assert source.location(24) == f"{paths[1]}, row 4"
 
 
-def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_classes_are_their_names_in_the_order_of_the_file(tmp_path):
     save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
     source = read_table(open_table(tmp_path / "fruit"), {"kind": "category"})
     column = source.columns["kind"]
@@ -88,14 +77,14 @@ def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> Non
     assert joined.column("kind").vocabulary == NAMES
 
 
-def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
+def test_the_parts_of_a_dict_are_chosen(tmp_path):
     save_dict(tmp_path, ["train", "test"])
     for number, name in enumerate(("train", "test")):
         save_to_disk(tmp_path / name, make_table(3, first=10 * number), FEATURES)
 
-    def counts(split: str = "", splits: Sequence[str] = ("train",)) -> list[float]:
+    def counts(split="", splits=("train",)):
         dataset = open_table(tmp_path, split=split, splits=splits)
-        values: list[float] = read_table(dataset, {"count": "number"}).columns["count"].values
+        values = read_table(dataset, {"count": "number"}).columns["count"].values
         return [*values]
 
     assert counts() == counts("train") == counts(splits=["train"]) == [0, 1, 2]
@@ -108,7 +97,7 @@ def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["stream", "feather"])
-def test_arrow_files_are_read_without_their_directory(tmp_path: Path, kind: str) -> None:
+def test_arrow_files_are_read_without_their_directory(tmp_path, kind):
     table = make_table().drop_columns(["many"])
     path = tmp_path / "rows.arrow"
     if kind == "feather":
@@ -121,7 +110,7 @@ def test_arrow_files_are_read_without_their_directory(tmp_path: Path, kind: str)
     assert dataset.kinds["kind"] == "number"  # Nothing describes its classes.
 
 
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
     write_arrow(tmp_path / "rows.arrow", make_table().drop_columns(["many"]))
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert open_table(tmp_path, ["*.arrow"]).kinds["size"] == "number"
@@ -130,7 +119,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "pip install 'orbit-runner[hugging_face]'" in str(caught.value)
 
 
-def test_what_the_package_saves_is_read(tmp_path: Path) -> None:
+def test_what_the_package_saves_is_read(tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra hugging_face is not installed")
     rows = {"size": [0.5, 1.5, 2.5, 3.5], "kind": [2, 0, 1, 2]}
     features = {"size": datasets.Value("float64"), "kind": datasets.ClassLabel(names=[*NAMES])}
@@ -147,19 +136,19 @@ def test_what_the_package_saves_is_read(tmp_path: Path) -> None:
         assert len(arrow_files) == (2 if name == "train" else 1)
 
 
-def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path: Path) -> None:
+def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path):
     save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
     dataset = open_table(tmp_path, ["fruit/data-*"])
     assert read_table(dataset, {"kind": "category"}).columns["kind"].vocabulary == NAMES
 
 
-def _damage(path: Path, offset: int) -> None:
+def _damage(path, offset):
     content = bytearray(path.read_bytes())
     content[offset : offset + 4] = b"\xff\xff\xff\x7f"
     path.write_bytes(content)
 
 
-def test_damaged_files_are_named(tmp_path: Path) -> None:
+def test_damaged_files_are_named(tmp_path):
     (path,) = save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
     content = path.read_bytes()
     for damaged in (b"", b"x" * 900, content[:200], content[: len(content) // 2], b"FEA1" * 99):
@@ -175,14 +164,14 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         read_table(open_table(tmp_path / "fruit"), {"text": "category"})
 
 
-def test_a_class_without_a_name_is_an_error(tmp_path: Path) -> None:
+def test_a_class_without_a_name_is_an_error(tmp_path):
     table = pyarrow.table({"kind": pyarrow.array([0, 1, 5, 5], pyarrow.int64())})
     save_to_disk(tmp_path / "fruit", table, FEATURES)
     with raises("bad-record"):
         read_table(open_table(tmp_path / "fruit"), {"kind": "category"})
 
 
-def test_directories_and_settings_that_do_not_fit_are_errors(tmp_path: Path) -> None:
+def test_directories_and_settings_that_do_not_fit_are_errors(tmp_path):
     save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
     gone = {"_data_files": [{"filename": "gone.arrow"}]}
     save_to_disk(tmp_path / "lacking", make_table(), FEATURES, state=gone)
@@ -194,5 +183,5 @@ def test_directories_and_settings_that_do_not_fit_are_errors(tmp_path: Path) -> 
         ((tmp_path, ["fruit/*.arrow"], "train"), "unknown-part", "hugging_face_split"),
     ):
         with raises(code) as caught:
-            open_table(*arguments)  # type: ignore[misc]
+            open_table(*arguments)
         assert caught.value.field in (field, "data_dir")

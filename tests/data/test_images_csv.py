@@ -1,15 +1,10 @@
 """Images that a CSV file lists: files, classes and parts, and errors that name row and column."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orbit_runner.data.images.csv_labels import load
-from orbit_runner.data.images.files import FileImages
 from orbit_runner.errors import DataError
 from tests.support.images import write_listed
 from tests.support.problems import raises
@@ -21,16 +16,16 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
-def listed(tmp_path: Path) -> Path:
+def listed(tmp_path):
     return write_listed(tmp_path / "set", {"10": 7, "9": 6, "ant": 8})
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
+def rows_of(path):
     with path.open() as file:
         return list(csv.DictReader(file))
 
 
-def open_listed(path: Path, **settings: Any) -> FileImages:
+def open_listed(path, **settings):
     return load(
         **{
             "data_dir": str(path.parent),
@@ -41,7 +36,7 @@ def open_listed(path: Path, **settings: Any) -> FileImages:
     )
 
 
-def change(path: Path, row: int, **values: str) -> Path:
+def change(path, row, **values):
     """Changes values of a row, which is numbered from 1."""
     rows = rows_of(path)
     rows[row - 1] |= values
@@ -52,7 +47,7 @@ def change(path: Path, row: int, **values: str) -> Path:
     return path
 
 
-def test_images_are_in_the_order_of_the_rows(listed: Path) -> None:
+def test_images_are_in_the_order_of_the_rows(listed):
     source = open_listed(listed)
 
     rows = rows_of(listed)
@@ -67,7 +62,7 @@ def test_images_are_in_the_order_of_the_rows(listed: Path) -> None:
     assert open_listed(listed, label_column="person").labels == ("p0", "p1", "p2", "p3", "p4")
 
 
-def test_classes_file_decides_on_the_numbers_of_classes(listed: Path) -> None:
+def test_classes_file_decides_on_the_numbers_of_classes(listed):
     rows = [row for row in rows_of(listed) if row["kind"] != "9"]
     other = listed.with_name("other.csv")
     other.write_text(
@@ -97,7 +92,7 @@ def test_classes_file_decides_on_the_numbers_of_classes(listed: Path) -> None:
         ({"kind": ""}, "row 5: column 'kind': has no value, expected the name of a class"),
     ],
 )
-def test_errors_name_row_and_column(listed: Path, values: dict[str, str], message: str) -> None:
+def test_errors_name_row_and_column(listed, values, message):
     words = {
         "images": listed.parent / "images",
         "listed": listed,
@@ -121,16 +116,14 @@ def test_errors_name_row_and_column(listed: Path, values: dict[str, str], messag
         ({"path_column": "fil"}, "path_column", "unknown column 'fil'; did you mean 'file'?"),
     ],
 )
-def test_invalid_settings_are_rejected(
-    listed: Path, settings: dict[str, Any], field: str, message: str
-) -> None:
+def test_invalid_settings_are_rejected(listed, settings, field, message):
     with pytest.raises(DataError) as caught:
         open_listed(listed, **settings)
     assert message in str(caught.value)
     assert caught.value.field == field
 
 
-def test_file_with_one_column_is_rejected(listed: Path) -> None:
+def test_file_with_one_column_is_rejected(listed):
     listed.write_text("file\na.jpg\n")
     with raises("unknown-column"):
         open_listed(listed)

@@ -1,9 +1,5 @@
 """Mixup and CutMix: which images and labels are mixed, and in which shares."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,14 +11,7 @@ _CLASSES = 4
 _SIZE = 4000
 
 
-def _mix(
-    size: int = _SIZE,
-    first: int = 0,
-    good: Any = None,
-    epoch: int = 0,
-    seed: int = 1,
-    **settings: Any,
-) -> tuple[np.ndarray, np.ndarray]:
+def _mix(size=_SIZE, first=0, good=None, epoch=0, seed=1, **settings):
     """Mixes images that are white at odd numbers and black at even ones."""
     ids = np.arange(first, first + size)
     images = np.broadcast_to(
@@ -38,7 +27,7 @@ def _mix(
     return found[0].numpy(), found[1].numpy()
 
 
-def test_label_shares_match_pixel_shares() -> None:
+def test_label_shares_match_pixel_shares():
     images, labels = _mix(label_smoothing=0.0)
     white = images.mean(axis=(1, 2, 3)) / 255
     np.testing.assert_allclose(labels[:, 1], white, atol=0.003)
@@ -50,7 +39,7 @@ def test_label_shares_match_pixel_shares() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0, 3.0])
-def test_mixup_shares_follow_a_beta_distribution(alpha: float) -> None:
+def test_mixup_shares_follow_a_beta_distribution(alpha):
     _, labels = _mix(mixup_alpha=alpha, cutmix_alpha=0.0, label_smoothing=0.0)
     own = np.where(np.arange(_SIZE) % 2, labels[:, 1], labels[:, 0])
     assert stats.kstest(own, stats.beta(alpha, alpha).cdf).pvalue > 1e-3
@@ -58,7 +47,7 @@ def test_mixup_shares_follow_a_beta_distribution(alpha: float) -> None:
     assert (images.min(axis=(1, 2, 3)) == images.max(axis=(1, 2, 3))).all()
 
 
-def test_cutmix_pastes_one_rectangle_of_varying_size() -> None:
+def test_cutmix_pastes_one_rectangle_of_varying_size():
     images, labels = _mix(mixup_alpha=0.0, cutmix_alpha=1.0, label_smoothing=0.0)
     own = 255 * (np.arange(_SIZE) % 2)[:, None, None]
     other = images[..., 0] != own
@@ -74,7 +63,7 @@ def test_cutmix_pastes_one_rectangle_of_varying_size() -> None:
     assert 0.6 < own_share.mean() < 0.95
 
 
-def test_mixing_probability_and_label_smoothing_are_applied() -> None:
+def test_mixing_probability_and_label_smoothing_are_applied():
     images, labels = _mix(prob=0.25, label_smoothing=0.2)
     kept = (images == (255 * (np.arange(_SIZE) % 2))[:, None, None, None]).all(axis=(1, 2, 3))
     assert kept.mean() > 0.7
@@ -86,7 +75,7 @@ def test_mixing_probability_and_label_smoothing_are_applied() -> None:
     assert set(np.unique(none[1::2])) == {255}
 
 
-def test_mixing_depends_only_on_seed_example_and_epoch() -> None:
+def test_mixing_depends_only_on_seed_example_and_epoch():
     whole, labels = _mix(16)
     for first in (0, 4, 10):
         images, part = _mix(6, first)
@@ -96,7 +85,7 @@ def test_mixing_depends_only_on_seed_example_and_epoch() -> None:
     assert (_mix(16, seed=2)[1] != labels).any(axis=1).sum() > 12
 
 
-def test_undecodable_image_is_not_mixed_into_others() -> None:
+def test_undecodable_image_is_not_mixed_into_others():
     good = np.ones(8, bool)
     good[2] = False
     images, labels = _mix(8, good=good, label_smoothing=0.0)

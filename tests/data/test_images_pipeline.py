@@ -1,18 +1,12 @@
 """Pipelines of images in files and records: their order, and images that do not decode."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images import files
-from orbit_runner.data.images.dataset import ImageArrays, ImageDataset
+from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
@@ -37,8 +31,8 @@ _COUNTS = {"ant": 9, "bee": 8, "cat": 6}
 
 
 @pytest.fixture
-def made(tmp_path: Path, own_cache: Path) -> Callable[[str], ImageDataset]:
-    def make(kind: str) -> ImageDataset:
+def made(tmp_path, own_cache):
+    def make(kind):
         place = tmp_path / kind
         if kind == "image_folder":
             write_folder(place, _COUNTS)
@@ -56,7 +50,7 @@ def made(tmp_path: Path, own_cache: Path) -> Callable[[str], ImageDataset]:
     return make
 
 
-def _train(source: ImageDataset, **settings: Any) -> tf.data.Dataset:
+def _train(source, **settings):
     usual = {
         "shape": _SHAPE, "resize": True, "global_batch_size": 8, "seed": 5, "num_classes": 3,
         "shuffle_buffer_size": 10, "bad": BadImages("train_data", 0),
@@ -65,12 +59,12 @@ def _train(source: ImageDataset, **settings: Any) -> tf.data.Dataset:
     return train_images(source, **{**usual, **settings})
 
 
-def _evaluate(source: ImageDataset, **settings: Any) -> tf.data.Dataset:
+def _evaluate(source, **settings):
     usual = {"shape": _SHAPE, "resize": True, "num_classes": 3}
     return eval_images(source, **{**usual, "bad": BadImages("validation_data", 0), **settings})
 
 
-def _take(dataset: tf.data.Dataset, count: int) -> list[Any]:
+def _take(dataset, count):
     return list(dataset.take(count).as_numpy_iterator())
 
 
@@ -78,16 +72,14 @@ def _take(dataset: tf.data.Dataset, count: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
 )
-def test_batches_depend_only_on_seed_and_step(
-    made: Callable[[str], ImageDataset], kind: str, replicas: int, pipelines: int
-) -> None:
+def test_batches_depend_only_on_seed_and_step(made, kind, replicas, pipelines):
     source = made(kind)
     assert source.size == 23
     settings = {"mixing": Mixing(num_classes=3), "augmentation": CropFlip(2)}
     whole = _take(_train(source, **settings), 7)
     assert_equal_batches(_take(_train(source, start_step=5, **settings), 2), whole[5:7])
 
-    def rows(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    def rows(context):
         return _train(source, input_context=context, start_step=1, **settings)
 
     assert_equal_batches(global_batches(rows, replicas, pipelines, 3), whole[1:4])
@@ -101,13 +93,11 @@ def test_batches_depend_only_on_seed_and_step(
 @pytest.mark.parametrize(
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )
-def test_evaluation_counts_each_image_once(
-    made: Callable[[str], ImageDataset], kind: str, drop_remainder: bool
-) -> None:
+def test_evaluation_counts_each_image_once(made, kind, drop_remainder):
     source = made(kind)
     steps = 2 if drop_remainder else 3
 
-    def rows(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
+    def rows(context):
         return _evaluate(
             source, global_batch_size=8, input_context=context, drop_remainder=drop_remainder
         )
@@ -121,20 +111,18 @@ def test_evaluation_counts_each_image_once(
 
 
 @pytest.mark.slow
-def test_label_out_of_range_is_reported_with_its_record(
-    made: Callable[[str], ImageDataset],
-) -> None:
+def test_label_out_of_range_is_reported_with_its_record(made):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"record \d+: got label 2, expected"):
         list(_evaluate(made("tfrecord"), global_batch_size=8, num_classes=2))
 
 
-def test_mixing_requires_an_even_batch_per_replica(made: Callable[[str], ImageDataset]) -> None:
+def test_mixing_requires_an_even_batch_per_replica(made):
     context = contexts(8, 1)[0]
     with raises("not-divisible"):
         _train(made("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
 
 
-def test_image_size_defaults_to_that_of_the_first_image(tmp_path: Path) -> None:
+def test_image_size_defaults_to_that_of_the_first_image(tmp_path):
     for number in range(6):
         (tmp_path / "ant").mkdir(exist_ok=True)
         (tmp_path / "ant" / f"{number}.jpg").write_bytes(jpeg(number, 9, 7))
@@ -150,10 +138,10 @@ def test_image_size_defaults_to_that_of_the_first_image(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def spoilt(tmp_path: Path, own_cache: Path) -> Callable[..., tuple[Any, list[str]]]:
+def spoilt(tmp_path, own_cache):
     """Writes 20 images, some of which do not decode, and returns the names of those."""
 
-    def make(kind: str, contents: list[bytes], places: list[int]) -> tuple[Any, list[str]]:
+    def make(kind, contents, places):
         images = [jpeg(number) for number in range(20)]
         for place, content in zip(places, contents, strict=True):
             images[place] = content
@@ -177,9 +165,7 @@ def spoilt(tmp_path: Path, own_cache: Path) -> Callable[..., tuple[Any, list[str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
-def test_bad_images_have_zero_weight_and_are_reported_once(
-    spoilt: Callable[..., Any], capfd: pytest.CaptureFixture[str], kind: str
-) -> None:
+def test_bad_images_have_zero_weight_and_are_reported_once(spoilt, capfd, kind):
     places = [0, 7, 13, 19]
     source, names = spoilt(kind, [*GARBAGE.values(), cut_short(), b""], places)
     bad = BadImages("train_data", 4)
@@ -202,9 +188,7 @@ def test_bad_images_have_zero_weight_and_are_reported_once(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
 @pytest.mark.parametrize("limit", [0, 1])
-def test_exceeding_max_bad_images_fails_with_the_image_name(
-    spoilt: Callable[..., Any], kind: str, limit: int
-) -> None:
+def test_exceeding_max_bad_images_fails_with_the_image_name(spoilt, kind, limit):
     source, names = spoilt(kind, [b"", b"rubbish"], [3, 17])
     bad = BadImages("train_data", limit)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
@@ -217,7 +201,7 @@ def test_exceeding_max_bad_images_fails_with_the_image_name(
         assert bad.count == 2
 
 
-def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt: Callable[..., Any]) -> None:
+def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt):
     source, _ = spoilt("image_folder", [b"x"] * 4, [4, 5, 6, 7])
     batches = _take(_evaluate(source, bad=BadImages("v", 4), global_batch_size=4), 9)
     assert [batch["weight"].sum() for batch in batches] == [4, 0, 4, 4, 4]
@@ -225,9 +209,7 @@ def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt: Callable[...,
 
 
 @pytest.mark.slow
-def test_cached_batches_do_not_read_files_again(
-    made: Callable[[str], ImageDataset], tmp_path: Path
-) -> None:
+def test_cached_batches_do_not_read_files_again(made, tmp_path):
     dataset = _evaluate(made("image_folder"), global_batch_size=8, cache=True)
     expected = _take(dataset, 4)
     for path in (tmp_path / "image_folder").rglob("*.*"):

@@ -1,9 +1,5 @@
 """Decoding and augmentation of one image, compared with Model Garden's functions and numpy."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,13 +20,13 @@ from tests.support.images import jpeg, photo, png
 from tests.support.problems import raises
 
 _SHAPE = (24, 20, 3)
-_RANDAUG: dict[str, Any] = {
+_RANDAUG = {
     "num_layers": 2, "magnitude": 9.0, "cutout_const": 10.0, "translate_const": 5.0,
     "prob_to_apply": None, "exclude_ops": ["Cutout"],
 }  # fmt: skip
 
 
-def _key(number: int, epoch: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+def _key(number, epoch=0):
     return tf.constant(number, tf.int64), tf.constant(epoch, tf.int64)
 
 
@@ -38,9 +34,7 @@ def _key(number: int, epoch: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
 @pytest.mark.parametrize("fraction", [0.875, 0.5, 1.0])
 @pytest.mark.parametrize("method", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(40, 61), (30, 17), (21, 21)])
-def test_evaluation_image_matches_model_garden(
-    fraction: float, method: str, size: tuple[int, int]
-) -> None:
+def test_evaluation_image_matches_model_garden(fraction, method, size):
     encoded = jpeg(3, *size)
     parser = classification_input.Parser(
         _SHAPE[:2], 10, center_crop_fraction=fraction, tf_resize_method=method
@@ -55,15 +49,15 @@ def test_evaluation_image_matches_model_garden(
     np.testing.assert_allclose(ours.numpy().astype(np.float32), expected, atol=0.501)
 
 
-def test_normalization_constants_match_model_garden() -> None:
+def test_normalization_constants_match_model_garden():
     assert NATURAL_MEAN == preprocess_ops.MEAN_RGB
     assert NATURAL_STD == preprocess_ops.STDDEV_RGB
 
 
-def test_image_formats_and_channel_counts_decode_alike() -> None:
+def test_image_formats_and_channel_counts_decode_alike():
     image = photo(5, 30, 40)
     encoded = tf.constant(png(5, 30, 40))
-    options: dict[str, Any] = {"shape": _SHAPE, "seed": 0, "preprocessing": Preprocessing()}
+    options = {"shape": _SHAPE, "seed": 0, "preprocessing": Preprocessing()}
     expected = augment(tf.constant(image), *_key(0), **options)
     np.testing.assert_array_equal(decode_for_evaluation(encoded, _SHAPE), expected)
     grey = tf.image.rgb_to_grayscale(image)
@@ -74,14 +68,14 @@ def test_image_formats_and_channel_counts_decode_alike() -> None:
 
 
 @pytest.mark.parametrize("encode", [jpeg, png])
-def test_decoded_window_matches_a_crop_of_the_full_image(encode: Any) -> None:
+def test_decoded_window_matches_a_crop_of_the_full_image(encode):
     encoded = tf.constant(encode(7, 50, 60))
     part = decode_window(encoded, 3, lambda size: tf.constant([7, 11, 20, 30]))
     whole = tf.io.decode_image(encoded)
     np.testing.assert_array_equal(part, whole[7:27, 11:41])
 
 
-def test_crop_windows_have_the_requested_areas_and_aspect_ratios() -> None:
+def test_crop_windows_have_the_requested_areas_and_aspect_ratios():
     size = tf.constant([375, 500])
     drawn = np.array(
         [inception_window(size, (0.08, 0.6), 0.875, 1, *_key(k)).numpy() for k in range(300)]
@@ -107,13 +101,13 @@ def test_crop_windows_have_the_requested_areas_and_aspect_ratios() -> None:
     assert (inception_window(size, (0.08, 0.6), 0.875, 2, *_key(5)).numpy() != drawn[5]).any()
 
 
-def test_center_crop_is_used_if_no_window_fits() -> None:
+def test_center_crop_is_used_if_no_window_fits():
     # Aspect ratios of at most 4/3 cover less than 5 % of such a strip.
     window = inception_window(tf.constant([10, 300]), (0.5, 1.0), 0.5, 1, *_key(0))
     np.testing.assert_array_equal(window, [2, 147, 5, 5])
 
 
-def test_half_of_the_images_are_flipped_and_otherwise_unchanged() -> None:
+def test_half_of_the_images_are_flipped_and_otherwise_unchanged():
     raw = tf.constant(photo(1, 24, 20))
     plain = Preprocessing(center_crop_fraction=None)
     flips = Preprocessing(center_crop_fraction=None, flip=True)
@@ -126,7 +120,7 @@ def test_half_of_the_images_are_flipped_and_otherwise_unchanged() -> None:
     assert 15 < sum(same) < 45
 
 
-def test_color_jitter_stays_within_its_strength() -> None:
+def test_color_jitter_stays_within_its_strength():
     image = tf.fill([8, 8, 3], 100.0)
     values = np.array([jitter(image, 0.3, 1, *_key(k)).numpy()[0, 0, 0] for k in range(200)])
     # Contrast and saturation do not change a gray image; only brightness does.
@@ -141,7 +135,7 @@ def test_color_jitter_stays_within_its_strength() -> None:
     assert np.abs(one - coloured).max() > 1
 
 
-def test_erasing_fills_one_rectangle_of_the_requested_area() -> None:
+def test_erasing_fills_one_rectangle_of_the_requested_area():
     image = tf.fill([60, 80, 3], tf.constant(7, tf.uint8))
     shares = []
     for number in range(60):
@@ -164,7 +158,7 @@ def test_erasing_fills_one_rectangle_of_the_requested_area() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["randaug", "autoaug"])
-def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy: str) -> None:
+def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy):
     made = (
         rand_augment(**_RANDAUG)
         if policy == "randaug"
@@ -172,10 +166,10 @@ def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy: str
     )
     image = tf.constant(photo(4, 24, 20))
 
-    def drawn(seed: int) -> tf.types.experimental.GenericFunction:
+    def drawn(seed):
         return tf.function(lambda k: made(image, seed, k % 5, k // 5), autograph=False)
 
-    def rows(draw: tf.types.experimental.GenericFunction, numbers: range) -> np.ndarray:
+    def rows(draw, numbers):
         return np.stack([draw(tf.constant(k, tf.int64)) for k in numbers])
 
     draw = drawn(1)
@@ -185,6 +179,6 @@ def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy: str
     assert (rows(drawn(2), range(15)) != whole).any(axis=(1, 2, 3)).sum() > 9
 
 
-def test_unknown_excluded_operation_is_rejected() -> None:
+def test_unknown_excluded_operation_is_rejected():
     with raises("unknown-name"):
         rand_augment(**_RANDAUG | {"exclude_ops": ["Cutoff"]})

@@ -1,11 +1,7 @@
 """Parts of images: by a hash of their names, by columns, and with the share of each class."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +10,8 @@ import tensorflow as tf
 from orbit_runner.data import array_record, hugging_face
 from orbit_runner.data.array_record import ArrayRecordImages
 from orbit_runner.data.images import csv_labels, files
-from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_images, part_of_images
+from orbit_runner.data.images.dataset import ImageArrays, join_images, part_of_images
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.files import FileImages
 from orbit_runner.data.images.pipeline import eval_images
 from orbit_runner.data.places import Places, UnknownExample
 from orbit_runner.data.source import ArraySource, places_of_arrays
@@ -35,24 +30,24 @@ COUNTS = {"ant": 30, "bee": 10, "cat": 21}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def parts_of(dataset: ImageDataset, **settings: Any) -> dict[str, Any]:
+def parts_of(dataset, **settings):
     split = RowSplit(fractions=FRACTIONS, **settings)
     return {part: part_of_images(dataset, split, part) for part in PARTS}
 
 
-def open_folder(root: Path) -> FileImages:
+def open_folder(root):
     return files.load(split="train", data_dir=str(root))
 
 
-def paths_of(source: FileImages) -> list[str]:
+def paths_of(source):
     return [source.location(number) for number in range(source.size)]
 
 
-def names_of(source: FileImages) -> set[str]:
+def names_of(source):
     return {str(Path(path).relative_to(source.root)) for path in paths_of(source)}
 
 
-def test_each_file_is_in_one_part_and_keeps_its_order_and_class(tmp_path: Path) -> None:
+def test_each_file_is_in_one_part_and_keeps_its_order_and_class(tmp_path):
     write_folder(tmp_path / "set", COUNTS)
     whole = open_folder(tmp_path / "set")
     parts = parts_of(whole)
@@ -68,7 +63,7 @@ def test_each_file_is_in_one_part_and_keeps_its_order_and_class(tmp_path: Path) 
     assert names_of(other["train"]) != names_of(parts["train"])
 
 
-def test_new_files_and_another_directory_move_no_image(tmp_path: Path) -> None:
+def test_new_files_and_another_directory_move_no_image(tmp_path):
     write_folder(tmp_path / "set", COUNTS)
     before = {
         part: names_of(source) for part, source in parts_of(open_folder(tmp_path / "set")).items()
@@ -82,19 +77,19 @@ def test_new_files_and_another_directory_move_no_image(tmp_path: Path) -> None:
         assert before[part] <= after[part]
 
 
-def test_each_part_has_its_share_of_each_class(tmp_path: Path) -> None:
+def test_each_part_has_its_share_of_each_class(tmp_path):
     write_folder(tmp_path / "set", COUNTS)
     parts = parts_of(open_folder(tmp_path / "set"), is_stratified=True)
     counts = {part: np.bincount(source.class_numbers()).tolist() for part, source in parts.items()}
     assert counts == {"train": [18, 6, 13], "validation": [9, 3, 6], "test": [3, 1, 2]}
 
 
-def groups_are_whole(parts: dict[str, FileImages], group_of: Any) -> bool:
+def groups_are_whole(parts, group_of):
     groups = [{group_of(path) for path in paths_of(part)} for part in parts.values()]
     return sum(map(len, groups)) == len(set().union(*groups)) and all(groups)
 
 
-def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
+def test_the_images_of_a_directory_stay_together(tmp_path):
     for number in range(12):
         write_folder(tmp_path / "set", {f"ant/video{number}": 2, f"bee/video{number}": 2})
     parts = parts_of(open_folder(tmp_path / "set"), hash_of=("directory",))
@@ -104,14 +99,14 @@ def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
     assert caught.value.field == "split.hash_of"
 
 
-def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> FileImages:
+def open_listed(path, columns=()):
     return csv_labels.load(
         data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
         split_columns=columns,
     )  # fmt: skip
 
 
-def test_listed_images_are_split_by_their_columns(tmp_path: Path) -> None:
+def test_listed_images_are_split_by_their_columns(tmp_path):
     listed = write_listed(tmp_path / "set", COUNTS)
     person = dict(
         line.split(",")[0::2]
@@ -121,7 +116,7 @@ def test_listed_images_are_split_by_their_columns(tmp_path: Path) -> None:
     source = open_listed(listed, split.columns)
     parts = {part: part_of_images(source, split, part) for part in ("train", "validation")}
     images = tmp_path / "set" / "images"
-    assert groups_are_whole(parts, lambda path: person[str(Path(path).relative_to(images))])  # type: ignore[arg-type]
+    assert groups_are_whole(parts, lambda path: person[str(Path(path).relative_to(images))])
 
     by_column = RowSplit(column="part")
     part = part_of_images(open_listed(listed, by_column.columns), by_column, "validation")
@@ -132,7 +127,7 @@ def test_listed_images_are_split_by_their_columns(tmp_path: Path) -> None:
     assert caught.value.field == "split.hash_of"
 
 
-def test_a_listed_image_is_in_the_part_of_its_file(tmp_path: Path) -> None:
+def test_a_listed_image_is_in_the_part_of_its_file(tmp_path):
     listed = write_listed(tmp_path / "set", COUNTS)
     of_rows = parts_of(open_listed(listed))
     of_files = parts_of(open_folder(tmp_path / "set" / "images"))
@@ -140,13 +135,9 @@ def test_a_listed_image_is_in_the_part_of_its_file(tmp_path: Path) -> None:
         assert names_of(of_rows[part]) == names_of(of_files[part])
 
 
-def open_arrays(folder: Path) -> ArrayRecordImages:
-    return array_record.load(data_dir=str(folder), input_path=["train-*"])
-
-
-def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
+def test_records_are_selected_by_their_number(tmp_path):
     write_set(tmp_path, write=write_array_file)
-    whole = open_arrays(tmp_path)
+    whole = array_record.load(data_dir=str(tmp_path), input_path=["train-*"])
     rows = np.array([0, 1, 69, 70, 71, 134, 200, 201, 269])
     source = whole.select(rows)
     assert source.size == len(rows)
@@ -172,7 +163,7 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     assert joined.read([6, 9]) == whole.read([200, 5])
 
 
-def test_equal_images_in_memory_are_in_the_same_part() -> None:
+def test_equal_images_in_memory_are_in_the_same_part():
     images = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 1)).astype(np.uint8)
     labels = np.arange(100, dtype=np.int32) % 7
     arrays = {"image": np.concatenate([images, images]), "label": labels}
@@ -192,7 +183,7 @@ def test_equal_images_in_memory_are_in_the_same_part() -> None:
             assert part.arrays["label"][number] == original % 7
 
 
-def test_saved_datasets_are_split_by_their_columns(tmp_path: Path) -> None:
+def test_saved_datasets_are_split_by_their_columns(tmp_path):
     table = image_table(
         [png(n, 8, 8) for n in range(60)],
         label=[n % 2 for n in range(60)],
@@ -205,10 +196,9 @@ def test_saved_datasets_are_split_by_their_columns(tmp_path: Path) -> None:
     patients = [{row // 4 for row in part.places.rows.tolist()} for part in parts.values()]
     assert sum(map(len, patients)) == 15
     by_column = part_of_images(source, RowSplit(column="fold"), "test")
-    assert by_column.places is not None
     assert by_column.places.all_rows().tolist() == [*range(0, 60, 3)]
     with raises("unknown-part"):
         part_of_images(source, RowSplit(column="fold"), "tset")
     with raises("unknown-column"):
         parts_of(source, hash_of=("patent",))
-    assert tf.io.decode_png(by_column.read([1])[0]).shape == (8, 8, 3)  # type: ignore[attr-defined]
+    assert tf.io.decode_png(by_column.read([1])[0]).shape == (8, 8, 3)

@@ -1,11 +1,6 @@
 """The channels of a dataset follow from all images."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,22 +25,22 @@ from tests.support.tfrecords import example, write_file
 _SIZE = (6, 5)
 
 
-def _pixels(number: int) -> np.ndarray:
+def _pixels(number):
     return np.random.default_rng(number).integers(0, 256, (*_SIZE, 3)).astype(np.uint8)
 
 
-def _saved(number: int, mode: str, kind: str = "PNG", **options: Any) -> bytes:
+def _saved(number, mode, kind="PNG", **options):
     buffer = io.BytesIO()
     Image.fromarray(_pixels(number)).convert(mode).save(buffer, kind, **options)
     return buffer.getvalue()
 
 
-def _deep(number: int) -> bytes:
+def _deep(number):
     image = _pixels(number).astype(np.uint16) * 257
     return bytes(tf.io.encode_png(image).numpy())
 
 
-_KINDS: Mapping[str, Callable[[int], bytes]] = {
+_KINDS = {
     "gray": lambda number: _saved(number, "L"),
     "color": lambda number: _saved(number, "RGB"),
     "palette": lambda number: _saved(number, "P"),
@@ -60,24 +55,24 @@ _KINDS: Mapping[str, Callable[[int], bytes]] = {
 }
 
 
-def _files(*kinds: str) -> list[bytes]:
+def _files(*kinds):
     return [_KINDS[kind](number) for number, kind in enumerate(kinds)]
 
 
-def _write_folder(root: Path, files: list[bytes]) -> None:
+def _write_folder(root, files):
     for number, content in enumerate(files):
         path = root / "ab"[number % 2] / f"{number // 2:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
 
-def _folder(root: Path, files: list[bytes]) -> dict[str, Any]:
+def _folder(root, files):
     for section in ("train", "val"):
         _write_folder(root / section, files)
     return {"source": "image_folder", "data_dir": str(root)}
 
 
-def _records(root: Path, files: list[bytes]) -> dict[str, Any]:
+def _records(root, files):
     root.mkdir(exist_ok=True)
     records = [example(content, number % 2) for number, content in enumerate(files)]
     write_file(root / "train-0", records[:1])
@@ -91,11 +86,11 @@ _SOURCES = {
 }
 
 
-def _config(settings: Mapping[str, Any], *, is_training: bool = True) -> ImageDataConfig:
+def _config(settings, *, is_training=True):
     return ImageDataConfig(is_training=is_training, global_batch_size=2, **settings)
 
 
-def _task(train: Mapping[str, Any], validation: Mapping[str, Any]) -> ImageClassificationConfig:
+def _task(train, validation):
     return ImageClassificationConfig(
         model=CnnConfig(name="cnn", num_classes=2),
         train_data=_config(train),
@@ -108,7 +103,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _SOURCES)
-def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path: Path) -> None:
+def test_first_grayscale_image_does_not_make_the_others_gray(name, tmp_path):
     files = _files("gray", "color", "color", "color", "color")
     config = _config(_SOURCES[name](tmp_path, files))
     assert load_source(config).spec() == ((*_SIZE, 3), "uint8")
@@ -121,7 +116,7 @@ def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord"])
-def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) -> None:
+def test_mixture_has_the_channels_of_all_its_sources(name, tmp_path):
     parts = []
     for part, kinds in (("one", ("gray", "gray")), ("two", ("gray", "color"))):
         (tmp_path / part).mkdir()
@@ -149,9 +144,7 @@ def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) 
         (("deep", "deep"), 3),
     ],
 )
-def test_channels_lose_no_color_and_every_image_can_be_decoded(
-    kinds: tuple[str, ...], channels: int, tmp_path: Path
-) -> None:
+def test_channels_lose_no_color_and_every_image_can_be_decoded(kinds, channels, tmp_path):
     config = _config(_folder(tmp_path, _files(*kinds)), is_training=False)
     source = load_source(config)
     assert source.spec()[0][2] == channels
@@ -167,7 +160,7 @@ def test_channels_lose_no_color_and_every_image_can_be_decoded(
         np.testing.assert_array_equal(image, served)
 
 
-def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
+def test_model_for_images_with_transparency_accepts_files_without_it():
     for kind in ("jpeg", "gray_jpeg", "color", "cmyk_jpeg"):
         image = decode_for_evaluation(
             tf.constant(_KINDS[kind](0)), (*_SIZE, 4), center_crop_fraction=0.9
@@ -186,8 +179,8 @@ def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
     ],
 )
 def test_validation_images_are_converted_to_the_channels_of_training(
-    name: str, train: str, validation: str, channels: int, tmp_path: Path
-) -> None:
+    name, train, validation, channels, tmp_path
+):
     for part in ("train", "val"):
         (tmp_path / part).mkdir()
     write = _SOURCES[name]
@@ -202,7 +195,7 @@ def test_validation_images_are_converted_to_the_channels_of_training(
 
 
 @pytest.mark.parametrize("kind", [*_KINDS])
-def test_header_tells_the_size_and_the_channels(kind: str) -> None:
+def test_header_tells_the_size_and_the_channels(kind):
     content = _KINDS[kind](1)
     header = read_header(content)
     channels = {"gray": 1, "gray_jpeg": 1, "gray_alpha": 1, "rgba": 4}.get(kind, 3)
@@ -212,15 +205,13 @@ def test_header_tells_the_size_and_the_channels(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord"])
-def test_headers_are_cached_until_a_file_changes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_are_cached_until_a_file_changes(name, tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
     config = _config(_SOURCES[name](tmp_path / "data", _files("gray", "gray")))
     dataset = load_source(config)
     assert isinstance(dataset, StoredImages)
 
-    def load() -> int:
+    def load():
         sources._load_cached.cache_clear()
         return load_source(config).spec()[0][2]
 
@@ -233,7 +224,7 @@ def test_headers_are_cached_until_a_file_changes(
 
 
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord"])
-def test_images_of_different_sizes_require_an_input_size(name: str, tmp_path: Path) -> None:
+def test_images_of_different_sizes_require_an_input_size(name, tmp_path):
     odd = bytes(tf.io.encode_png(np.zeros((*_SIZE[::-1], 3), np.uint8)).numpy())
     settings = _SOURCES[name](tmp_path, [*_files("color", "color"), odd])
     config = _task(settings, settings)

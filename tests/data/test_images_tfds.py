@@ -1,10 +1,5 @@
 """Datasets prepared by TensorFlow Datasets: versions, splits, slices of splits, and errors."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,7 +8,6 @@ from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.tfds import load
 from orbit_runner.data.tfrecord.pipeline import RecordReader
 from orbit_runner.data.tfrecord.reader import RecordPlaces
-from orbit_runner.data.tfrecord.source import RecordImages
 from orbit_runner.errors import DataError
 from tests.support.images import photo, write_tfds
 from tests.support.problems import raises
@@ -24,12 +18,12 @@ _SIZES = (70, 3, 130)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, own_cache: Path) -> Path:
+def folder(tmp_path, own_cache):
     write_tfds(tmp_path, "toy", {"train": _SIZES, "test": (4,)}, ["a", "b", "c"])
     return tmp_path
 
 
-def _numbers(source: RecordImages) -> tuple[list[int], list[str]]:
+def _numbers(source):
     """Returns the numbers of the records read, found by their contents, and their names."""
     slices = replica_slices(source.size, None)
     (batch,) = RecordReader(source).evaluation_columns(slices, 1)
@@ -54,7 +48,7 @@ def _numbers(source: RecordImages) -> tuple[list[int], list[str]]:
         ("train[1shard:]", 70, 203),
     ],
 )
-def test_split_slice_reads_its_own_records(folder: Path, split: str, start: int, stop: int) -> None:
+def test_split_slice_reads_its_own_records(folder, split, start, stop):
     source = load(tfds_name="toy", tfds_split=split, tfds_data_dir=str(folder))
     assert source.size == stop - start
     numbers, names = _numbers(source)
@@ -65,7 +59,7 @@ def test_split_slice_reads_its_own_records(folder: Path, split: str, start: int,
 
 
 @pytest.mark.slow
-def test_default_split_falls_back_to_test_without_validation(folder: Path) -> None:
+def test_default_split_falls_back_to_test_without_validation(folder):
     source = load(tfds_name="toy", default_splits=("validation", "test"), tfds_data_dir=str(folder))
     assert (source.size, source.labels) == (4, ("a", "b", "c"))
     assert source.image_shape == photo(0).shape
@@ -75,9 +69,7 @@ def test_default_split_falls_back_to_test_without_validation(folder: Path) -> No
         list(eval_records(source, global_batch_size=4))
 
 
-def test_tfds_directory_is_read_from_the_environment(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tfds_directory_is_read_from_the_environment(folder, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(folder))
     assert load(tfds_name="toy").size == 203
 
@@ -97,16 +89,14 @@ def test_tfds_directory_is_read_from_the_environment(
         ({"tfds_split": "train[50:50]"}, "tfds_split", "none of the 203 records"),
     ],
 )
-def test_invalid_tfds_settings_are_rejected(
-    folder: Path, settings: dict[str, Any], field: str, part: str
-) -> None:
+def test_invalid_tfds_settings_are_rejected(folder, settings, field, part):
     with pytest.raises(DataError) as caught:
         load(**{"tfds_name": "toy", "tfds_data_dir": str(folder), **settings})
     assert part in str(caught.value)
     assert caught.value.field == field
 
 
-def test_incomplete_files_or_unsupported_formats_are_rejected(folder: Path) -> None:
+def test_incomplete_files_or_unsupported_formats_are_rejected(folder):
     place = folder / "toy" / "1.0.0"
     info = (place / "dataset_info.json").read_text()
     (place / "dataset_info.json").write_text(info.replace('"70"', '"71"'))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -46,6 +44,7 @@ def test_batches_follow_the_sampler_order(size, batch, shuffle):
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
 @pytest.mark.parametrize("start_step", [0, 3])
 def test_replicas_split_the_single_replica_batch(replicas, pipelines, start_step):
@@ -76,7 +75,7 @@ def test_training_dataset_is_infinite_with_static_shapes():
     }
 
 
-def _graphs(dataset: tf.data.Dataset):
+def _graphs(dataset):
     for function in dataset._functions():
         yield function.function.graph
     for below in dataset._inputs():
@@ -107,6 +106,7 @@ def test_synthetic_data_can_be_batched_and_augmented(kind, augmentation):
 
 
 @pytest.mark.sample(4)
+@pytest.mark.alternating
 @pytest.mark.parametrize(
     ("size", "batch"), [(10, 4), (12, 4), (3, 8), (1, 4), (5001, 24), (100, 100)]
 )

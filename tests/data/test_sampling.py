@@ -1,7 +1,5 @@
 """Keyed random numbers and orders: uniform, uncorrelated, and equal in NumPy and TensorFlow."""
 
-from __future__ import annotations
-
 import collections
 
 import numpy as np
@@ -16,7 +14,7 @@ from orbit_runner.data.order.tf_arrays import TENSORFLOW
 _SIZES = [1, 2, 3, 5, 16, 17, 97, 1797, 50_000, 65_536]
 
 
-def _epoch(size: int, epoch: int, seed: int = 7) -> np.ndarray:
+def _epoch(size, epoch, seed=7):
     positions = tf.range(epoch * size, (epoch + 1) * size, dtype=tf.int64)
     ids, epochs, _ = ShuffledOrder(size, seed)(positions)
     assert set(epochs.numpy()) == {epoch}
@@ -49,7 +47,7 @@ def test_all_permutations_are_about_equally_likely(size):
     assert 120 < min(counts.values()) <= max(counts.values()) < 280
 
 
-def _is_even(order: np.ndarray) -> bool:
+def _is_even(order):
     return np.linalg.det(np.eye(len(order))[order]) > 0
 
 
@@ -76,12 +74,12 @@ _SEEDS = [0, 17, 2**32 - 1, 2**63 + 5, -3]
 _SEGMENTS = np.array([3, 1, 0, 250, 16, 17, 2, 99])
 
 
-def _hashed(seed: int, count: int) -> np.ndarray:
+def _hashed(seed, count):
     return random_bits(seed, np.arange(count), 5, 99)
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_random_bits_and_integers_match_tensorflow(seed: int) -> None:
+def test_random_bits_and_integers_match_tensorflow(seed):
     ids, epochs = np.arange(300), np.arange(300) % 7 * 10**9
 
     bits = random_bits(seed, ids, epochs, 12345)
@@ -96,7 +94,7 @@ def test_random_bits_and_integers_match_tensorflow(seed: int) -> None:
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("size", _SIZES)
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_permutation_matches_tensorflow_and_is_inverted(size: int, seed: int) -> None:
+def test_permutation_matches_tensorflow_and_is_inverted(size, seed):
     places = np.unique(np.random.default_rng(seed % 97).integers(0, size, 500))
     keys = _hashed(seed, len(places))
 
@@ -108,7 +106,7 @@ def test_permutation_matches_tensorflow_and_is_inverted(size: int, seed: int) ->
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_permutation_of_segments_matches_tensorflow_and_is_inverted(seed: int) -> None:
+def test_permutation_of_segments_matches_tensorflow_and_is_inverted(seed):
     segments = np.repeat(np.arange(len(_SEGMENTS)), _SEGMENTS)
     places = np.concatenate([np.arange(size) for size in _SEGMENTS])
     keys = _hashed(seed, len(_SEGMENTS))[segments]
@@ -124,13 +122,13 @@ def test_permutation_of_segments_matches_tensorflow_and_is_inverted(seed: int) -
 _MASK = 2**64 - 1
 
 
-def _mix_of_integers(value: int) -> int:
+def _mix_of_integers(value):
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
     return value ^ value >> 31
 
 
-def _keys(size: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _keys(size):
     return tf.range(size, dtype=tf.int64), tf.zeros([size], tf.int64)
 
 

@@ -1,9 +1,5 @@
 """Batches from tf.data services are equal to those of one process, in the same order."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +12,7 @@ service = tf.data.experimental.service
 
 
 @pytest.fixture(scope="module")
-def addresses() -> Iterator[tuple[str, ...]]:
+def addresses():
     pairs = []
     for _ in range(3):
         dispatcher = service.DispatchServer()
@@ -26,7 +22,7 @@ def addresses() -> Iterator[tuple[str, ...]]:
     pairs.clear()
 
 
-def _same(ours: list[Any], theirs: list[Any]) -> None:
+def _same(ours, theirs):
     assert len(ours) == len(theirs) > 0
     for left, right in zip(ours, theirs, strict=True):
         tf.nest.map_structure(np.testing.assert_array_equal, left, right)
@@ -34,13 +30,11 @@ def _same(ours: list[Any], theirs: list[Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
-def test_services_give_the_same_record_batches(
-    addresses: tuple[str, ...], count: int, tmp_path: Path
-) -> None:
+def test_services_give_the_same_record_batches(addresses, count, tmp_path):
     paths = write_set(tmp_path)
     source = load(input_path=[str(path) for path in paths])
 
-    def made(services: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+    def made(services):
         options = PipelineOptions(services=services)
         train = train_records(
             source, global_batch_size=16, seed=4, start_step=3, shuffle_buffer_size=50,

@@ -1,27 +1,17 @@
 """The examples of steps, computed by NumPy, are those of the pipelines; and the inverse."""
 
-from __future__ import annotations
-
-import itertools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import replica_slices
-from orbit_runner.data.order.steps import RowOrder, StepOrder
+from orbit_runner.data.order.steps import RowOrder
 from orbit_runner.data.text.order import BucketOrder, plan_batches
-from orbit_runner.data.text.pipeline import TrainingPairs
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.source import load
-from tests.support.batches import contexts, make_source, some_indices
+from tests.support.batches import contexts, some_indices
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 
@@ -29,7 +19,7 @@ SEED, STEPS = 11, 1000
 _RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
 
 
-def _global_columns(make: Any, replicas: int, workers: int, steps: int) -> Iterator[np.ndarray]:
+def _global_columns(make, replicas, workers, steps):
     """Yields the examples of each step: those of the first worker before those of the next.
 
     `make` returns the dataset of an input context, whose elements are the examples of a replica.
@@ -44,41 +34,13 @@ def _global_columns(make: Any, replicas: int, workers: int, steps: int) -> Itera
         yield np.concatenate(pieces)
 
 
-def _assert_equal_steps(
-    order: StepOrder, make: Any, shards: tuple[int, int], first: int, steps: int = STEPS
-) -> None:
+def _assert_equal_steps(order, make, shards, first, steps=STEPS):
     count = 0
     for step, examples in enumerate(_global_columns(make, *shards, steps), first):
         rows = order.rows(step)
         np.testing.assert_array_equal(rows.examples, examples)
         count += 1
     assert count == steps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("size", "batch", "shuffle", "shards", "first", "count"),
-    [
-        (97, 12, True, (2, 2), 123_456, 9),
-        (97, 12, True, (1, 1), 27 * 10**12, 0),
-        (7, 20, True, (4, 2), 0, 2),
-        (50, 8, False, (2, 2), 123_456, 3),
-    ],
-)
-def test_steps_of_arrays(
-    size: int, batch: int, shuffle: bool, shards: tuple[int, int], first: int, count: int
-) -> None:
-    excluded = some_indices(size, count)
-    order = RowOrder(exclude_examples(ShuffledOrder(size, SEED, shuffle), excluded), batch)
-
-    def make(context: Any) -> tf.data.Dataset:
-        return train_dataset(
-            make_source(size), global_batch_size=batch, seed=SEED, start_step=first,
-            shuffle=shuffle, excluded=excluded, input_context=context,
-            element=lambda found: found["label"],
-        )  # fmt: skip
-
-    _assert_equal_steps(order, make, shards, first)
 
 
 @pytest.mark.slow
@@ -94,17 +56,7 @@ def test_steps_of_arrays(
         (1000, (1, 1), 0, 4, 0, 1024, 300),
     ],
 )
-def test_steps_of_records(
-    window: int,
-    shards: tuple[int, int],
-    first: int,
-    steps: int,
-    count: int,
-    chunk: int,
-    batch: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_of_records(window, shards, first, steps, count, chunk, batch, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     write_set(tmp_path)
@@ -113,7 +65,7 @@ def test_steps_of_records(
     whole = RecordOrder(source.blocks().records, SEED, window)
     order = RowOrder(exclude_examples(whole, excluded), batch)
 
-    def make(context: Any) -> tf.data.Dataset:
+    def make(context):
         slices = replica_slices(batch, context)
         columns = make_reader(source).training_columns(slices, SEED, first, window, excluded)
         return columns.map(lambda found: found["id"])
@@ -121,46 +73,7 @@ def test_steps_of_records(
     _assert_equal_steps(order, make, shards, first, steps)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tokens", "shuffle", "shards", "first", "count"),
-    [
-        (256, True, (2, 2), 7_777, 0),
-        (0, True, (2, 2), 0, 0),
-        (0, True, (1, 1), 0, 7),
-        (1000, True, (4, 2), 0, 0),
-        (256, True, (1, 1), 0, 0),
-        (256, False, (1, 1), 0, 0),
-    ],
-)
-def test_steps_of_sentence_pairs(
-    tokens: int, shuffle: bool, shards: tuple[int, int], first: int, count: int
-) -> None:
-    pairs = token_pairs(201, longest=60)
-    excluded = some_indices(pairs.size, count)
-    sequence = exclude_examples(ShuffledOrder(pairs.size, SEED, shuffle), excluded)
-    batching: dict[str, Any] = {"batch_tokens": tokens, "rows_multiple": 4}
-    order: StepOrder = RowOrder(sequence, 12)
-    if tokens:
-        plan = plan_batches(pairs, **batching)
-        order = BucketOrder(plan, SEED, shuffle=shuffle)
-    else:
-        batching["global_batch_size"] = 12
-
-    def make(context: Any) -> tf.data.Dataset:
-        # The first token of a pair is 3 plus its index, and 0 in a row of padding.
-        training = TrainingPairs(
-            source=pairs, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded,
-            element=lambda batch: batch["inputs"][:, :, 0], **batching,
-        )  # fmt: skip
-        return training.dataset(start_step=first, input_context=context).map(
-            lambda token: tf.maximum(tf.cast(token, tf.int64) - 3, -1)
-        )
-
-    _assert_equal_steps(order, make, shards, first)
-
-
-def _orders() -> dict[str, StepOrder]:
+def _orders():
     pairs = token_pairs(201, longest=60)
     plan = plan_batches(pairs, batch_tokens=256, rows_multiple=4)
     return {
@@ -181,7 +94,7 @@ def _orders() -> dict[str, StepOrder]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _orders())
-def test_occurrences_match_a_search_through_all_steps(name: str) -> None:
+def test_occurrences_match_a_search_through_all_steps(name):
     order, first, stop = _orders()[name], 3, 103
     every = {step: order.rows(step) for step in range(stop + 20)}
     for example in range(min(200, order.size)):
@@ -199,9 +112,9 @@ def test_occurrences_match_a_search_through_all_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _orders())
-def test_each_epoch_has_each_position_once(name: str) -> None:
+def test_each_epoch_has_each_position_once(name):
     order = _orders()[name]
-    places: dict[int, list[int]] = {}
+    places = {}
     for step in range(2 * int(np.ceil(order.steps_per_epoch))):
         rows = order.rows(step)
         for epoch, place in zip(rows.epochs.tolist(), rows.places.tolist(), strict=True):
@@ -211,7 +124,7 @@ def test_each_epoch_has_each_position_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["examples", "records"])
-def test_example_of_ten_million_is_found_without_a_table(kind: str) -> None:
+def test_example_of_ten_million_is_found_without_a_table(kind):
     size, batch = 10_000_000, 256
     records = np.full(size // 50, 50)
     records[::1000] = 17
@@ -221,8 +134,8 @@ def test_example_of_ten_million_is_found_without_a_table(kind: str) -> None:
     }
     order = RowOrder(sequences[kind], batch)
 
-    found = order.occurrences(7_654_321, 0, 90 * order.size // batch)
+    found = order.occurrences(7_654_321, 0, 10 * order.size // batch)
 
-    assert found.epochs.tolist() == [*range(90)]
-    for step, row in itertools.islice(zip(found.steps, found.rows, strict=True), 0, 90, 13):
+    assert found.epochs.tolist() == [*range(10)]
+    for step, row in [*zip(found.steps, found.rows, strict=True)][::4]:
         assert order.rows(int(step)).examples[row] == 7_654_321

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -39,7 +37,7 @@ def test_random_floats_cover_their_range(dtype):
 
 
 def test_array_depends_only_on_seed_and_path():
-    def make(seed: int, **features):
+    def make(seed, **features):
         return synthetic.load_arrays(features=features, num_examples=9, seed=seed).arrays
 
     alone, together = make(1, a=_IMAGE), make(1, b=_IMAGE, a=_IMAGE)

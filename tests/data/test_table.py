@@ -10,7 +10,7 @@ from orbit_runner.data.stored_tensor import SortedTable, Table
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 100, 1023, 1024, 1025])
-def test_search_counts_as_numpy_does(size: int, dtype: type) -> None:
+def test_search_counts_as_numpy_does(size, dtype):
     rng = np.random.default_rng(size)
     values = np.sort(rng.integers(0, max(2, size // 2), size)).astype(dtype)
     wanted = rng.integers(0, size + 3, 200).astype(dtype)
@@ -29,9 +29,7 @@ def test_search_counts_as_numpy_does(size: int, dtype: type) -> None:
         (Gathered(np.arange(6).reshape(3, 2), size=7), np.arange(14).reshape(7, 2) % 6),
     ],
 )  # fmt: skip
-def test_gathered_array_reads_like_the_array_that_it_mimics(
-    gathered: Gathered, plain: np.ndarray
-) -> None:
+def test_gathered_array_reads_like_the_array_that_it_mimics(gathered, plain):
     assert (gathered.shape, gathered.dtype, gathered.ndim) == (plain.shape, plain.dtype, plain.ndim)
     np.testing.assert_array_equal(gathered, plain)
     np.testing.assert_array_equal(np.stack([gathered[row] for row in range(len(plain))]), plain)

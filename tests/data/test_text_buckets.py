@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -7,11 +5,6 @@ from orbit_runner.data.text.order import PairBatching, bucket_widths, plan_batch
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from tests.support.problems import raises
 from tests.support.sentences import token_pairs
-
-
-def _of_lengths(lengths):
-    rows = Ragged.from_rows([[5] * (length - 1) + [EOS] for length in lengths])
-    return PairSource("made", rows, rows, 6)
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 500, 1003])
@@ -36,8 +29,9 @@ def test_batches_cover_all_pairs_within_the_token_budget(size, tokens, multiple)
 
 
 def test_only_batches_at_bucket_boundaries_are_not_full():
-    lengths = [8] * 100 + [16] * 100
-    plan = plan_batches(_of_lengths(lengths), batch_tokens=320, rows_multiple=8)
+    rows = Ragged.from_rows([[5] * (length - 1) + [EOS] for length in [8] * 100 + [16] * 100])
+    source = PairSource("made", rows, rows, 6)
+    plan = plan_batches(source, batch_tokens=320, rows_multiple=8)
     # Twice 40 rows of 8 tokens. Of the other 20, a batch has 16 rows: 24 would include longer
     # pairs and exceed the budget.
     assert plan.batch_rows.tolist() == [40, 40, 16, *[16] * 6, 8]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import functools
 import itertools
 
@@ -104,6 +102,7 @@ def test_batches_keep_the_planned_order_without_shuffling():
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize(("replicas", "pipelines"), [(4, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("mode", _MODES)
 def test_replicas_split_the_single_replica_batch(mode, replicas, pipelines):
@@ -122,17 +121,6 @@ def test_asynchronous_workers_take_whole_batches_in_turn(mode):
     ]
     turns = itertools.chain.from_iterable(zip(*rows, strict=True))
     assert_equal_batches(list(itertools.islice(turns, 6)), _alone(mode)[:6])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", _MODES)
-def test_batch_at_a_step_matches_the_pipeline(mode):
-    at = tf.function(
-        TrainingPairs(source=_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode]).batch_at(),
-        input_signature=[tf.TensorSpec([], tf.int64)],
-    )
-    for step, batch in enumerate(_alone(mode)[:5]):
-        tf.nest.map_structure(np.testing.assert_array_equal, at(step), batch)
 
 
 @pytest.mark.slow
@@ -191,10 +179,6 @@ def test_invalid_batch_settings_are_rejected(settings, replicas, field, code):
     assert caught.value.field == field
 
 
-def _grouped(rows, size):
-    return list(zip(*[iter(rows)] * size, strict=True))
-
-
 def _evaluate(batch, *, replicas=1, pipelines=1, **settings):
     settings = {"max_length": _LONGEST, **settings}
     rows = [
@@ -207,7 +191,7 @@ def _evaluate(batch, *, replicas=1, pipelines=1, **settings):
         for p in range(pipelines)
     ]
     local = replicas // pipelines
-    pulled = [_grouped(row.as_numpy_iterator(), local) for row in rows]
+    pulled = [zip(*[row.as_numpy_iterator()] * local, strict=True) for row in rows]
     return [
         _padded([pair[0] | {"weight": pair[1]} for share in turn for pair in share])
         for turn in zip(*pulled, strict=True)

@@ -1,7 +1,5 @@
 """Words as tokens: the same in TensorFlow ops and in training."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 
@@ -16,7 +14,7 @@ from orbit_runner.data.text.tokenizer.words import (
 TEXTS = ["Über-Größe: 3,5 cm", "ΣΊΣΥΦΟΣ", "हिन्दी don't", "", " \t\n", "東京 tokyo", "a_b A"]
 
 
-def test_words_are_runs_of_letters_marks_and_digits_in_lower_case() -> None:
+def test_words_are_runs_of_letters_marks_and_digits_in_lower_case():
     found = [[word.decode() for word in row] for row in split_words(tf.constant(TEXTS)).to_list()]
     assert found == [
         ["über", "größe", "3", "5", "cm"], ["σίσυφος"], ["हिन्दी", "don", "t"], [], [],
@@ -24,18 +22,18 @@ def test_words_are_runs_of_letters_marks_and_digits_in_lower_case() -> None:
     ]  # fmt: skip
 
 
-def test_invalid_bytes_separate_words() -> None:
+def test_invalid_bytes_separate_words():
     assert split_words(tf.constant([b"a\xffb"])).to_list() == [[b"a", b"b"]]
 
 
-def test_most_frequent_words_are_chosen_and_ties_are_in_alphabetical_order() -> None:
+def test_most_frequent_words_are_chosen_and_ties_are_in_alphabetical_order():
     counts = {"b c": 1, "a c": 2, "d": 1}
     assert frequent_words(counts, 100) == ("c", "a", "b", "d")
     assert frequent_words(counts, 5) == ("c", "a", "b")
 
 
 @pytest.mark.parametrize("block", [1, 3, 100])
-def test_blocks_do_not_change_words_and_ids(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_change_words_and_ids(block, monkeypatch):
     counts = {text: number for number, text in enumerate(TEXTS, 1)}
     words = frequent_words(counts, 100)
     rows = encode_words(TEXTS, words[:6])
@@ -48,7 +46,7 @@ def test_blocks_do_not_change_words_and_ids(block: int, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("known", [0, 6, 50])
-def test_ops_give_the_ids_of_training(known: int) -> None:
+def test_ops_give_the_ids_of_training(known):
     words = frequent_words(dict.fromkeys(TEXTS, 1), 100)[:known]
     found = WordTokenizer(words).encode(tf.constant(TEXTS), 4).numpy()
     rows = encode_words(TEXTS, words)

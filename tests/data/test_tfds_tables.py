@@ -1,10 +1,6 @@
 """Tables that TensorFlow Datasets has prepared: columns, splits, and errors."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +9,7 @@ from orbit_runner.data import tfds
 from orbit_runner.data.places import Places
 from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import TablePart
-from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableUse
+from orbit_runner.data.tables.dataset import TableOptions, TableUse
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from tests.support.prepared_tables import CLASSES, make_row, write_table
@@ -32,12 +28,12 @@ KINDS = {
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def open_table(folder: Path, split: str = "train", name: str = "rows") -> TableDataset:
+def open_table(folder, split="train", name="rows"):
     options = TableOptions(tfds_name=name, tfds_split=split, tfds_data_dir=str(folder))
     return tfds.TABLE.load(options=options)
 
 
-def check_rows(found: TablePart, numbers: range) -> None:
+def check_rows(found, numbers):
     rows = [make_row(number) for number in numbers]
     assert found.size == len(rows)
     for name in ("size", "age", "inner/n"):
@@ -53,9 +49,7 @@ def check_rows(found: TablePart, numbers: range) -> None:
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_features_become_columns(
-    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_become_columns(file_format, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds, "_BLOCK_ROWS", 7)
     place = write_table(tmp_path, {"train": (20, 0, 13), "test": (9,)}, file_format)
 
@@ -80,8 +74,8 @@ def test_features_become_columns(
     ],
 )
 def test_section_reads_the_split_that_it_names_or_usually_has(
-    is_training: bool, is_split: bool, split: str, expected: int, tmp_path: Path
-) -> None:
+    is_training, is_split, split, expected, tmp_path
+):
     write_table(tmp_path, {"train": (5,), "test": (3,)})
     section = TableDataConfig(source="tfds", is_training=is_training)
     options = TableOptions(tfds_name="rows", tfds_split=split, tfds_data_dir=str(tmp_path))
@@ -98,9 +92,7 @@ def test_section_reads_the_split_that_it_names_or_usually_has(
         ({"name": "other"}, "tfds_name", "tfds build other --data_dir="),
     ],
 )
-def test_invalid_settings_are_rejected(
-    options: dict[str, Any], field: str, message: str, tmp_path: Path
-) -> None:
+def test_invalid_settings_are_rejected(options, field, message, tmp_path):
     write_table(tmp_path, {"train": (5,)})
     with pytest.raises(DataError) as caught:
         open_table(tmp_path, **options)
@@ -109,9 +101,7 @@ def test_invalid_settings_are_rejected(
 
 
 @pytest.mark.parametrize("change", [{"age": None}, {"age": [1, 2]}, {"y": "big"}])
-def test_invalid_values_are_reported_with_their_row(
-    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_values_are_reported_with_their_row(change, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds, "_BLOCK_ROWS", 2)
     write_table(tmp_path, {"train": (2, 5)}, "tfrecord", {5: change})
     with raises("bad-record"):
@@ -120,9 +110,7 @@ def test_invalid_values_are_reported_with_their_row(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_dataset_that_the_package_prepares_has_the_same_columns(
-    file_format: str, tmp_path: Path
-) -> None:
+def test_dataset_that_the_package_prepares_has_the_same_columns(file_format, tmp_path):
     import tensorflow_datasets as tfds
 
     class Rows(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -130,7 +118,7 @@ def test_dataset_that_the_package_prepares_has_the_same_columns(
         # Otherwise looked up with a package that may not be installed.
         code_path = tmp_path / "rows.py"
 
-        def _info(self) -> Any:
+        def _info(self):
             features = {
                 "size": np.float32,
                 "age": np.int64,
@@ -144,10 +132,10 @@ def test_dataset_that_the_package_prepares_has_the_same_columns(
                 builder=self, features=tfds.features.FeaturesDict(features)
             )
 
-        def _split_generators(self, dl_manager: Any) -> Any:
+        def _split_generators(self, dl_manager):
             return {"train": self._generate_examples()}
 
-        def _generate_examples(self) -> Any:
+        def _generate_examples(self):
             for number in range(50):
                 row = make_row(number)
                 yield number, row | {"old": bool(row["old"]), "inner": {"n": row.pop("inner/n")}}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import os
 
@@ -19,7 +17,7 @@ _GENERATOR = np.random.default_rng(0)
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def _some(count: int, largest: int = 40) -> list[bytes]:
+def _some(count, largest=40):
     return [_GENERATOR.bytes(_GENERATOR.integers(0, largest)) for _ in range(count)]
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,7 +8,7 @@ from orbit_runner.data.order.tf_arrays import TENSORFLOW
 _RECORDS = np.array([64, 6, 1, 64, 64, 64, 2, 5])
 
 
-def _epoch(number: int) -> tf.Tensor:
+def _epoch(number):
     return tf.constant(number, tf.int64)
 
 
@@ -38,7 +36,7 @@ def test_records_are_shuffled_only_within_their_window(size, window, epoch):
     assert window == 1 or (moved != places).any()
 
 
-def _orders(seed: int, epoch: int) -> list[np.ndarray]:
+def _orders(seed, epoch):
     blocks, _ = RecordOrder(np.full(2000, 64), seed, 2000, TENSORFLOW).blocks(_epoch(epoch))
     one, two = (
         RecordOrder(np.array([size]), seed, 2000, TENSORFLOW)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,12 +8,12 @@ from orbit_runner.data.images.pipeline import decode_at_once
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.records import RecordOrder
-from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
+from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import select_own_positions
-from orbit_runner.data.tfrecord.source import RecordImages, load
+from orbit_runner.data.tfrecord.source import load
 from tests.support.batches import assert_equal_batches, evaluation_batches, global_batches
 from tests.support.tfrecords import (
     SHAPE,
@@ -54,7 +52,7 @@ def _train(source, steps, *, batch=_BATCH, replicas=1, pipelines=1, seed=_SEED, 
 def test_select_own_matches_the_positions_of_the_slices(replicas, pipelines, start_step):
     for pipeline in range(pipelines):
         context = tf.distribute.InputContext(pipelines, pipeline, replicas)
-        slices: ReplicaSlices = replica_slices(12, context)
+        slices = replica_slices(12, context)
         positions = np.arange(start_step * 12, (start_step + 9) * 12)
         elements = tf.range(slices.elements(9), dtype=tf.int64)
         expected = slices.positions(elements, start_step).numpy().reshape(-1)
@@ -136,7 +134,7 @@ def test_decoding_graph_has_no_stateful_ops(source):
     assert types == set()
 
 
-def _set_of(folder, *records) -> RecordImages:
+def _set_of(folder, *records):
     good = example(tf.io.encode_png(pixels(0)).numpy(), 0)
     write_file(folder / "a", [good] * 3)
     write_file(folder / "b", [good, *records])
@@ -192,6 +190,7 @@ def _array(size):
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize(
     ("sizes", "batch", "chunk", "drop_remainder"),
     [

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ _TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
 _ALL = [*_TRAIN, "test_batch.bin"]
 
 
-def _records(name: str) -> np.ndarray:
+def _records(name):
     number = _ALL.index(name)
     random = np.random.default_rng(number)
     records = random.integers(0, 256, (number + 2, 3073)).astype(np.uint8)
@@ -18,7 +16,7 @@ def _records(name: str) -> np.ndarray:
     return records
 
 
-def _images(names: list[str]) -> np.ndarray:
+def _images(names):
     planes = np.concatenate([_records(name)[:, 1:] for name in names]).reshape(-1, 3, 32, 32)
     return np.stack([planes[:, channel] for channel in range(3)], axis=-1)
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import struct
 
@@ -15,12 +13,12 @@ _NAMES = {
 }
 
 
-def _idx(array: np.ndarray) -> bytes:
+def _idx(array):
     header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
     return header + array.astype(np.uint8).tobytes()
 
 
-def _arrays(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _arrays(size, seed):
     random = np.random.default_rng(seed)
     return random.integers(0, 256, (size, 28, 28)), random.integers(0, 10, size)
 
@@ -69,7 +67,7 @@ def test_splits_load_the_matching_files(folder):
     np.testing.assert_array_equal(both, np.concatenate([train, test]))
 
 
-def _cut(content: bytes) -> bytes:
+def _cut(content):
     return content[:-1]
 
 

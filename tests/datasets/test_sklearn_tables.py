@@ -1,10 +1,5 @@
 """The tables inside scikit-learn, compared with what scikit-learn itself returns."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 from sklearn import datasets
 
@@ -15,12 +10,12 @@ from tests.support.problems import raises
 LOADERS = {"breast_cancer": scikit_learn.BREAST_CANCER, "diabetes": scikit_learn.DIABETES}
 
 
-def _open(name: str) -> Any:
+def _open(name):
     return LOADERS[name].load()
 
 
-def test_breast_cancer_is_that_of_sklearn() -> None:
-    expected: Any = datasets.load_breast_cancer()
+def test_breast_cancer_is_that_of_sklearn():
+    expected = datasets.load_breast_cancer()
     reader = _open("breast_cancer")
     assert reader.name == "breast_cancer"
     names = [
@@ -37,8 +32,8 @@ def test_breast_cancer_is_that_of_sklearn() -> None:
     assert texts == [str(expected.target_names[label]) for label in expected.target]
 
 
-def test_diabetes_is_that_of_sklearn() -> None:
-    expected: Any = datasets.load_diabetes(scaled=False)
+def test_diabetes_is_that_of_sklearn():
+    expected = datasets.load_diabetes(scaled=False)
     names = list(expected.feature_names)
     reader = _open("diabetes")
     assert reader.name == "diabetes"
@@ -49,7 +44,7 @@ def test_diabetes_is_that_of_sklearn() -> None:
         np.testing.assert_array_equal(found.columns[name].values, table[:, place])
 
 
-def test_missing_and_damaged_files_are_reported(tmp_path: Path) -> None:
+def test_missing_and_damaged_files_are_reported(tmp_path):
     (tmp_path / "a.csv").write_text("1,x\n")
     for name in ("a.csv", "absent.csv"):
         with raises("unreadable-file"):

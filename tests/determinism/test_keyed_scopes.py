@@ -1,8 +1,6 @@
 """Random draws in functions, loops, pieces and replicas, and draws without a key."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +17,11 @@ from tests.support.toy import make_strategy
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_function_traced_once_uses_the_key_of_its_caller(jit_compile: bool) -> None:
+def test_function_traced_once_uses_the_key_of_its_caller(jit_compile):
     traces = []
 
     @tf.function(jit_compile=jit_compile)
-    def inner() -> tuple[tf.Tensor, tf.Tensor]:
+    def inner():
         traces.append(1)
         return tf.nn.dropout(tf.ones([64]), 0.5), tf.random.uniform([64])
 
@@ -41,14 +39,14 @@ def test_function_traced_once_uses_the_key_of_its_caller(jit_compile: bool) -> N
 
 
 @pytest.mark.parametrize("inside", ["plain", "function", "xla"])
-def test_gradient_uses_the_dropout_mask_of_the_forward_pass(inside: str) -> None:
-    def inner(x: tf.Tensor) -> tf.Tensor:
+def test_gradient_uses_the_dropout_mask_of_the_forward_pass(inside):
+    def inner(x):
         return tf.nn.dropout(x, 0.5)
 
     if inside != "plain":
         inner = tf.function(inner, jit_compile=inside == "xla")
 
-    def draw() -> tuple[tf.Tensor, tf.Tensor]:
+    def draw():
         x = tf.ones([64])
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -60,7 +58,7 @@ def test_gradient_uses_the_dropout_mask_of_the_forward_pass(inside: str) -> None
     assert not np.array_equal(y, traced_step(draw)(4)[0])
 
 
-def test_function_called_without_a_key_draws_new_values() -> None:
+def test_function_called_without_a_key_draws_new_values():
     inner = tf.function(uniform_draw)
     drawn(inner)
     outer = tf.function(inner)
@@ -71,7 +69,7 @@ def test_function_called_without_a_key_draws_new_values() -> None:
 # Loops and pieces
 
 
-def _while() -> tf.Tensor:
+def _while():
     array = tf.TensorArray(tf.float32, 4)
     return tf.while_loop(
         lambda turn, _: turn < 4,
@@ -80,19 +78,19 @@ def _while() -> tf.Tensor:
     )[1].stack()
 
 
-def _autograph() -> tf.Tensor:
+def _autograph():
     rows = tf.TensorArray(tf.float32, 4)
     for turn in tf.range(4):
         rows = rows.write(turn, uniform_draw())
     return rows.stack()
 
 
-def _nested() -> tf.Tensor:
+def _nested():
     rows = tf.map_fn(lambda _: tf.map_fn(lambda _: uniform_draw(), tf.zeros([3])), tf.zeros([2]))
     return tf.reshape(rows, [6, 4])
 
 
-def _branch() -> tf.Tensor:
+def _branch():
     turns = tf.range(4)
     return tf.map_fn(
         lambda turn: tf.cond(turn < 2, uniform_draw, lambda: 1 - uniform_draw()),
@@ -101,7 +99,7 @@ def _branch() -> tf.Tensor:
     )
 
 
-def _function() -> tf.Tensor:
+def _function():
     inner = tf.function(uniform_draw)
     return tf.map_fn(lambda _: inner(), tf.zeros([4]))
 
@@ -120,8 +118,8 @@ LOOPS = {
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", LOOPS)
-def test_loop_iterations_draw_different_values(name: str) -> None:
-    def draw() -> list[tf.Tensor]:
+def test_loop_iterations_draw_different_values(name):
+    def draw():
         return [uniform_draw()[tf.newaxis], LOOPS[name](), LOOPS[name]()]
 
     whole, resumed = traced_step(draw), traced_step(draw)
@@ -132,14 +130,14 @@ def test_loop_iterations_draw_different_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("compiled", [None, False, True])
-def test_piece_draws_depend_on_the_piece_index(compiled: bool | None) -> None:
+def test_piece_draws_depend_on_the_piece_index(compiled):
     draw = uniform_draw if compiled is None else tf.function(uniform_draw, jit_compile=compiled)
 
-    def piece(index: Any) -> tf.Tensor:
+    def piece(index):
         with keyed_piece_scope(index):
             return draw()
 
-    def loop() -> list[tf.Tensor]:
+    def loop():
         rows = tf.TensorArray(tf.float32, 4).write(0, piece(0))
         _, rows = tf.while_loop(
             lambda index, _: index < 4,
@@ -149,7 +147,7 @@ def test_piece_draws_depend_on_the_piece_index(compiled: bool | None) -> None:
         )
         return [*tf.unstack(rows.stack()), uniform_draw()]
 
-    def unrolled() -> list[tf.Tensor]:
+    def unrolled():
         return [*(piece(index) for index in range(4)), uniform_draw()]
 
     found = traced_step(loop)(3)
@@ -158,8 +156,8 @@ def test_piece_draws_depend_on_the_piece_index(compiled: bool | None) -> None:
     assert all_distinct([*found, *traced_step(loop)(4)])
 
 
-def test_calls_in_a_piece_are_numbered_from_its_start() -> None:
-    def draw(before: int) -> np.ndarray:
+def test_calls_in_a_piece_are_numbered_from_its_start():
+    def draw(before):
         with keyed_draws_scope(7, 5, 1):
             for _ in range(before):
                 uniform_draw()
@@ -176,26 +174,26 @@ def test_calls_in_a_piece_are_numbered_from_its_start() -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("inside", ["plain", "function", "xla"])
-def test_mirrored_replicas_have_different_masks(name: str, inside: str) -> None:
+def test_mirrored_replicas_have_different_masks(name, inside):
     strategy = make_strategy(name)
     with strategy.scope():
         model = tf_keras.Sequential([tf_keras.Input([64]), tf_keras.layers.Dropout(0.5)])
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def compute() -> tf.Tensor:
+    def compute():
         return model(tf.ones([1, 64]), training=True)
 
     if inside != "plain":
         compute = tf.function(compute, jit_compile=inside == "xla")
 
-    def replica_step() -> tf.Tensor:
+    def replica_step():
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(7, step, replica):
             outputs = compute()
         step.assign_add(1)
         return outputs
 
-    def train_from(start: int) -> list[np.ndarray]:
+    def train_from(start):
         step.assign(start)
         run = tf.function(lambda: strategy.experimental_local_results(strategy.run(replica_step)))
         return [np.stack(run()) for _ in range(start, 4)]
@@ -208,8 +206,8 @@ def test_mirrored_replicas_have_different_masks(name: str, inside: str) -> None:
 # Outside the scope
 
 
-def test_draws_outside_the_scope_are_unchanged() -> None:
-    def unkeyed() -> list[tf.Tensor]:
+def test_draws_outside_the_scope_are_unchanged():
+    def unkeyed():
         tf.random.set_seed(3)
         initial = tf_keras.initializers.GlorotUniform(seed=2)([2, 2])
         return [uniform_draw(), tf.function(uniform_draw)(), initial]
@@ -222,8 +220,8 @@ def test_draws_outside_the_scope_are_unchanged() -> None:
     assert all(map(np.array_equal, before, unkeyed()))
 
 
-def test_scope_does_not_affect_other_threads() -> None:
-    found: list[Any] = []
+def test_scope_does_not_affect_other_threads():
+    found = []
     with keyed_draws_scope(7, 5, 1):
         thread = threading.Thread(target=lambda: found.extend([uniform_draw(), uniform_draw()]))
         thread.start()
@@ -233,20 +231,20 @@ def test_scope_does_not_affect_other_threads() -> None:
     assert not np.array_equal(found, here)
 
 
-def test_draws_in_init_scope_are_not_keyed() -> None:
-    def draw() -> tf.Tensor:
+def test_draws_in_init_scope_are_not_keyed():
+    def draw():
         with tf.init_scope():
             tf.random.set_seed(3)
             made.append(uniform_draw().numpy())
         return uniform_draw()
 
-    made: list[np.ndarray] = []
+    made = []
     traced_step(draw)(3)
     tf.random.set_seed(3)
     assert np.array_equal(made[0], uniform_draw())
 
 
-def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch):
     monkeypatch.setattr(patches, "_installed", set())
     monkeypatch.delattr("tensorflow.random.Generator.skip")
     with pytest.raises(MissingInternal, match=r"Generator\.skip"), keyed_draws_scope(7, 5, 1):
@@ -256,7 +254,7 @@ def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch: pytest.M
 # Draws without a key
 
 
-def _raw() -> tf.Tensor:
+def _raw():
     return tf.raw_ops.RandomUniform(shape=[2], dtype=tf.float32)
 
 
@@ -271,14 +269,14 @@ def _raw() -> tf.Tensor:
         lambda: tf.switch_case(tf.constant(1), [lambda: tf.zeros([2]), _raw]),
     ],
 )
-def test_unkeyed_draws_are_found_in_nested_graphs(draw: Callable[[], tf.Tensor]) -> None:
+def test_unkeyed_draws_are_found_in_nested_graphs(draw):
     step = traced_step(draw).get_concrete_function()
     for function in (step, step.graph):
         (found,) = unkeyed_draws(function)
         assert found.endswith("RandomUniform (RandomUniform)")
 
 
-def test_unkeyed_candidate_sampling_is_found() -> None:
+def test_unkeyed_candidate_sampling_is_found():
     step = traced_step(
         lambda: tf.random.uniform_candidate_sampler(tf.constant([[1]], tf.int64), 1, 2, True, 9)[0]
     )
@@ -286,6 +284,6 @@ def test_unkeyed_candidate_sampling_is_found() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_fractional_pooling_is_found_only_if_random(seed: int) -> None:
+def test_fractional_pooling_is_found_only_if_random(seed):
     step = traced_step(lambda: tf.nn.fractional_max_pool(tf.ones([1, 9, 9, 1]), 1.5, seed=seed)[0])
     assert bool(unkeyed_draws(step.get_concrete_function())) == (seed == 0)

@@ -3,8 +3,6 @@
 import os
 import sys
 from importlib import metadata
-from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
@@ -36,16 +34,16 @@ VARIABLES = (
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_environment(monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
-def described(**settings: Any) -> dict[str, str]:
+def described(**settings):
     return describe_numerics(RuntimeConfig(**settings))
 
 
-def elsewhere(code: str) -> list[str]:
+def elsewhere(code):
     """Runs code in a separate process and returns the lines that it prints."""
     setup = (
         "import sys\n"
@@ -56,7 +54,7 @@ def elsewhere(code: str) -> list[str]:
     return printed_by(setup + code)
 
 
-def test_numerics_record_is_reproducible_and_has_only_strings() -> None:
+def test_numerics_record_is_reproducible_and_has_only_strings():
     found = described()
     assert all(isinstance(text, str) and text for item in found.items() for text in item)
     assert described() == found
@@ -67,7 +65,7 @@ def test_numerics_record_is_reproducible_and_has_only_strings() -> None:
 
 
 @pytest.mark.parametrize("numerics", ["native", "portable"])
-def test_packages_are_recorded_only_in_runs_that_use_them(numerics: str) -> None:
+def test_packages_are_recorded_only_in_runs_that_use_them(numerics):
     runtime = RuntimeConfig(numerics=numerics)
     now = describe_numerics(runtime)
     assert now["keras"] == metadata.version("keras")
@@ -80,19 +78,17 @@ def test_packages_are_recorded_only_in_runs_that_use_them(numerics: str) -> None
     ]
 
 
-def test_neither_tensorflow_nor_other_packages_are_imported() -> None:
+def test_neither_tensorflow_nor_other_packages_are_imported():
     names = "{'tensorflow', 'keras', 'scipy', 'sentencepiece'}"
     assert elsewhere(f"print({names} & {{*sys.modules}})") == ["set()"]
 
 
-def test_libraries_of_gpus_are_recorded_with_the_gpus() -> None:
+def test_libraries_of_gpus_are_recorded_with_the_gpus():
     assert {"nvidia-cublas-cu12", "nvidia-cudnn-cu12"} <= {*described(num_gpus=1)}
     assert "nvidia-cudnn-cu12" not in described()
 
 
-def test_threads_come_from_config_then_environment_then_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_come_from_config_then_environment_then_cores(monkeypatch):
     assert described()["intra-op threads"] == str(len(os.sched_getaffinity(0)))
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", " 5 ")
     assert described()["intra-op threads"] == "5"
@@ -103,9 +99,7 @@ def test_threads_come_from_config_then_environment_then_cores(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [None, "0", "1", "False", "TRUE", "perhaps"])
-def test_onednn_state_matches_tensorflow(
-    value: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_onednn_state_matches_tensorflow(value, monkeypatch):
     if value is not None:
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", value)
     said, tensorflow = elsewhere(
@@ -125,9 +119,7 @@ def test_onednn_state_matches_tensorflow(
         ({"asimd", "bf16"}, "aarch64", "the platform's default"),
     ],
 )
-def test_onednn_default_depends_on_the_processor(
-    sets: set[str], machine: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_onednn_default_depends_on_the_processor(sets, machine, expected, monkeypatch):
     monkeypatch.setattr(numerics_record, "_instruction_sets", lambda: sets)
     monkeypatch.setattr(numerics_record.platform, "machine", lambda: machine)
     found = described()
@@ -152,15 +144,13 @@ def test_onednn_default_depends_on_the_processor(
     ],
     ids=["x86", "arm", "other", "no file"],
 )
-def test_instruction_sets_are_read_from_cpuinfo(
-    text: str | None, expected: set[str], tmp_path: Path
-) -> None:
+def test_instruction_sets_are_read_from_cpuinfo(text, expected, tmp_path):
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
     assert numerics_record._instruction_sets(tmp_path / "cpuinfo") == expected
 
 
-def test_data_and_unified_cache_sizes_are_listed(tmp_path: Path) -> None:
+def test_data_and_unified_cache_sizes_are_listed(tmp_path):
     there = [("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "1M")]
     for index, found in enumerate(there):
         folder = tmp_path / f"index{index}"
@@ -183,12 +173,8 @@ def test_data_and_unified_cache_sizes_are_listed(tmp_path: Path) -> None:
     ],
 )
 def test_changed_environment_variable_is_reported_with_its_remedy(
-    variable: str,
-    settings: dict[str, Any],
-    name: str | None,
-    remedy: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    variable, settings, name, remedy, monkeypatch
+):
     name, remedy = name or variable, remedy or variable
     without = described(**settings)
     monkeypatch.setenv(variable, " a   b ")
@@ -197,7 +183,7 @@ def test_changed_environment_variable_is_reported_with_its_remedy(
     assert describe_changes(having, without) == [f"{name}: a b → not set (set {remedy}='a b')"]
 
 
-def test_variables_overridden_by_the_config_are_omitted() -> None:
+def test_variables_overridden_by_the_config_are_omitted():
     assert not {"TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "GPU"} & {*described()}
 
 
@@ -210,13 +196,7 @@ def test_variables_overridden_by_the_config_are_omitted() -> None:
         (-1, "", "0 × A, B"),
     ],
 )
-def test_gpu_entry_lists_visible_count_and_models(
-    asked: int,
-    visible: str | None,
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_gpu_entry_lists_visible_count_and_models(asked, visible, expected, tmp_path, monkeypatch):
     for bus, model in (("1", "B"), ("2", "A"), ("3", "A")):
         (tmp_path / bus).mkdir()
         (tmp_path / bus / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 1\n")
@@ -243,13 +223,13 @@ def test_gpu_entry_lists_visible_count_and_models(
         ),
     ],
 )
-def test_changes_suggest_how_to_undo_them(name: str, before: str, now: str, change: str) -> None:
+def test_changes_suggest_how_to_undo_them(name, before, now, change):
     found = described()
     lines = describe_changes({**found, name: before}, {**found, name: now})
     assert lines == [f"{name}: {change}"]
 
 
-def test_environment_of_a_record_gives_the_same_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_a_record_gives_the_same_record(monkeypatch):
     runtime = RuntimeConfig()
     for name, value in (
         ("TF_NUM_INTRAOP_THREADS", "3"),

@@ -1,12 +1,8 @@
 """Portable numerics: what they set, what they record, and where they are refused."""
 
-from __future__ import annotations
-
 import os
 import sys
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -31,7 +27,7 @@ PORTABLE = RuntimeConfig(numerics="portable")
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_environment(monkeypatch):
     for name in (*VARIABLES, "GLIBC_TUNABLES"):
         # Set first, because what was not set before would not be unset after the test.
         monkeypatch.setenv(name, "")
@@ -39,7 +35,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def capable(monkeypatch: pytest.MonkeyPatch) -> None:
+def capable(monkeypatch):
     """A machine on which numerics can be portable."""
     monkeypatch.setattr(portable, "machine_problem", lambda: "")
 
@@ -53,9 +49,7 @@ def capable(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], "this processor has no AVX2 and no FMA"),
     ],
 )
-def test_every_core_must_have_both_instruction_sets(
-    flags: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_core_must_have_both_instruction_sets(flags, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(portable.sys, "platform", "linux")
     monkeypatch.setattr(portable.platform, "machine", lambda: "x86_64")
     (tmp_path / "cpuinfo").write_text("\n".join(f"flags\t\t: {line}" for line in flags))
@@ -65,17 +59,13 @@ def test_every_core_must_have_both_instruction_sets(
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("linux", "aarch64")])
-def test_other_platforms_are_refused(
-    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_platforms_are_refused(system, machine, monkeypatch):
     monkeypatch.setattr(portable.sys, "platform", system)
     monkeypatch.setattr(portable.platform, "machine", lambda: machine)
     assert f"but this is {system} on {machine}" in machine_problem()
 
 
-def test_capped_functions_of_the_c_library_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_capped_functions_of_the_c_library_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(portable.sys, "platform", "linux")
     monkeypatch.setattr(portable.platform, "machine", lambda: "x86_64")
     (tmp_path / "cpuinfo").write_text("flags : avx2 fma\n")
@@ -85,15 +75,13 @@ def test_capped_functions_of_the_c_library_are_refused(
     assert "GLIBC_TUNABLES does not set hwcaps" in machine_problem(tmp_path / "cpuinfo")
 
 
-def test_native_numerics_set_no_variable() -> None:
+def test_native_numerics_set_no_variable():
     set_portable_variables(RuntimeConfig())
     assert not [name for name in VARIABLES if name in os.environ]
     assert not {*VARIABLES} & {*dict(required_variables(RuntimeConfig()))}
 
 
-def test_variables_are_set_before_tensorflow_is_imported(
-    capable: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_are_set_before_tensorflow_is_imported(capable, monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     set_portable_variables(PORTABLE)
@@ -101,9 +89,7 @@ def test_variables_are_set_before_tensorflow_is_imported(
     assert dict(required_variables(PORTABLE)) == VARIABLES
 
 
-def test_tensorflow_imported_with_other_values_is_an_error(
-    capable: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensorflow_imported_with_other_values_is_an_error(capable, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
@@ -117,16 +103,14 @@ def test_tensorflow_imported_with_other_values_is_an_error(
     assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
 
 
-def test_incapable_machine_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incapable_machine_is_an_error(monkeypatch):
     monkeypatch.setattr(portable, "machine_problem", lambda: "requires AVX2")
     with raises("not-supported", "runtime.numerics"):
         set_portable_variables(PORTABLE)
     set_portable_variables(RuntimeConfig())
 
 
-def test_record_is_the_same_on_every_processor_and_in_every_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_record_is_the_same_on_every_processor_and_in_every_environment(monkeypatch):
     found = describe_numerics(PORTABLE)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
@@ -155,7 +139,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "field", "said"), REFUSED)
-def test_contradictions_are_reported(settings: dict[str, Any], field: str, said: str) -> None:
+def test_contradictions_are_reported(settings, field, said):
     given = {"distribution_strategy": "one_device", "numerics": "portable", **settings}
     overrides = tuple(f"runtime.{name}={value}" for name, value in given.items())
     with pytest.raises(ConfigError) as raised:

@@ -1,10 +1,5 @@
 """The replacements for ops with approximate instructions, and the sizes of Eigen's blocks."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,16 +13,16 @@ _SCALE, _OFFSET = _X[0, 0, 0], _X[1, 0, 0]
 
 
 @pytest.fixture(autouse=True)
-def native_again() -> Iterator[None]:
+def native_again():
     yield
     use_portable_ops(False)
 
 
-def _normalized(x: tf.Tensor, **arguments: Any) -> tf.Tensor:
+def _normalized(x, **arguments):
     return tf.compat.v1.nn.fused_batch_norm(x, _SCALE, _OFFSET, **arguments)
 
 
-def _channels_first(x: tf.Tensor) -> tf.Tensor:
+def _channels_first(x):
     x = tf.transpose(x, [0, 3, 1, 2])
     return _normalized(x, data_format="NCHW")[0]
 
@@ -45,13 +40,13 @@ OPS = {
 }
 
 
-def _graph_ops(function: Callable[..., Any]) -> set[str]:
+def _graph_ops(function):
     graph = tf.function(function).get_concrete_function(tf.TensorSpec(_X.shape, tf.float32)).graph
     return {op.type for op in graph.get_operations()}
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_replacement_computes_what_the_op_does(name: str) -> None:
+def test_replacement_computes_what_the_op_does(name):
     found, gradients = [], []
     for enabled in (False, True):
         use_portable_ops(enabled)
@@ -74,10 +69,8 @@ def test_replacement_computes_what_the_op_does(name: str) -> None:
 
 @pytest.mark.parametrize("function", [tf.math.log, tf.math.log1p, tf.math.atan, tf.math.asinh])
 @pytest.mark.parametrize("enabled", [False, True])
-def test_gradients_take_no_approximate_reciprocal(
-    function: Callable[[tf.Tensor], tf.Tensor], enabled: bool
-) -> None:
-    def gradient(x: tf.Tensor) -> tf.Tensor:
+def test_gradients_take_no_approximate_reciprocal(function, enabled):
+    def gradient(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = function(x)
@@ -89,7 +82,7 @@ def test_gradients_take_no_approximate_reciprocal(
     assert takes_one is (not enabled and function is not tf.math.asinh)
 
 
-DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
+DIVISIONS = {
     "1 / x": lambda x, module: 1.0 / x,
     "x / constant": lambda x, module: x / module.reshape(_X[::-1], _X.shape),
     "x / sqrt(y)": lambda x, module: x / module.sqrt(x + 0.1),
@@ -98,14 +91,14 @@ DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", DIVISIONS)
-def test_graphs_divide_exactly(name: str) -> None:
+def test_graphs_divide_exactly(name):
     """TensorFlow's optimizers of graphs would replace some divisions by reciprocals."""
     use_portable_ops(True)
     found = tf.function(lambda x: DIVISIONS[name](x, tf))(tf.constant(_X))
     np.testing.assert_array_equal(found, DIVISIONS[name](_X, np))
 
 
-def test_replacement_of_batch_norm_normalizes_channels_first() -> None:
+def test_replacement_of_batch_norm_normalizes_channels_first():
     use_portable_ops(True)
     last = _normalized(tf.constant(_X))[0]
     np.testing.assert_allclose(
@@ -113,13 +106,13 @@ def test_replacement_of_batch_norm_normalizes_channels_first() -> None:
     )
 
 
-def test_softmax_of_half_precision_keeps_its_type() -> None:
+def test_softmax_of_half_precision_keeps_its_type():
     use_portable_ops(True)
     assert tf.nn.softmax(tf.constant(_X, tf.bfloat16)).dtype == tf.bfloat16
 
 
 @pytest.mark.slow
-def test_sizes_of_blocks_are_set_and_checked() -> None:
+def test_sizes_of_blocks_are_set_and_checked():
     code = (
         "import ctypes, struct\n"
         "from orbit_runner.determinism import block_sizes as found\n"

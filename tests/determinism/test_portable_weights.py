@@ -1,7 +1,5 @@
 """Portable numerics give the same weights whatever the environment and the cores are."""
 
-from __future__ import annotations
-
 import functools
 import os
 import tempfile
@@ -25,14 +23,14 @@ ENVIRONMENT = {
 
 
 @functools.cache
-def _plain(name: str) -> str:
+def _plain(name):
     with tempfile.TemporaryDirectory() as folder:
         return portable_weights(name, Path(folder), STEPS.get(name, 30))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLAGS)
-def test_environment_and_cores_do_not_change_the_weights(name: str, tmp_path: Path) -> None:
+def test_environment_and_cores_do_not_change_the_weights(name, tmp_path):
     found = portable_weights(
         name, tmp_path, STEPS.get(name, 30),
         prefix=("taskset", "-c", CORE), environment=ENVIRONMENT,

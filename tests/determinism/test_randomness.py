@@ -1,8 +1,5 @@
 """Random draws in a step depend only on their key, not on earlier draws or the process."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,31 +15,31 @@ from tests.support.draws import all_distinct, drawn, traced_step, uniform_draw
     "other",
     [{"seed": 8}, {"seed": -7}, {"step": 6}, {"step": 2**40}, {"replica": 0}, {"purpose": "eval"}],
 )
-def test_each_part_of_the_key_changes_the_draws(other: dict[str, Any]) -> None:
+def test_each_part_of_the_key_changes_the_draws(other):
     assert np.array_equal(drawn(), drawn())
     assert not np.array_equal(drawn(), drawn(**other))
 
 
-def test_step_and_replica_are_not_interchangeable() -> None:
+def test_step_and_replica_are_not_interchangeable():
     assert not np.array_equal(drawn(step=1, replica=2), drawn(step=2, replica=1))
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-def test_tensor_and_integer_keys_draw_the_same(dtype: tf.DType) -> None:
+def test_tensor_and_integer_keys_draw_the_same(dtype):
     tensors = {"step": tf.constant(5, dtype), "replica": tf.constant(1)}
     assert np.array_equal(drawn(**tensors), drawn())
     variable = {"step": tf.Variable(5, dtype=dtype), "replica": 1}
     assert np.array_equal(drawn(**variable), drawn())
 
 
-def test_calls_are_numbered_from_the_start_of_the_scope() -> None:
+def test_calls_are_numbered_from_the_start_of_the_scope():
     first = drawn(lambda: [uniform_draw() for _ in range(3)])
     assert all_distinct(first)
     assert np.array_equal(first, drawn(lambda: [uniform_draw() for _ in range(3)]))
 
 
-def test_graph_and_eager_draws_are_equal() -> None:
-    def draw() -> list[tf.Tensor]:
+def test_graph_and_eager_draws_are_equal():
+    def draw():
         with keyed_piece_scope(3):
             inner = uniform_draw()
         return [uniform_draw(), inner, uniform_draw()]
@@ -54,8 +51,8 @@ def test_graph_and_eager_draws_are_equal() -> None:
 
 
 @pytest.mark.parametrize("varied", ["step", "replica", "piece", "call"])
-def test_uniform_draws_pass_statistical_checks(varied: str) -> None:
-    def draw(turn: tf.Tensor) -> tf.Tensor:
+def test_uniform_draws_pass_statistical_checks(varied):
+    def draw(turn):
         step, replica = (turn if varied == name else 0 for name in ("step", "replica"))
         with (
             keyed_draws_scope(3, step, replica),
@@ -63,7 +60,7 @@ def test_uniform_draws_pass_statistical_checks(varied: str) -> None:
         ):
             return tf.random.uniform([128], dtype=tf.float64)
 
-    def calls() -> tf.Tensor:
+    def calls():
         with keyed_draws_scope(3, 0, 0):
             return tf.stack([tf.random.uniform([128], dtype=tf.float64) for _ in range(1024)])
 
@@ -85,7 +82,7 @@ def test_uniform_draws_pass_statistical_checks(varied: str) -> None:
 # The ops
 
 ALPHA = [0.5, 1.0, 4.0]
-OPS: dict[str, tuple[Callable[[Any], tf.Tensor], float, float, float]] = {
+OPS = {
     # How it draws [n, 3], the smallest and largest possible value, and the mean.
     "uniform float16": (lambda n: tf.random.uniform([n, 3], dtype=tf.float16), 0, 1, 0.5),
     "uniform bfloat16": (lambda n: tf.random.uniform([n, 3], dtype=tf.bfloat16), 0, 1, 0.5),
@@ -137,19 +134,19 @@ OPS: dict[str, tuple[Callable[[Any], tf.Tensor], float, float, float]] = {
 }
 
 
-def _truncated(shape: Any, *parameters: Any) -> tf.Tensor:
+def _truncated(shape, *parameters):
     from tensorflow.python.ops import random_ops  # it has no public name in TensorFlow 2
 
     return random_ops.parameterized_truncated_normal(shape, *parameters)
 
 
-def _rows(n: Any) -> tf.Tensor:
+def _rows(n):
     sizes = tf.where(tf.range(n) % 2 == 0, 1.0, 3.0)
     return _truncated([n, 3], tf.zeros([n]), tf.ones([n]), -sizes, sizes)
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_keyed_ops_keep_dtype_shape_and_distribution(name: str) -> None:
+def test_keyed_ops_keep_dtype_shape_and_distribution(name):
     draw, low, high, mean = OPS[name]
     found = drawn(lambda: draw(600))
     unkeyed = draw(600)
@@ -164,7 +161,7 @@ def test_keyed_ops_keep_dtype_shape_and_distribution(name: str) -> None:
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", OPS)
-def test_op_draws_depend_only_on_the_key(name: str) -> None:
+def test_op_draws_depend_only_on_the_key(name):
     draw = OPS[name][0]
     found = drawn(lambda: draw(600))
     assert found.tobytes() == drawn(lambda: draw(600)).tobytes()
@@ -175,14 +172,14 @@ def test_op_draws_depend_only_on_the_key(name: str) -> None:
 
 @pytest.mark.sample(19)
 @pytest.mark.parametrize("name", OPS)
-def test_keyed_ops_have_the_same_static_shapes(name: str) -> None:
+def test_keyed_ops_have_the_same_static_shapes(name):
     draw = OPS[name][0]
 
-    def shape(keyed: bool, n: int | None) -> tf.TensorShape:
+    def shape(keyed, n):
         shapes = []
 
         @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-        def traced(size: tf.Tensor) -> tf.Tensor:
+        def traced(size):
             drawn = draw(size if n is None else n)
             shapes.append(drawn.shape)
             return drawn
@@ -198,20 +195,20 @@ def test_keyed_ops_have_the_same_static_shapes(name: str) -> None:
         assert shape(True, n) == shape(False, n)
 
 
-def test_truncated_normal_keeps_the_bounds_of_each_row() -> None:
+def test_truncated_normal_keeps_the_bounds_of_each_row():
     found = np.abs(drawn(lambda: _rows(600)))
     assert found[::2].max() <= 1 < found[1::2].max() <= 3
 
 
-def test_keyed_shuffle_permutes_rows() -> None:
+def test_keyed_shuffle_permutes_rows():
     found = drawn(lambda: tf.random.shuffle(tf.reshape(tf.range(40), [20, 2])))
     assert not np.array_equal(found[:, 0], np.arange(0, 40, 2))
     assert np.array_equal(np.sort(found[:, 0]), np.arange(0, 40, 2))
     assert np.array_equal(found[:, 1], found[:, 0] + 1)
 
 
-def test_keyed_gamma_has_a_gradient() -> None:
-    def draw() -> tf.Tensor:
+def test_keyed_gamma_has_a_gradient():
+    def draw():
         alpha = tf.constant(ALPHA)
         with tf.GradientTape() as tape:
             tape.watch(alpha)
@@ -233,7 +230,7 @@ def test_keyed_gamma_has_a_gradient() -> None:
         lambda generator: generator.binomial([4], counts=1000.0, probs=0.5),
     ],
 )
-def test_generators_draw_by_key_without_changing_state(draw: Any) -> None:
+def test_generators_draw_by_key_without_changing_state(draw):
     generator = tf.random.Generator.from_seed(3)
     before = generator.state.numpy()
     pair = [drawn(lambda: [draw(generator), draw(generator)]) for _ in range(2)]
@@ -245,7 +242,7 @@ def test_generators_draw_by_key_without_changing_state(draw: Any) -> None:
     assert unkeyed_draws(step.get_concrete_function()) == []
 
 
-def test_threefry_generators_are_keyed_under_xla() -> None:
+def test_threefry_generators_are_keyed_under_xla():
     generator = tf.random.Generator.from_seed(3, alg="threefry")  # which runs only under XLA
     draws = tf.function(lambda: [generator.uniform([4]) for _ in range(2)], jit_compile=True)
     whole = traced_step(lambda: [*draws(), *draws()])
@@ -257,18 +254,18 @@ def test_threefry_generators_are_keyed_under_xla() -> None:
 # Layers
 
 
-def _stochastic_depth() -> Any:
+def _stochastic_depth():
     from official.vision.modeling.layers import nn_layers
 
     return nn_layers.StochasticDepth(0.5)
 
 
 class _Attention(tf_keras.layers.Layer):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.attention = tf_keras.layers.MultiHeadAttention(2, 4, dropout=0.5)
 
-    def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def call(self, x, training=None):
         return self.attention(x, x, training=training)
 
 
@@ -299,11 +296,11 @@ LAYERS = {
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_draw_the_same_after_a_restart(name: str) -> None:
+def test_layers_draw_the_same_after_a_restart(name):
     model = tf_keras.Sequential([tf_keras.Input([12, 8]), LAYERS[name]()])
     x = tf.reshape(tf.sin(tf.range(16.0 * 12 * 8)), [16, 12, 8])
 
-    def draw() -> list[tf.Tensor]:
+    def draw():
         return [model(x, training=True), model(x, training=True)]
 
     whole, resumed = traced_step(draw), traced_step(draw)

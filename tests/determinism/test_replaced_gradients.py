@@ -1,9 +1,6 @@
 """Gradients that XLA compiles deterministically, against those of TensorFlow's kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +22,13 @@ Function = Callable[[tf.Tensor], tf.Tensor]
 
 
 @pytest.fixture
-def deterministic_ops() -> None:
+def deterministic_ops():
     tf.config.experimental.enable_op_determinism()
 
 
-def _gradient(function: Function, weights: tf.Tensor, *, replaced: bool) -> Function:
-    def gradient(x: tf.Tensor) -> tf.Tensor:
-        def compute() -> tf.Tensor:
+def _gradient(function, weights, *, replaced):
+    def gradient(x):
+        def compute():
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 outputs = function(x)
@@ -45,7 +42,7 @@ def _gradient(function: Function, weights: tf.Tensor, *, replaced: bool) -> Func
     return gradient
 
 
-def _check_equal(function: Function, x: tf.Tensor, weights: tf.Tensor, *, xla: bool = True) -> None:
+def _check_equal(function, x, weights, *, xla=True):
     """Compares the bits of the replacement, with and without XLA, to those of TensorFlow."""
     expected = _gradient(function, weights, replaced=False)(x).numpy()
     gradient = _gradient(function, weights, replaced=True)
@@ -54,7 +51,7 @@ def _check_equal(function: Function, x: tf.Tensor, weights: tf.Tensor, *, xla: b
         assert actual.tobytes() == expected.tobytes(), f"jit_compile={jit_compile}"
 
 
-def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
+def _values(rng, shape, dtype):
     """Returns values with many ties, and in some cases NaN and infinities."""
     values = rng.integers(-2, 3, shape) if rng.random() < 0.6 else rng.normal(size=shape)
     values = values.astype(np.float64)
@@ -63,36 +60,36 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: tf.DType) -
     return tf.cast(values, dtype)
 
 
-def _weights(rng: np.random.Generator, outputs: tf.Tensor) -> tf.Tensor:
+def _weights(rng, outputs):
     values = rng.normal(size=outputs.shape)
     values[rng.random(outputs.shape) < 0.1] = -0.0
     return tf.cast(values, outputs.dtype)
 
 
-def _random_case(seed: int, *, pads: bool = False) -> tuple[Function, tf.Tensor, tf.Tensor]:
+def _random_case(seed, *, pads=False):
     """Returns a pooling, its inputs, and the weights of its outputs."""
     rng = np.random.default_rng(seed)
     dtype = (tf.float32, tf.float64, tf.float16, tf.bfloat16)[seed % 4]
     window, strides = rng.integers(1, 5, 2).tolist(), rng.integers(1, 5, 2).tolist()
     sizes = rng.integers(4, 12, 2).tolist()
-    padding: Any = str(rng.choice(["SAME", "VALID"]))
+    padding = str(rng.choice(["SAME", "VALID"]))
     if pads:
         padding = [[0, 0], *rng.integers(0, [[size, size] for size in window]).tolist(), [0, 0]]
     x = _values(rng, (2, *sizes, 3), dtype)
 
-    def pool(x: tf.Tensor) -> tf.Tensor:
+    def pool(x):
         return tf.nn.max_pool2d(x, window, strides, padding)
 
     return pool, x, _weights(rng, pool(x))
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_gradient_of_random_poolings_has_the_bits_of_tensorflow(seed: int) -> None:
+def test_gradient_of_random_poolings_has_the_bits_of_tensorflow(seed):
     _check_equal(*_random_case(seed))
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_explicit_paddings_have_the_bits_of_tensorflow(seed: int) -> None:
+def test_explicit_paddings_have_the_bits_of_tensorflow(seed):
     """XLA has no kernel for them."""
     _check_equal(*_random_case(seed, pads=True), xla=False)
 
@@ -114,7 +111,7 @@ LAYERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.usefixtures("deterministic_ops")
-def test_gradient_of_every_kind_of_max_pooling_is_replaced(name: str) -> None:
+def test_gradient_of_every_kind_of_max_pooling_is_replaced(name):
     pool, shape = LAYERS[name]
     rng = np.random.default_rng(1)
     x = tf.constant(rng.integers(-2, 3, shape), tf.float32)
@@ -122,7 +119,7 @@ def test_gradient_of_every_kind_of_max_pooling_is_replaced(name: str) -> None:
     _check_equal(pool, x, _weights(rng, pool(x)))
 
 
-def test_gradient_in_3_d_is_that_of_xla() -> None:
+def test_gradient_in_3_d_is_that_of_xla():
     """TensorFlow's kernel for a CPU gives it to each of several equal maxima, XLA to the first."""
     rng = np.random.default_rng(4)
     x = tf.constant(rng.integers(-2, 3, (2, 4, 6, 4, 3)), tf.float32)
@@ -138,17 +135,17 @@ def test_gradient_in_3_d_is_that_of_xla() -> None:
 
 
 @pytest.mark.usefixtures("deterministic_ops")
-def test_channels_may_come_before_the_sizes() -> None:
+def test_channels_may_come_before_the_sizes():
     """Only XLA has a kernel for this layout on a CPU."""
     rng = np.random.default_rng(2)
     x = tf.constant(rng.integers(-2, 3, (2, 3, 9, 8)), tf.float32)
     weights = tf.constant(rng.normal(size=(2, 3, 5, 4)), tf.float32)
     last = [0, 2, 3, 1]
 
-    def pool_first(x: tf.Tensor) -> tf.Tensor:
+    def pool_first(x):
         return tf.nn.max_pool2d(x, 3, 2, "SAME", data_format="NCHW")
 
-    def pool_last(x: tf.Tensor) -> tf.Tensor:
+    def pool_last(x):
         return tf.nn.max_pool2d(x, 3, 2, "SAME")
 
     actual = tf.function(_gradient(pool_first, weights, replaced=True), jit_compile=True)(x)
@@ -158,11 +155,11 @@ def test_channels_may_come_before_the_sizes() -> None:
 
 
 @pytest.mark.slow
-def test_sizes_may_be_unknown_when_the_function_is_traced() -> None:
+def test_sizes_may_be_unknown_when_the_function_is_traced():
     rng = np.random.default_rng(3)
     x = tf.constant(rng.integers(-2, 3, (2, 9, 8, 3)), tf.float32)
 
-    def pool(x: tf.Tensor) -> tf.Tensor:
+    def pool(x):
         return tf.nn.max_pool2d(x, 3, 2, "SAME")
 
     weights = _weights(rng, pool(x))
@@ -175,10 +172,10 @@ def test_sizes_may_be_unknown_when_the_function_is_traced() -> None:
 
 
 @pytest.mark.usefixtures("deterministic_ops")
-def test_gradients_have_gradients() -> None:
+def test_gradients_have_gradients():
     x = tf.random.stateless_normal([2, 6, 6, 2], [1, 2])
 
-    def penalty(x: tf.Tensor) -> tf.Tensor:
+    def penalty(x):
         with tf.GradientTape() as outer:
             outer.watch(x)
             with tf.GradientTape() as inner:
@@ -188,7 +185,7 @@ def test_gradients_have_gradients() -> None:
             total = tf.reduce_sum(gradient**2)
         return outer.gradient(total, x)
 
-    def replaced(x: tf.Tensor) -> tf.Tensor:
+    def replaced(x):
         with replaced_gradients_scope(WITH_XLA):
             return penalty(x)
 
@@ -197,13 +194,13 @@ def test_gradients_have_gradients() -> None:
 
 
 @pytest.mark.usefixtures("deterministic_ops")
-def test_tensorflow_refuses_the_gradient_outside_of_the_scope() -> None:
+def test_tensorflow_refuses_the_gradient_outside_of_the_scope():
     """If it compiles, this version of TensorFlow needs no replacement."""
     x = tf.zeros([1, 4, 4, 1])
     with replaced_gradients_scope(WITH_XLA):
         pass
 
-    def pool(x: tf.Tensor) -> tf.Tensor:
+    def pool(x):
         return tf.nn.max_pool2d(x, 2, 2, "SAME")
 
     gradient = _gradient(pool, tf.ones([1, 2, 2, 1]), replaced=False)
@@ -215,20 +212,20 @@ def test_tensorflow_refuses_the_gradient_outside_of_the_scope() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_gradient_of_random_resizing_has_the_bits_of_tensorflow(seed: int) -> None:
+def test_gradient_of_random_resizing_has_the_bits_of_tensorflow(seed):
     rng = np.random.default_rng(seed)
     dtype = (tf.float32, tf.float64, tf.float16, tf.bfloat16)[seed % 4]
     sizes, outputs = rng.integers(1, 9, 2).tolist(), rng.integers(1, 25, 2).tolist()
     x = _values(rng, (2, *sizes, 3), dtype)
     corners = {0: {}, 1: {"align_corners": True}, 2: {"half_pixel_centers": True}}[seed % 3]
 
-    def resize(x: tf.Tensor) -> tf.Tensor:
+    def resize(x):
         return tf.raw_ops.ResizeNearestNeighbor(images=x, size=outputs, **corners)
 
     _check_equal(resize, x, _weights(rng, resize(x)))
 
 
-def test_resizing_of_unknown_sizes_has_the_gradient_of_tensorflow() -> None:
+def test_resizing_of_unknown_sizes_has_the_gradient_of_tensorflow():
     rng = np.random.default_rng(6)
     x = _values(rng, (2, 5, 4, 3), tf.float32)
     upsample = tf_keras.layers.UpSampling2D(2)
@@ -244,16 +241,14 @@ def test_resizing_of_unknown_sizes_has_the_gradient_of_tensorflow() -> None:
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
 @pytest.mark.parametrize("is_training", [False, True])
-def test_gradient_of_batch_normalization_is_replaced_in_inference_mode_only(
-    dtype: tf.DType, is_training: bool
-) -> None:
+def test_gradient_of_batch_normalization_is_replaced_in_inference_mode_only(dtype, is_training):
     rng = np.random.default_rng(7)
     images = tf.cast(rng.normal(size=[4, 5, 6, 3]), dtype)
     weights = tf.cast(rng.normal(size=images.shape), dtype)
     mean, scale, offset = (tf.constant(rng.normal(size=[3]), tf.float32) for _ in range(3))
     variance = tf.constant(rng.uniform(0.5, 2.0, size=[3]), tf.float32)
 
-    def compute(images: tf.Tensor) -> list[tf.Tensor]:
+    def compute(images):
         with tf.GradientTape() as tape:
             tape.watch([images, scale, offset])
             normalized = tf.raw_ops.FusedBatchNormV3(
@@ -263,7 +258,7 @@ def test_gradient_of_batch_normalization_is_replaced_in_inference_mode_only(
         return tape.gradient(normalized, [images, scale, offset], weights)
 
     @tf.function
-    def replaced(images: tf.Tensor) -> list[tf.Tensor]:
+    def replaced(images):
         with replaced_gradients_scope(ON_GPUS):
             return compute(images)
 
@@ -279,7 +274,7 @@ def test_gradient_of_batch_normalization_is_replaced_in_inference_mode_only(
 
 
 @pytest.mark.parametrize("data_format", ["NCHW", "NDHWC"])
-def test_frozen_gradient_has_the_axes_of_the_data_format(data_format: str) -> None:
+def test_frozen_gradient_has_the_axes_of_the_data_format(data_format):
     """TensorFlow has no kernel for NCHW on a CPU, so the op is only built."""
     channels = data_format.index("C")
     shape = [2, 3, 4, 5, 6][: len(data_format)]
@@ -293,7 +288,7 @@ def test_frozen_gradient_has_the_axes_of_the_data_format(data_format: str) -> No
     class Op:
         inputs = (images, scale, None, mean, variance)
 
-        def get_attr(self, name: str) -> Any:
+        def get_attr(self, name):
             return {"is_training": False, "epsilon": 0.1, "data_format": data_format.encode()}[name]
 
     found = replace_frozen_gradient(Op(), weights)
@@ -322,12 +317,7 @@ def test_frozen_gradient_has_the_axes_of_the_data_format(data_format: str) -> No
     ],
 )
 @pytest.mark.usefixtures("deterministic_ops")
-def test_replaced_gradients_depend_on_the_device_and_xla(
-    changes: dict[str, Any],
-    device: str,
-    expected: frozenset[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_replaced_gradients_depend_on_the_device_and_xla(changes, device, expected, monkeypatch):
     monkeypatch.setattr(gradients, "local_devices", lambda _: [device])
     strategy = make_strategy("one_device")
     assert gradients.gradients_to_replace(digits_config(**changes), strategy) == expected

@@ -4,8 +4,6 @@ NumPy's default `argsort` and its partitions have other code for AVX-512, AVX2 a
 which leave equal keys in different orders.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import orbit_runner
 PACKAGE = Path(orbit_runner.__file__).parent
 
 
-def _unstable_sorts(source: str) -> list[int]:
+def _unstable_sorts(source):
     """Returns the lines that sort by NumPy, so that equal keys may be in any order."""
     found = []
     for node in ast.walk(ast.parse(source)):
@@ -33,7 +31,7 @@ def _unstable_sorts(source: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_package_sorts_stably() -> None:
+def test_package_sorts_stably():
     found = {
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in PACKAGE.rglob("*.py")
@@ -53,5 +51,5 @@ def test_package_sorts_stably() -> None:
         ("text.partition('=')", []),
     ],
 )
-def test_unstable_sorts_are_found(source: str, found: list[int]) -> None:
+def test_unstable_sorts_are_found(source, found):
     assert _unstable_sorts(source) == found

@@ -1,10 +1,6 @@
 """Keras's layers under XLA with deterministic ops: each compiles, or is listed."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +14,10 @@ _L = tf_keras.layers
 _VECTOR, _SEQUENCE, _IMAGE, _VOLUME = [6], [8, 4], [8, 8, 3], [4, 4, 4, 2]
 
 
-def _of_two(name: str) -> Callable[[], Any]:
+def _of_two(name):
     """Returns how a layer that merges several inputs is built."""
 
-    def build() -> Any:
+    def build():
         layer = getattr(_L, name)()
         return lambda x: layer([x, 2.0 * x])
 
@@ -48,7 +44,7 @@ _MERGING = {
     "AdditiveAttention Attention": _SEQUENCE,
 }
 # How each layer is built, and the shape of an example.
-LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
+LAYERS = {
     **{
         name: (getattr(_L, name), shape)
         for names, shape in _PLAIN.items()
@@ -118,7 +114,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
     "TimeDistributed": (lambda: _L.TimeDistributed(_L.Dense(3)), _SEQUENCE),
 }
 # Variants with other ops.
-VARIANTS: dict[str, tuple[Callable[[], Any], list[int]]] = {
+VARIANTS = {
     "UpSampling2D bilinear": (lambda: _L.UpSampling2D(interpolation="bilinear"), _IMAGE),
     "UpSampling2D bicubic": (lambda: _L.UpSampling2D(interpolation="bicubic"), _IMAGE),
     "Resizing nearest": (lambda: _L.Resizing(5, 5, "nearest"), _IMAGE),
@@ -143,20 +139,20 @@ REFUSED = {
 }
 
 
-def _ints(embedding: Any) -> Callable[..., tf.Tensor]:
+def _ints(embedding):
     return lambda x: embedding(tf.cast(tf.abs(x) * 3, tf.int32)) * tf.reduce_sum(x)
 
 
-def _self_attention(attention: Any) -> Callable[..., tf.Tensor]:
+def _self_attention(attention):
     return lambda x, **arguments: attention(x, x, **arguments)
 
 
 @pytest.fixture(autouse=True)
-def deterministic_ops() -> None:
+def deterministic_ops():
     tf.config.experimental.enable_op_determinism()
 
 
-def test_every_layer_of_keras_is_in_the_table() -> None:
+def test_every_layer_of_keras_is_in_the_table():
     classes = {
         value.__name__
         for value in vars(_L).values()
@@ -165,7 +161,7 @@ def test_every_layer_of_keras_is_in_the_table() -> None:
     assert classes - NOT_TRIED == LAYERS.keys()
 
 
-def _gradients(name: str) -> list[bytes]:
+def _gradients(name):
     """Returns the bits of the gradients of a layer's weights and inputs."""
     build, shape = {**LAYERS, **VARIANTS}[name]
     tf_keras.utils.set_random_seed(1)
@@ -178,7 +174,7 @@ def _gradients(name: str) -> list[bytes]:
     # Some augmentations have no gradient. They need none, because they come first in a model.
     watched = [] if name.startswith("Random") else [x]
 
-    def compute(x: tf.Tensor) -> Any:
+    def compute(x):
         with replaced_gradients_scope(WITH_XLA), keyed_draws_scope(1, 2, 0):
             with tf.GradientTape() as tape:
                 tape.watch([x] if watched else [])
@@ -193,7 +189,7 @@ def _gradients(name: str) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*LAYERS, *VARIANTS])
-def test_layer_compiles_with_its_gradient_or_is_listed(name: str) -> None:
+def test_layer_compiles_with_its_gradient_or_is_listed(name):
     if name in REFUSED:
         with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSED[name]):
             _gradients(name)

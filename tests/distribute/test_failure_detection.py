@@ -1,7 +1,5 @@
 """TensorFlow errors caused by a lost worker are distinguished from other errors."""
 
-from typing import Any
-
 import pytest
 import tensorflow as tf
 
@@ -23,7 +21,7 @@ class _Resolver:
 
 
 @pytest.fixture
-def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
+def strategy(monkeypatch):
     """Worker 1 of three."""
     members = [Member("worker", 0, "a:1"), Member("worker", 2, "c:1")]
     monkeypatch.setattr(failure_detection, "_other_workers", lambda strategy: members)
@@ -32,7 +30,7 @@ def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
     return fake
 
 
-def _raised(strategy: Any, error: Exception) -> Exception:
+def _raised(strategy, error):
     with pytest.raises(Exception) as caught, failure_detection_scope(strategy, RuntimeConfig()):  # noqa: PT011
         raise error
     return caught.value
@@ -43,9 +41,7 @@ def _raised(strategy: Any, error: Exception) -> Exception:
     ("text", "who"),
     [(_ABORTED, "one of worker 0 (a:1), worker 2 (c:1)"), (_SILENT, "worker 2 (c:1)")],
 )
-def test_error_names_the_workers_that_may_be_lost(
-    strategy: Any, kind: type, text: str, who: str
-) -> None:
+def test_error_names_the_workers_that_may_be_lost(strategy, kind, text, who):
     error = _raised(strategy, kind(None, None, text))
 
     assert isinstance(error, MemberLost)
@@ -53,7 +49,7 @@ def test_error_names_the_workers_that_may_be_lost(
     assert text.partition(": ")[2].splitlines()[0][:30] in str(error)
 
 
-def test_failed_save_after_a_worker_loss_is_reported_as_loss(strategy: Any) -> None:
+def test_failed_save_after_a_worker_loss_is_reported_as_loss(strategy):
     failed = RunnerError("cannot save")
     failed.__cause__ = tf.errors.InternalError(None, None, _ABORTED)
 
@@ -69,5 +65,5 @@ def test_failed_save_after_a_worker_loss_is_reported_as_loss(strategy: Any) -> N
         ValueError(_ABORTED),
     ],
 )
-def test_unrelated_errors_are_raised_unchanged(strategy: Any, error: Exception) -> None:
+def test_unrelated_errors_are_raised_unchanged(strategy, error):
     assert _raised(strategy, error) is error

@@ -5,8 +5,6 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +19,7 @@ from tests.support.problems import raises
 class Stage:
     """A server that tests can make hang or close."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port=0):
         self._socket = socket.create_server(("127.0.0.1", port))
         self._socket.settimeout(0.05)
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
@@ -30,7 +28,7 @@ class Stage:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
+    def _serve(self):
         while self._open:
             if not self.answers:
                 self.hangs.set()
@@ -42,14 +40,14 @@ class Stage:
                     self.heard = talk.recv(100)
                     talk.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
 
-    def close(self) -> None:
+    def close(self):
         self._open = False
         self._thread.join()
         self._socket.close()
 
 
 @pytest.fixture
-def stages() -> Iterator[list[Stage]]:
+def stages():
     made = [Stage() for _ in range(3)]
     yield made
     for stage in made:
@@ -57,7 +55,7 @@ def stages() -> Iterator[list[Stage]]:
 
 
 @pytest.fixture
-def members(stages: list[Stage]) -> list[Member]:
+def members(stages):
     roles = [("worker", 0), ("worker", 1), ("ps", 0)]
     return [
         Member(role, index, stage.address)
@@ -65,14 +63,14 @@ def members(stages: list[Stage]) -> list[Member]:
     ]
 
 
-def eventually(fact: Callable[[], object], seconds: float = 600.0) -> None:
+def eventually(fact, seconds=600.0):
     end = time.monotonic() + seconds
     while not fact():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def test_liveness_check_distinguishes_live_silent_and_closed_servers(stages: list[Stage]) -> None:
+def test_liveness_check_distinguishes_live_silent_and_closed_servers(stages):
     assert probe(stages[0].address) is Liveness.ALIVE
     assert stages[0].heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     stages[0].answers = False
@@ -82,37 +80,31 @@ def test_liveness_check_distinguishes_live_silent_and_closed_servers(stages: lis
     assert probe(stages[1].address) is Liveness.GONE
 
 
-def test_waiting_succeeds_when_a_server_starts_late(
-    stages: list[Stage], members: list[Member]
-) -> None:
+def test_waiting_succeeds_when_a_server_starts_late(stages, members):
     stages[1].answers = False
     threading.Timer(0.5, lambda: setattr(stages[1], "answers", True)).start()
     wait_for_servers(members, timeout=600.0, tell=lambda text: None)
 
 
 @pytest.mark.slow
-def test_error_names_servers_that_do_not_respond(
-    stages: list[Stage], members: list[Member]
-) -> None:
+def test_error_names_servers_that_do_not_respond(stages, members):
     stages[2].close()
-    told: list[str] = []
+    told = []
     with raises("member-lost"):
         wait_for_servers(members, timeout=2.5, tell=told.append)
     assert told == [f"waiting for ps 0 ({members[2].address})"]
 
 
 @pytest.fixture
-def watch(members: list[Member]) -> Iterator[tuple[ServerWatch, list[str]]]:
-    reasons: list[str] = []
+def watch(members):
+    reasons = []
     made = ServerWatch(members, silence=2.0, give_up=reasons.append)
     yield made, reasons
     made.stop()
 
 
 @pytest.mark.slow
-def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
-    watch: tuple[ServerWatch, list[str]], stages: list[Stage]
-) -> None:
+def test_losing_one_worker_is_tolerated_but_losing_all_is_not(watch, stages):
     stages[0].close()
     time.sleep(1.5)
     assert watch[0].failure_reason() == ""
@@ -121,9 +113,7 @@ def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
     eventually(lambda: watch[1])
 
 
-def test_losing_a_parameter_server_is_not_tolerated(
-    watch: tuple[ServerWatch, list[str]], stages: list[Stage], members: list[Member]
-) -> None:
+def test_losing_a_parameter_server_is_not_tolerated(watch, stages, members):
     stages[2].close()
     eventually(watch[0].failure_reason)
     assert watch[0].failure_reason() == f"ps 0 ({members[2].address}): nothing is listening"
@@ -131,9 +121,7 @@ def test_losing_a_parameter_server_is_not_tolerated(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 2])
-def test_hanging_server_is_reported_as_lost(
-    which: int, watch: tuple[ServerWatch, list[str]], stages: list[Stage], members: list[Member]
-) -> None:
+def test_hanging_server_is_reported_as_lost(which, watch, stages, members):
     stages[which].answers = False
     eventually(watch[0].failure_reason)
     reason = f"{members[which]} ({members[which].address}): no response"
@@ -143,9 +131,7 @@ def test_hanging_server_is_reported_as_lost(
 
 
 @pytest.mark.slow
-def test_stopped_watch_does_not_give_up(
-    watch: tuple[ServerWatch, list[str]], stages: list[Stage]
-) -> None:
+def test_stopped_watch_does_not_give_up(watch, stages):
     watch[0].stop()
     for stage in stages:
         stage.close()
@@ -154,7 +140,7 @@ def test_stopped_watch_does_not_give_up(
 
 
 @pytest.mark.parametrize("code", [0, 3, 143])
-def test_servers_get_the_exit_code_of_the_chief(code: int, tmp_path: Path) -> None:
+def test_servers_get_the_exit_code_of_the_chief(code, tmp_path):
     host = RunEnd(tmp_path)
     host.begin()
     guests = [RunEnd(tmp_path, Member(role, 0)) for role in ("worker", "ps")]
@@ -163,7 +149,7 @@ def test_servers_get_the_exit_code_of_the_chief(code: int, tmp_path: Path) -> No
     assert [guest.exit_code() for guest in guests] == [code, code]
 
 
-def test_note_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
+def test_note_of_an_earlier_run_is_ignored(tmp_path):
     host = RunEnd(tmp_path)
     host.begin()
     host.tell_servers(0)
@@ -175,7 +161,7 @@ def test_note_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     assert guest.exit_code() == 0
 
 
-def test_removed_run_directory_is_not_created_again(tmp_path: Path) -> None:
+def test_removed_run_directory_is_not_created_again(tmp_path):
     host = RunEnd(tmp_path / "run")
     host.begin()
     guest = RunEnd(tmp_path / "run", Member("worker", 0))
@@ -186,7 +172,7 @@ def test_removed_run_directory_is_not_created_again(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_chief_sees_which_servers_announced_their_exit(tmp_path: Path) -> None:
+def test_chief_sees_which_servers_announced_their_exit(tmp_path):
     host = RunEnd(tmp_path)
     host.begin()
     assert host.leaving_members() == []
@@ -195,7 +181,7 @@ def test_chief_sees_which_servers_announced_their_exit(tmp_path: Path) -> None:
     assert host.leaving_members() == ["ps 0", "worker 12"]
 
 
-def test_restarted_server_is_no_longer_leaving(tmp_path: Path) -> None:
+def test_restarted_server_is_no_longer_leaving(tmp_path):
     host = RunEnd(tmp_path)
     RunEnd(tmp_path, Member("worker", 1)).tell_chief()
     RunEnd(tmp_path, Member("worker", 0)).tell_chief()

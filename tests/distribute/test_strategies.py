@@ -3,7 +3,6 @@
 import json
 import os
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,30 +36,28 @@ from tests.support.toy import make_strategy, toy_config, toy_task
         ({"num_gpus": -1}, tf.distribute.MirroredStrategy, 1),
     ],
 )
-def test_build_strategy_returns_the_configured_type_and_replica_count(
-    changes: dict[str, Any], kind: type, replicas: int
-) -> None:
+def test_build_strategy_returns_the_configured_type_and_replica_count(changes, kind, replicas):
     strategy = build_strategy(RuntimeConfig(**changes))
     assert type(strategy) is kind
     assert strategy.num_replicas_in_sync == replicas
     assert all("CPU" in device for device in strategy.extended.worker_devices)
 
 
-def test_strategy_off_returns_the_current_strategy() -> None:
+def test_strategy_off_returns_the_current_strategy():
     assert (
         build_strategy(RuntimeConfig(distribution_strategy="off")) is tf.distribute.get_strategy()
     )
     assert set(FACTORIES) == set(STRATEGIES)
 
 
-def test_every_all_reduce_algorithm_has_an_implementation() -> None:
+def test_every_all_reduce_algorithm_has_an_implementation():
     assert {*CROSS_DEVICE_OPS} == {*STRATEGIES["mirrored"].all_reduce}
     names = STRATEGIES["multi_worker_mirrored"].all_reduce
     kinds = tf.distribute.experimental.CommunicationImplementation
     assert {name.upper() for name in names} <= {kind.name for kind in kinds}
 
 
-def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> None:
+def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces():
     strategies = [build_strategy(RuntimeConfig(num_virtual_devices=2)) for _ in range(3)]
     keys = [s.extended._collective_keys.get_group_key(["CPU:0", "CPU:1"]) for s in strategies]
     assert len({*keys}) == 3
@@ -68,7 +65,7 @@ def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> No
 
 
 @pytest.mark.parametrize("too_many", [1, 4])
-def test_requesting_more_gpus_than_present_is_rejected(too_many: int) -> None:
+def test_requesting_more_gpus_than_present_is_rejected(too_many):
     wanted = len(tf.config.list_physical_devices("GPU")) + too_many
     # The message depends on the machine.
     with pytest.raises(DeviceError, match=f"got {wanted}, but this machine has") as caught:
@@ -76,7 +73,7 @@ def test_requesting_more_gpus_than_present_is_rejected(too_many: int) -> None:
     assert caught.value.path == "runtime.num_gpus"
 
 
-def test_more_virtual_devices_than_already_created_are_rejected() -> None:
+def test_more_virtual_devices_than_already_created_are_rejected():
     tf.constant(0.0)  # Starts TensorFlow, with the four devices of the tests.
     with raises("too-late", "runtime.num_virtual_devices"):
         select_devices(RuntimeConfig(num_virtual_devices=5))
@@ -84,7 +81,7 @@ def test_more_virtual_devices_than_already_created_are_rejected() -> None:
 
 
 @pytest.mark.slow
-def test_new_process_gets_the_configured_virtual_devices_and_threads() -> None:
+def test_new_process_gets_the_configured_virtual_devices_and_threads():
     lines = printed_by("""
 import json
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -103,7 +100,7 @@ print(json.dumps([strategy.num_replicas_in_sync, len(tf.config.list_logical_devi
 
 
 @pytest.mark.parametrize("kind", ["intra_op", "inter_op"])
-def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
+def test_threads_cannot_change_once_tensorflow_has_started(kind):
     tf.constant(0.0)
     started = getattr(tf.config.threading, f"get_{kind}_parallelism_threads")()
     with raises("too-late", f"runtime.{kind}_threads"):
@@ -111,7 +108,7 @@ def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
     configure_numerics(RuntimeConfig(**{f"{kind}_threads": started + 3}), require_threads=False)
 
 
-def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_environment_sets_the_configured_variables(monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     assert not dict(required_variables(RuntimeConfig()))
@@ -126,14 +123,12 @@ def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.M
     ("name", "compute"),
     [(None, "float32"), ("float32", "float32"), ("float16", "float16"), ("bfloat16", "bfloat16")],
 )
-def test_mixed_precision_sets_the_compute_dtype_and_keeps_float32_variables(
-    name: str | None, compute: str
-) -> None:
+def test_mixed_precision_sets_the_compute_dtype_and_keeps_float32_variables(name, compute):
     config = cnn_config(runtime__mixed_precision_dtype=name)
     configure_numerics(config.runtime)
     from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 
-    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    task = ImageClassificationTask(config.task)
     state = build_state(config, adapt(task), make_strategy("one_device"))
     layers = {layer.name: layer for layer in state.model.layers}
     assert layers["conv1"].compute_dtype == compute
@@ -148,9 +143,7 @@ def test_mixed_precision_sets_the_compute_dtype_and_keeps_float32_variables(
     ("scale", "dynamic", "start"),
     [(None, True, 2.0**15), ("dynamic", True, 2.0**15), (64, False, 64)],
 )
-def test_loss_scale_is_dynamic_or_fixed_as_configured(
-    scale: Any, dynamic: bool, start: float
-) -> None:
+def test_loss_scale_is_dynamic_or_fixed_as_configured(scale, dynamic, start):
     config = toy_config(runtime__mixed_precision_dtype="float16", runtime__loss_scale=scale)
     configure_numerics(config.runtime)
     optimizer = build_state(config, adapt(toy_task(config)), make_strategy("one_device")).optimizer
@@ -159,7 +152,7 @@ def test_loss_scale_is_dynamic_or_fixed_as_configured(
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_configure_numerics_sets_op_determinism_and_eager_mode(deterministic: bool) -> None:
+def test_configure_numerics_sets_op_determinism_and_eager_mode(deterministic):
     disable_op_determinism()
     configure_numerics(RuntimeConfig(deterministic=deterministic, run_eagerly=True))
     assert is_op_determinism_enabled() is deterministic
@@ -168,8 +161,8 @@ def test_configure_numerics_sets_op_determinism_and_eager_mode(deterministic: bo
     assert not tf.config.functions_run_eagerly()
 
 
-def test_equal_seeds_give_equal_random_draws() -> None:
-    def drawn() -> tuple[float, float, list[float], str]:
+def test_equal_seeds_give_equal_random_draws():
+    def drawn():
         layer = tf_keras.layers.Dense(3)
         layer.build([None, 2])
         return (
@@ -199,13 +192,7 @@ def test_equal_seeds_give_equal_random_draws() -> None:
         (0, {}, ""),
     ],
 )  # fmt: skip
-def test_gpus_that_are_not_used_are_named_once(
-    gpus: int,
-    settings: dict[str, Any],
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_gpus_that_are_not_used_are_named_once(gpus, settings, text, monkeypatch, capsys):
     devices.note_once.cache_clear()
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(strategies, "select_devices", lambda runtime: ("CPU:0",))

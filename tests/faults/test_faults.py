@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import Record
 from tests.faults.harness import FAULTS, KILL, SHORT, Life, final_state, live, problems_of, spread
 from tests.faults.system_calls import is_available
 
@@ -61,7 +60,7 @@ Whole = Callable[[str], tuple[Life, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(tmp_path_factory):
     """Runs a command without a fault, once. Returns its calls and what it ends with."""
     found: dict[str, tuple[Life, dict[str, Any]]] = {}
 
@@ -91,9 +90,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("name", "fault"), cases, ids=[" ".join(case) for case in cases])
 
 
-def test_fault_at_a_writing_call_loses_nothing(
-    name: str, fault: str, whole: Whole, points: int, record: Record, tmp_path: Path
-) -> None:
+def test_fault_at_a_writing_call_loses_nothing(name, fault, whole, points, record, tmp_path):
     undisturbed, expected = whole(name)
     places = [
         index

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Record
 from tests.faults.harness import final_state
 
 pytestmark = pytest.mark.slow
@@ -72,9 +71,7 @@ def _finished(directory: Path, steps: int) -> None:
     assert process.returncode == 0, told
 
 
-def test_signal_during_a_long_loop_saves_within_the_grace_period(
-    points: int, record: Record, tmp_path: Path
-) -> None:
+def test_signal_during_a_long_loop_saves_within_the_grace_period(points, record, tmp_path):
     rng, moments = random.Random(23), min(points, _ALL_MOMENTS) or _MOMENTS
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     seconds = [

@@ -12,12 +12,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.faults.conftest import Record
 
 pytestmark = pytest.mark.slow
 
@@ -121,13 +118,13 @@ def _cut_off(launch: _Launch, index: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def faults(points: int) -> int:
+def faults(points):
     """The number of faults in each run."""
     return min(points, _MOST_FAULTS) or 1
 
 
 @pytest.fixture(scope="module")
-def fingerprint_without_faults(faults: int, tmp_path_factory: pytest.TempPathFactory) -> str:
+def fingerprint_without_faults(faults, tmp_path_factory):
     launch = _Launch(tmp_path_factory.mktemp("whole") / "run", _STEPS_PER_FAULT * (faults + 1))
     try:
         return launch.fingerprint()
@@ -142,12 +139,8 @@ _NEEDS_NAMESPACES = pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs networ
     "fault", [_kill, _suspend, _slow, pytest.param(_cut_off, marks=_NEEDS_NAMESPACES)]
 )
 def test_run_goes_on_by_itself_with_the_same_weights(
-    fault: Callable[[_Launch, int], None],
-    faults: int,
-    fingerprint_without_faults: str,
-    record: Record,
-    tmp_path: Path,
-) -> None:
+    fault, faults, fingerprint_without_faults, record, tmp_path
+):
     rng, seconds = random.Random(fault.__name__), list[float]()
     launch = _Launch(tmp_path / "run", _STEPS_PER_FAULT * (faults + 1))
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import tf_keras
 
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.inspection.experiment import Inspection, inspect_experiment
+from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.inspection.schedule import Schedule, rate_curves
 from orbit_runner.step.results import forward_flops, totals
 from orbit_runner.train_lib import prepare, run_experiment
@@ -26,19 +25,19 @@ def config_of(experiment: str, files: tuple[str, ...] = (), **settings: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     """The directory in which `digits` is inspected."""
     return tmp_path_factory.mktemp("inspected")
 
 
 @pytest.fixture(scope="module")
-def digits(directory: Path) -> Inspection:
+def digits(directory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         return inspect_experiment(config_of("digits"))
 
 
-def test_digits_have_the_parameters_and_operations_of_the_network(digits: Inspection) -> None:
+def test_digits_have_the_parameters_and_operations_of_the_network(digits):
     forward = forward_flops(digits.layers)
 
     assert totals(digits.layers) == (53002, 0)
@@ -47,7 +46,7 @@ def test_digits_have_the_parameters_and_operations_of_the_network(digits: Inspec
     assert digits.step_flops == 64 * (3 * forward - 2 * 64 * 9 * 32)
 
 
-def test_batches_of_digits_have_the_shapes_and_values_of_the_pipeline(digits: Inspection) -> None:
+def test_batches_of_digits_have_the_shapes_and_values_of_the_pipeline(digits):
     features, labels = digits.batches["training"].tensors
     weights = digits.batches["validation"].tensors[2]
 
@@ -59,7 +58,7 @@ def test_batches_of_digits_have_the_shapes_and_values_of_the_pipeline(digits: In
     assert (weights.name, weights.low, weights.high) == ("weights", 1, 1)
 
 
-def test_sizes_are_those_of_the_variables_and_of_the_batch(digits: Inspection) -> None:
+def test_sizes_are_those_of_the_variables_and_of_the_batch(digits):
     memory = digits.memory
 
     assert memory.weights == memory.gradients == 53002 * 4
@@ -70,7 +69,7 @@ def test_sizes_are_those_of_the_variables_and_of_the_batch(digits: Inspection) -
 
 
 @pytest.mark.slow
-def test_learning_rates_and_counts_are_those_of_a_run(tmp_path: Path) -> None:
+def test_learning_rates_and_counts_are_those_of_a_run(tmp_path):
     settings: dict[str, Any] = {
         "trainer.train_epochs": 0,
         "trainer.train_steps": 25,
@@ -99,7 +98,7 @@ def test_learning_rates_and_counts_are_those_of_a_run(tmp_path: Path) -> None:
     assert schedule.examples == 25 * 64
 
 
-def test_learning_rates_leave_the_step_of_the_optimizer() -> None:
+def test_learning_rates_leave_the_step_of_the_optimizer():
     optimizer = tf_keras.optimizers.SGD(0.5)
     optimizer.iterations.assign(7)
 
@@ -107,7 +106,7 @@ def test_learning_rates_leave_the_step_of_the_optimizer() -> None:
     assert int(optimizer.iterations) == 7
 
 
-def test_a_replica_has_its_share_of_the_batch() -> None:
+def test_a_replica_has_its_share_of_the_batch():
     config = config_of(
         "digits", **{"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2}
     )
@@ -121,12 +120,12 @@ def test_a_replica_has_its_share_of_the_batch() -> None:
 
 
 @pytest.mark.usefixtures("digits")
-def test_inspection_writes_nothing(directory: Path) -> None:
+def test_inspection_writes_nothing(directory):
     assert os.listdir(directory) == []
 
 
 @pytest.mark.slow
-def test_resnet_on_synthetic_data_adds_up() -> None:
+def test_resnet_on_synthetic_data_adds_up():
     config = config_of("resnet_cifar", SYNTHETIC, **{"trainer.train_steps": 20})
 
     found = inspect_experiment(config, measure=True, every_layer=True)

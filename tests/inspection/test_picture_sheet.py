@@ -13,9 +13,7 @@ _RANDOM = np.random.default_rng(3)
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_each_picture_of_the_sheet_has_the_rescaled_pixels_of_the_batch(
-    dtype: type, channels: int
-) -> None:
+def test_each_picture_of_the_sheet_has_the_rescaled_pixels_of_the_batch(dtype, channels):
     images = (_RANDOM.random((5, 64, 48, channels)) * 200).astype(dtype)
     low, high = images.min(), images.max()
 
@@ -29,7 +27,7 @@ def test_each_picture_of_the_sheet_has_the_rescaled_pixels_of_the_batch(
     assert sheet.shape == (3 * 68 + 4, 2 * 52 + 4, 3)
 
 
-def test_thumbnails_have_the_pixels_of_small_pictures() -> None:
+def test_thumbnails_have_the_pixels_of_small_pictures():
     images = _RANDOM.integers(0, 256, (3, 12, 8, 3)).astype(np.uint8)
     images[0, 0, 0] = 0, 255, 0  # So that rescaling changes nothing.
 
@@ -40,7 +38,7 @@ def test_thumbnails_have_the_pixels_of_small_pictures() -> None:
         assert np.array_equal(tf.io.decode_png(file).numpy(), image)
 
 
-def test_thumbnail_of_a_large_picture_has_the_means_of_its_areas() -> None:
+def test_thumbnail_of_a_large_picture_has_the_means_of_its_areas():
     image = _RANDOM.integers(0, 256, (1, 192, 96, 1)).astype(np.uint8)
     image[0, 0, :2, 0] = 0, 255
 
@@ -52,7 +50,7 @@ def test_thumbnail_of_a_large_picture_has_the_means_of_its_areas() -> None:
     np.testing.assert_allclose(found[..., 0], means, atol=0.51)
 
 
-def test_thumbnails_become_smaller_until_they_fit() -> None:
+def test_thumbnails_become_smaller_until_they_fit():
     images = _RANDOM.integers(0, 256, (8, 96, 96, 3)).astype(np.uint8)
 
     files = thumbnails(images, most_bytes=60_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import cross_device_ops, cross_device_utils
 
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.inspection.experiment import Inspection, inspect_experiment
+from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.inspection.scale import ScaleRequest
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.reporting.inspection import inspection_sections
@@ -35,20 +34,20 @@ def inspect_cluster(request: ScaleRequest, experiment: str, *files: str, **setti
     # 12.5 GB at 12.5 GB/s, with a latency of 10 µs. A single worker sends nothing.
     [(1, 0.0), (2, 1.0 + 2e-5), (3, 4 / 3 + 4e-5), (512, 2 * 511 / 512 + 1022e-5)],
 )
-def test_ring_takes_the_time_of_the_textbook(members: int, seconds: float) -> None:
+def test_ring_takes_the_time_of_the_textbook(members, seconds):
     assert ScaleRequest(members).ring_seconds(125 * 10**8) == pytest.approx(seconds)
     if members == 512:  # The replicas of a worker share its link.
         assert ScaleRequest(64, 8).ring_seconds(125 * 10**8) == pytest.approx(seconds)
 
 
 @pytest.fixture(scope="module")
-def digits() -> tuple[Any, Inspection]:
+def digits():
     request = ScaleRequest(workers=2)
     config, found = inspect_cluster(request, "digits")
     return config, found
 
 
-def test_digits_are_shared_by_two_workers(digits: tuple[Any, Inspection]) -> None:
+def test_digits_are_shared_by_two_workers(digits):
     config, found = digits
     assert isinstance(found.schedule, Schedule)
 
@@ -63,9 +62,7 @@ def test_digits_are_shared_by_two_workers(digits: tuple[Any, Inspection]) -> Non
 
 
 @pytest.mark.slow
-def test_a_checkpoint_has_the_size_of_its_file(
-    digits: tuple[Any, Inspection], tmp_path: Path
-) -> None:
+def test_a_checkpoint_has_the_size_of_its_file(digits, tmp_path):
     flags = (("--x", "trainer.train_steps", "1"), ("--y", "trainer.train_epochs", "0"))
     config = resolve(Request(experiment="digits", flags=flags)).config
     strategy, task = prepare(config, str(tmp_path))
@@ -77,9 +74,7 @@ def test_a_checkpoint_has_the_size_of_its_file(
 
 
 @pytest.mark.slow
-def test_gradients_are_those_that_tensorflow_reduces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_are_those_that_tensorflow_reduces(tmp_path, monkeypatch):
     reduced: list[int] = []
     reduce = cross_device_ops.CollectiveAllReduce._all_reduce
 
@@ -110,7 +105,7 @@ def _bytes(tensors: list[tf.Tensor]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["tfrecord", "array_record", "image_folder"])
-def test_sources_say_how_a_worker_reads_their_files(source: str, tmp_path: Path) -> None:
+def test_sources_say_how_a_worker_reads_their_files(source, tmp_path):
     if source == "image_folder":
         paths = write_folder(tmp_path / "train", {"a": 8, "b": 8})
         write_folder(tmp_path / "test", {"a": 2, "b": 2}, first=20)
@@ -144,7 +139,7 @@ def test_sources_say_how_a_worker_reads_their_files(source: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_batch_of_tokens_is_shared_by_the_replicas() -> None:
+def test_a_batch_of_tokens_is_shared_by_the_replicas():
     request = ScaleRequest(workers=2, gpus_per_worker=4)
     _, found = inspect_cluster(request, "transformer_multi30k", SYNTHETIC)
 
@@ -155,9 +150,7 @@ def test_a_batch_of_tokens_is_shared_by_the_replicas() -> None:
 
 
 @pytest.mark.slow
-def test_shards_of_logical_replicas_do_not_change_the_operations(
-    digits: tuple[Any, Inspection],
-) -> None:
+def test_shards_of_logical_replicas_do_not_change_the_operations(digits):
     settings = {"runtime.logical_replicas": 8}
     _, found = inspect_cluster(ScaleRequest(workers=2), "digits", **settings)
 

@@ -31,7 +31,7 @@ def call(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("place", ["", "checkpoints"])
-def test_newest_checkpoint_is_found_in_either_directory_layout(place: str, tmp_path: Path) -> None:
+def test_newest_checkpoint_is_found_in_either_directory_layout(place, tmp_path):
     assert finetune.newest_checkpoint(tmp_path) is None
     write(tmp_path / place, "ckpt-20", whole=False)
     assert finetune.newest_checkpoint(tmp_path) is None
@@ -65,21 +65,21 @@ class Clock:
     ],
 )
 def test_waiting_for_checkpoints_ends_at_timeout_or_last_step(
-    written: dict[int, str], last_step: int | None, steps: list[int], end: int, tmp_path: Path
-) -> None:
+    written, last_step, steps, end, tmp_path
+):
     clock = Clock(tmp_path, written)
     found = finetune.checkpoints_iterator(tmp_path, 10, last_step, clock, clock.sleep)
     assert [step for step, _ in found] == steps
     assert clock.now == end
 
 
-def test_waiting_for_checkpoints_never_ends_without_a_timeout(tmp_path: Path) -> None:
+def test_waiting_for_checkpoints_never_ends_without_a_timeout(tmp_path):
     clock = Clock(tmp_path, {})
     with pytest.raises(AssertionError):
         next(finetune.checkpoints_iterator(tmp_path, None, None, clock, clock.sleep))
 
 
-def test_checkpoint_without_a_step_in_its_name_is_rejected(tmp_path: Path) -> None:
+def test_checkpoint_without_a_step_in_its_name_is_rejected(tmp_path):
     write(tmp_path, "bert_model")
     with raises("no-checkpoint"):
         next(finetune.checkpoints_iterator(tmp_path, 10, None))
@@ -94,18 +94,14 @@ def test_checkpoint_without_a_step_in_its_name_is_rejected(tmp_path: Path) -> No
         (["--task.init_checkpoint={}"], "not-set", "--model_dir"),
     ],
 )
-def test_missing_init_checkpoint_or_model_dir_is_rejected(
-    flags: list[str], code: str, path: str, tmp_path: Path
-) -> None:
+def test_missing_init_checkpoint_or_model_dir_is_rejected(flags, code, path, tmp_path):
     write(tmp_path, "ckpt-9")
     with raises(code, path):
         call("--experiment=digits", *(flag.format(tmp_path) for flag in flags))
 
 
 @pytest.mark.slow
-def test_each_checkpoint_is_fine_tuned_only_once(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_each_checkpoint_is_fine_tuned_only_once(tmp_path, capfd):
     before, after = tmp_path / "before", tmp_path / "after"
     three = (("--train_steps", "trainer.train_steps", "3"),)
     run(resolve(Request(experiment="digits", flags=three)).config, before, "train")
@@ -124,7 +120,7 @@ def test_each_checkpoint_is_fine_tuned_only_once(
     assert "fine-tuning" not in capfd.readouterr().err
 
 
-def test_failed_run_ends_fine_tuning_with_its_exit_code(tmp_path: Path) -> None:
+def test_failed_run_ends_fine_tuning_with_its_exit_code(tmp_path):
     write(tmp_path / "before", "ckpt-9")
     asked = ("--experiment=digits", "--trainer.train_steps=0", "--trainer.train_epochs=0")
     code = call(*asked, f"--model_dir={tmp_path}/a", f"--task.init_checkpoint={tmp_path}/before")

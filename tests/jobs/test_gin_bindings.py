@@ -46,7 +46,7 @@ CODES = (*["bad-syntax"] * 4, "not-supported")
 
 
 @pytest.fixture
-def module(request: pytest.FixtureRequest, here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def module(request, here, monkeypatch):
     """A module with a name that no other test registers."""
     name = f"own_{request.node.name}"
     (here / f"{name}.py").write_text(MODULE)
@@ -65,7 +65,7 @@ def _check_lines(problems: Sequence[Problem], module: str) -> None:
     check(problems, *[(code, "") for code in CODES])
 
 
-def test_run_reports_each_invalid_binding_with_its_line(module: str) -> None:
+def test_run_reports_each_invalid_binding_with_its_line(module):
     import gin
 
     resolved = resolve(Request(experiment="digits", gin_files=(_write(module, BAD),)))
@@ -80,9 +80,7 @@ def test_run_reports_each_invalid_binding_with_its_line(module: str) -> None:
 
 
 @pytest.mark.slow
-def test_validate_reports_the_same_binding_errors_as_run(
-    module: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_reports_the_same_binding_errors_as_run(module, capsys):
     name = _write(module, BAD)
     Path("good.gin").write_text(GOOD.format(module=module))
 
@@ -94,7 +92,7 @@ def test_validate_reports_the_same_binding_errors_as_run(
     _check_lines(problems_of(error), module)
 
 
-def test_run_names_the_module_that_fails_to_import(module: str) -> None:
+def test_run_names_the_module_that_fails_to_import(module):
     Path(f"{module}.py").write_text("raise ValueError('no licence')\n")
     name = _write(module, "import {module}\n")
 
@@ -104,7 +102,7 @@ def test_run_names_the_module_that_fails_to_import(module: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("module")
-def test_validate_reports_a_module_that_exits_on_import() -> None:
+def test_validate_reports_a_module_that_exits_on_import():
     Path("broken_module.py").write_text("import gin\nraise SystemExit('no licence')\n")
     Path("a.gin").write_text("import broken_module\nf.x = 1\n")
 

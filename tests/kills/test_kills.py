@@ -83,9 +83,7 @@ def _replicas(count: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    name: str, replicas: int, kills: int, tmp_path: Path
-) -> None:
+def test_killed_run_ends_with_the_weights_of_an_uninterrupted_one(name, replicas, kills, tmp_path):
     steps = _STEPS_A_KILL[name] * (kills + 1)
     arguments = [*_RUNS[name], f"--train_steps={steps}", *_replicas(replicas)]
     if name == "tfrecord":
@@ -119,9 +117,7 @@ _ON_DEVICES = [
 
 
 @pytest.mark.slow
-def test_run_that_is_restarted_on_other_devices_ends_with_equal_weights(
-    kills: int, tmp_path: Path
-) -> None:
+def test_run_that_is_restarted_on_other_devices_ends_with_equal_weights(kills, tmp_path):
     last = _STEPS_A_KILL["digits"] * (kills + 1)
     steps = f"--train_steps={last}"
     whole = unkilled([*_ONE_DEVICE, steps], tmp_path / "whole")

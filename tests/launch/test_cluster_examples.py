@@ -134,7 +134,7 @@ EXAMPLES: dict[str, tuple[Callable[[Path], Iterator[Process]], dict[str, int]]] 
 }
 
 
-def test_every_example_is_tested_and_documented() -> None:
+def test_every_example_is_tested_and_documented():
     names = {path.name for path in CLUSTERS.iterdir()}
     page = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
 
@@ -143,7 +143,7 @@ def test_every_example_is_tested_and_documented() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_processes_of_an_example_form_its_cluster(name: str, tmp_path: Path) -> None:
+def test_processes_of_an_example_form_its_cluster(name, tmp_path):
     processes_of, roles = EXAMPLES[name]
     found: list[Any] = []
     for member in processes_of(tmp_path):
@@ -179,8 +179,8 @@ def resolve_data_dir(experiment: str) -> str:
     ],
 )
 def test_slurm_job_is_requeued_only_after_losses_and_within_the_limit(
-    tmp_path: Path, code: str, before: str, again: bool
-) -> None:
+    tmp_path, code, before, again
+):
     environ = {"SLURM_RESTART_COUNT": before} if before else {}
 
     ended, calls = run_script("slurm.sh", tmp_path, SLURM_JOB_ID="42", srun_code=code, **environ)
@@ -190,7 +190,7 @@ def test_slurm_job_is_requeued_only_after_losses_and_within_the_limit(
     assert requeued == ([["scontrol", "requeue", "42"]] if again else [])
 
 
-def test_slurm_steps_get_the_cpus_of_the_job(tmp_path: Path) -> None:
+def test_slurm_steps_get_the_cpus_of_the_job(tmp_path):
     _, (call,) = run_script("slurm.sh", tmp_path, SLURM_JOB_ID="42", SLURM_CPUS_PER_TASK="8")
 
     assert call.words[:2] == ["srun", "--cpus-per-task=8"]

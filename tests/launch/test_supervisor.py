@@ -22,7 +22,7 @@ def ports(launch: Launch, name: str) -> list[list[str]]:
     return [sorted(a for there in c["cluster"].values() for a in there) for c in found]
 
 
-def test_members_get_the_same_cluster_and_the_launcher_ends_afterwards(start: Start) -> None:
+def test_members_get_the_same_cluster_and_the_launcher_ends_afterwards(start):
     launch = start({"worker 0": ["exit(0)"], "worker 1": ["exit(0)"], "evaluator 0": ["exit(0)"]})
     assert launch.end() == 0
     found = [ports(launch, name) for name in ("worker 0", "worker 1", "evaluator 0")]
@@ -32,7 +32,7 @@ def test_members_get_the_same_cluster_and_the_launcher_ends_afterwards(start: St
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("code", [1, 2, 3, 7])
-def test_failed_member_ends_all_members_and_sets_the_exit_code(start: Start, code: int) -> None:
+def test_failed_member_ends_all_members_and_sets_the_exit_code(start, code):
     launch = start(
         {
             "worker 0": ["save_when_asked()"],
@@ -45,7 +45,7 @@ def test_failed_member_ends_all_members_and_sets_the_exit_code(start: Start, cod
     assert launch.notes == [f"worker 1 exited with code {code}; all members have ended"]
 
 
-def test_killed_worker_restarts_all_members_on_other_ports(start: Start) -> None:
+def test_killed_worker_restarts_all_members_on_other_ports(start):
     launch = start(
         {"worker 0": ["notice('worker 1')", "exit(0)"], "worker 1": ["serve()", "exit(0)"]}
     )
@@ -62,7 +62,7 @@ def test_killed_worker_restarts_all_members_on_other_ports(start: Start) -> None
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
-def test_members_that_do_not_notice_a_loss_are_killed(start: Start, number: signal.Signals) -> None:
+def test_members_that_do_not_notice_a_loss_are_killed(start, number):
     launch = start(
         {"worker 0": ["deaf()", "exit(0)"], "worker 1": [f"die({int(number)})", "exit(0)"]},
         settle=0.3,
@@ -73,7 +73,7 @@ def test_members_that_do_not_notice_a_loss_are_killed(start: Start, number: sign
     assert any(f"worker 1 was killed by {number.name}; restarting" in n for n in launch.notes)
 
 
-def test_suspended_member_is_killed_and_reported(start: Start) -> None:
+def test_suspended_member_is_killed_and_reported(start):
     launch = start(
         {"worker 0": ["notice('worker 1')", "exit(0)"], "worker 1": ["serve()", "exit(0)"]},
         settle=0.5,
@@ -85,14 +85,14 @@ def test_suspended_member_is_killed_and_reported(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_launcher_gives_up_after_the_maximum_number_of_restarts(start: Start) -> None:
+def test_launcher_gives_up_after_the_maximum_number_of_restarts(start):
     launch = start({"worker 0": ["notice('worker 1')"], "worker 1": ["die(9)"]})
     assert launch.end() == 137
     assert len(launch.lives("worker 1")) == 3
     assert len([note for note in launch.notes if "restarting all members" in note]) == 2
 
 
-def test_exit_code_is_that_of_the_failure_behind_the_loss(start: Start) -> None:
+def test_exit_code_is_that_of_the_failure_behind_the_loss(start):
     # A member that fails notifies the others before its process has ended.
     launch = start(
         {"worker 0": ["exit(138)"], "worker 1": ["time.sleep(0.7); exit(3)"]}, settle=10.0
@@ -103,7 +103,7 @@ def test_exit_code_is_that_of_the_failure_behind_the_loss(start: Start) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_reaches_each_member_once(start: Start, number: signal.Signals) -> None:
+def test_signal_reaches_each_member_once(start, number):
     plan = {key: ["save_when_asked(0.5)"] for key in ("worker 0", "worker 1", "evaluator 0")}
     launch = start(plan)
     launch.waits(*plan)
@@ -115,7 +115,7 @@ def test_signal_reaches_each_member_once(start: Start, number: signal.Signals) -
 
 
 @pytest.mark.slow
-def test_members_that_do_not_exit_in_time_are_killed(start: Start) -> None:
+def test_members_that_do_not_exit_in_time_are_killed(start):
     launch = start({"worker 0": ["save_when_asked()"], "worker 1": ["deaf()"]}, grace=1.0)
     launch.waits("worker 0", "worker 1")
     launch.process.send_signal(signal.SIGTERM)
@@ -124,7 +124,7 @@ def test_members_that_do_not_exit_in_time_are_killed(start: Start) -> None:
     assert any("killed without saving: worker 1" in note for note in launch.notes)
 
 
-def test_second_ctrl_c_kills_all_members_immediately(start: Start) -> None:
+def test_second_ctrl_c_kills_all_members_immediately(start):
     launch = start({"worker 0": ["deaf()"], "worker 1": ["deaf()"]}, grace=600.0)
     launch.waits("worker 0", "worker 1")
     launch.process.send_signal(signal.SIGINT)
@@ -135,14 +135,14 @@ def test_second_ctrl_c_kills_all_members_immediately(start: Start) -> None:
     assert not any(alive(pid) for pid in launch.pids())
 
 
-def test_members_die_when_the_launcher_is_killed(start: Start) -> None:
+def test_members_die_when_the_launcher_is_killed(start):
     launch = start({"worker 0": ["deaf()"], "worker 1": ["deaf()"]})
     launch.waits("worker 0", "worker 1")
     launch.process.kill()
     wait_for(lambda: not any(alive(pid) for pid in launch.pids()))
 
 
-def test_child_processes_of_a_killed_member_are_killed(start: Start) -> None:
+def test_child_processes_of_a_killed_member_are_killed(start):
     child = "import subprocess; p = subprocess.Popen(['sleep', '600']); say(f'child {p.pid}'); "
     launch = start({"worker 0": [child + "time.sleep(0.5); die(9)"]}, restarts=0)
     assert launch.end() == 137
@@ -150,7 +150,7 @@ def test_child_processes_of_a_killed_member_are_killed(start: Start) -> None:
     wait_for(lambda: not alive(pid), 5.0)
 
 
-def test_training_ends_before_the_evaluator(start: Start) -> None:
+def test_training_ends_before_the_evaluator(start):
     launch = start({"worker 0": ["exit(0)"], "evaluator 0": ["notice('worker 0', 0, after=0.5)"]})
     assert launch.end() == 0
     assert launch.notes == []
@@ -163,7 +163,7 @@ def servers(**plans: list[str]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_servers_are_stopped_when_the_chief_ends(start: Start, code: int) -> None:
+def test_servers_are_stopped_when_the_chief_ends(start, code):
     launch = start(servers(chief_0=[f"wait_lives(1, *SERVERS); exit({code})"]), PS)
     assert launch.end() == code
     assert [len(launch.lives(name)) for name in ("worker 0", "worker 1", "ps 0")] == [1, 1, 1]
@@ -173,7 +173,7 @@ def test_servers_are_stopped_when_the_chief_ends(start: Start, code: int) -> Non
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["ps 0", "worker 1"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_lost_server_restarts_all_members(start: Start, name: str, number: signal.Signals) -> None:
+def test_lost_server_restarts_all_members(start, name, number):
     chief = [f"notice({name!r})", "wait_lives(2, *SERVERS); exit(0)"]
     launch = start(servers(chief_0=chief), PS)
     os.kill(launch.pid(name), number)
@@ -182,7 +182,7 @@ def test_lost_server_restarts_all_members(start: Start, name: str, number: signa
 
 
 @pytest.mark.slow
-def test_servers_keep_running_until_the_chief_has_saved(start: Start) -> None:
+def test_servers_keep_running_until_the_chief_has_saved(start):
     chief = """
 try: save_when_asked(1.0)
 except SystemExit:
@@ -196,7 +196,7 @@ except SystemExit:
     assert "served: True" in launch.err
 
 
-def test_chief_output_is_passed_to_stdout_unchanged(start: Start) -> None:
+def test_chief_output_is_passed_to_stdout_unchanged(start):
     say = "say('to stderr'); os.write(1, b'{\"a\": 1}\\n\\xff no newline'); exit(0)"
     launch = start({"worker 0": [say], "worker 1": ["print('of no account'); exit(0)"]})
     out, err = _bytes(launch)
@@ -212,7 +212,7 @@ def _bytes(launch: Launch) -> tuple[bytes, bytes]:
     return out, err
 
 
-def test_members_continue_when_nobody_reads_their_output(start: Start) -> None:
+def test_members_continue_when_nobody_reads_their_output(start):
     flood = "for _ in range(20000): print('x' * 50)\nexit(0)"
     launch = start({"worker 0": [flood], "worker 1": [flood]})
     launch.process.stdout.close()
@@ -220,7 +220,7 @@ def test_members_continue_when_nobody_reads_their_output(start: Start) -> None:
     assert launch.process.wait(SECONDS) == 0
 
 
-def test_lines_of_several_processes_are_not_mixed(start: Start) -> None:
+def test_lines_of_several_processes_are_not_mixed(start):
     shout = "for i in range(300): say(f'{ME} ' + 'y' * 200)\nexit(0)"
     launch = start({name: [shout] for name in ("worker 0", "worker 1", "worker 2")})
     assert launch.end() == 0

@@ -1,10 +1,7 @@
 """Fifty steps of a Model Garden experiment, in its own runner and in this one."""
 
-from __future__ import annotations
-
 import contextlib
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,7 @@ from orbit_runner.config.resolve import Request, resolve
 
 STEPS, SEED, BATCH = 50, 17, 4
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "task": {
         "model": {
             "num_classes": 4,
@@ -50,7 +47,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture
-def config_file(tmp_path: Path) -> Path:
+def config_file(tmp_path):
     """Returns a config whose pipelines shuffle, crop and flip JPEGs in TFRecords."""
     records = tmp_path / "images.tfrecord"
     write_images(records, 24)
@@ -65,7 +62,7 @@ def config_file(tmp_path: Path) -> Path:
     return path
 
 
-def write_images(path: Path, count: int) -> None:
+def write_images(path, count):
     """Writes images of noise, brighter from class to class."""
     random = np.random.default_rng(0)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -82,7 +79,7 @@ def write_images(path: Path, count: int) -> None:
             writer.write(example.SerializeToString())
 
 
-def in_model_garden(experiment: str, config_file: Path, folder: Path) -> tuple[list[Any], Any]:
+def in_model_garden(experiment, config_file, folder):
     """Returns the output of each step in Model Garden's own runner, and the model."""
     params = exp_factory.get_exp_config(experiment)
     params.override(yaml.safe_load(config_file.read_text(encoding="utf-8")), is_strict=True)
@@ -98,7 +95,7 @@ def in_model_garden(experiment: str, config_file: Path, folder: Path) -> tuple[l
     return outputs, model
 
 
-def in_this_runner(experiment: str, config_file: Path, folder: Path) -> tuple[list[Any], Any]:
+def in_this_runner(experiment, config_file, folder):
     """Returns the output of each step in this runner, and the model."""
     request = Request(
         experiment=f"official/{experiment}",
@@ -114,15 +111,13 @@ def in_this_runner(experiment: str, config_file: Path, folder: Path) -> tuple[li
 
 
 @pytest.mark.slow
-def test_fifty_steps_give_the_same_losses_as_model_gardens_runner(
-    config_file: Path, tmp_path: Path
-) -> None:
+def test_fifty_steps_give_the_same_losses_as_model_gardens_runner(config_file, tmp_path):
     # Its preset enables XLA, which Model Garden's runner ignores on a CPU.
     experiment = "resnet_imagenet"
     ours, model = in_this_runner(experiment, config_file, tmp_path / "ours")
     theirs, their_model = in_model_garden(experiment, config_file, tmp_path / "theirs")
 
-    def steps(outputs: list[Any], name: str) -> np.ndarray:
+    def steps(outputs, name):
         return np.array([float(output[name]) for output in outputs])
 
     losses = steps(ours, "training_loss")

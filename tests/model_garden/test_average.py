@@ -1,10 +1,6 @@
 """The average of the weights compared with that of Model Garden: variables and values."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,35 +17,35 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent, names_by_key
 class Network(tf_keras.Model):
     """Batch norm and a layer, a frozen layer, and a counter."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.norm = tf_keras.layers.BatchNormalization()
         self.frozen = tf_keras.layers.Dense(2, kernel_initializer="ones", trainable=False)
         self.out = tf_keras.layers.Dense(1, kernel_initializer="ones")
         self.count = tf.Variable(0, dtype=tf.int64, trainable=False, name="count")
 
-    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def call(self, inputs, training=None):
         return self.out(self.frozen(self.norm(inputs, training=training)))
 
 
 class Task(mock_task.MockTask):
-    def build_model(self) -> tf_keras.Model:
+    def build_model(self):
         model = Network()
         model(tf.zeros([2, 2]))
         return model
 
-    def build_losses(self, labels: Any, model_outputs: Any, aux_losses: Any = None) -> tf.Tensor:
+    def build_losses(self, labels, model_outputs, aux_losses=None):
         return tf.reduce_mean((model_outputs - 1.0) ** 2)
 
-    def build_metrics(self, training: bool = True) -> list[Any]:
+    def build_metrics(self, training=True):
         return []
 
-    def build_inputs(self, params: Any) -> tf.data.Dataset:
+    def build_inputs(self, params):
         data = tf.constant([[1.0, 2.0], [3.0, 5.0]]), tf.zeros([2, 1], tf.int32)
         return tf.data.Dataset.from_tensor_slices(data).repeat().batch(2)
 
 
-def averages(run_experiment: Any, model_dir: Path, *, trainable_only: bool) -> dict[str, Any]:
+def averages(run_experiment, model_dir, *, trainable_only):
     tf_keras.backend.clear_session()
     # Up to the start step both are the weights themselves: Model Garden's begins at zeros.
     ema = {"trainable_weights_only": trainable_only, "average_decay": 0.5, "start_step": 3}
@@ -81,7 +77,7 @@ def averages(run_experiment: Any, model_dir: Path, *, trainable_only: bool) -> d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainable_only", [True, False])
-def test_weight_average_matches_that_of_model_garden(trainable_only: bool, tmp_path: Path) -> None:
+def test_weight_average_matches_that_of_model_garden(trainable_only, tmp_path):
     theirs = averages(
         official_train_lib.run_experiment, tmp_path / "a", trainable_only=trainable_only
     )

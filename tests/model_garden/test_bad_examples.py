@@ -1,11 +1,5 @@
 """Examples that the input pipeline of a Model Garden task cannot read."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -25,16 +19,14 @@ _TRAINING = (
 )
 
 
-def _damaged_jpeg(image: np.ndarray) -> tf.Tensor:
+def _damaged_jpeg(image):
     return tf.constant(tf.io.encode_jpeg(image).numpy()[20:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("section", ["train_data", "validation_data"])
 @pytest.mark.parametrize("encode", [tf.io.encode_png, _damaged_jpeg])
-def test_image_that_the_task_cannot_decode_is_an_error_of_the_data(
-    section: str, encode: Callable[[np.ndarray], tf.Tensor], tmp_path: Path
-) -> None:
+def test_image_that_the_task_cannot_decode_is_an_error_of_the_data(section, encode, tmp_path):
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.mkdir()
     bad.mkdir()
@@ -49,7 +41,7 @@ def test_image_that_the_task_cannot_decode_is_an_error_of_the_data(
     assert "an example cannot be read: Inv" in caught.value.reason
 
 
-def test_error_of_a_pipeline_has_its_reason(tmp_path: Path) -> None:
+def test_error_of_a_pipeline_has_its_reason(tmp_path):
     config = from_model_garden(photos(tmp_path))
 
     with pytest.raises(SettingError) as caught, error_message_scope(config, "validation_data"):
@@ -59,7 +51,7 @@ def test_error_of_a_pipeline_has_its_reason(tmp_path: Path) -> None:
     assert "cannot be read: Invalid JPEG data, size 8937\n" in caught.value.reason
 
 
-def test_other_errors_are_raised_as_they_are(tmp_path: Path) -> None:
+def test_other_errors_are_raised_as_they_are(tmp_path):
     config = from_model_garden(photos(tmp_path))
     step = _TRAINING.replace("IteratorGetNext", "matmul")
     for settings, message in ((config, step), (digits_config(), _TRAINING)):

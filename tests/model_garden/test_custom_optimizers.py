@@ -1,11 +1,7 @@
 """Custom optimizers in Model Garden's configs, and configs that do not depend on earlier ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import tf_keras
@@ -45,7 +41,7 @@ class AlikeChoice(optimization_config.OptimizerConfig):
     )
 
 
-def experiment(choice: type) -> config_definitions.ExperimentConfig:
+def experiment(choice):
     settings = config_definitions.TrainerConfig(**trainer_settings())
     made = optimization.OptimizationConfig(
         {"learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}}}
@@ -56,7 +52,7 @@ def experiment(choice: type) -> config_definitions.ExperimentConfig:
 
 
 @pytest.fixture
-def registered() -> Iterator[None]:
+def registered():
     """Registers an experiment for each class, and the optimizer."""
     tables = exp_factory._REGISTERED_CONFIGS, optimizer_factory.LEGACY_OPTIMIZERS_CLS
     before = [dict(table) for table in tables]
@@ -70,7 +66,7 @@ def registered() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_custom_optimizer_trains(registered: None, tmp_path: Path) -> None:
+def test_custom_optimizer_trains(registered, tmp_path):
     given = ["--experiment=official/own_choice", f"--model_dir={tmp_path}", "--json"]
     changed = "--trainer.optimizer_config.optimizer.half_sgd.momentum=0.25"
 
@@ -78,7 +74,7 @@ def test_custom_optimizer_trains(registered: None, tmp_path: Path) -> None:
     assert main(["verify", str(tmp_path)]) == 0
 
 
-def test_unknown_optimizer_name_suggests_the_nearest(registered: None) -> None:
+def test_unknown_optimizer_name_suggests_the_nearest(registered):
     with pytest.raises(ConfigError) as caught:
         resolve(
             Request(
@@ -92,9 +88,7 @@ def test_unknown_optimizer_name_suggests_the_nearest(registered: None) -> None:
 
 
 @pytest.mark.parametrize("order", [("own_choice", "alike_choice"), ("alike_choice", "own_choice")])
-def test_experiments_with_equal_values_keep_their_own_config_classes(
-    registered: None, order: tuple[str, str]
-) -> None:
+def test_experiments_with_equal_values_keep_their_own_config_classes(registered, order):
     classes = {"own_choice": HalfSgdConfig, "alike_choice": optimizer_config.SGDConfig}
     for name in order:
         params = resolve(Request(experiment=f"official/{name}")).config.for_task

@@ -1,14 +1,11 @@
 """`run_experiment` and `OrbitExperimentRunner` in place of Model Garden's: the same results."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +41,7 @@ SETTINGS = {
 }
 
 
-def parsed() -> Any:
+def parsed():
     options = train_utils.ParseConfigOptions("mock", [], params_override=json.dumps(SETTINGS))
     return train_utils.parse_configuration(options, lock_return=False, print_return=False)
 
@@ -54,7 +51,7 @@ def parsed() -> Any:
     ("mode", "post"),
     [("train_and_eval", False), ("train_and_eval", True), ("train_and_post_eval", False)],
 )
-def test_results_equal_those_of_model_garden(mode: str, post: bool, tmp_path: Path) -> None:
+def test_results_equal_those_of_model_garden(mode, post, tmp_path):
     params, found = parsed(), []
     for index, run in enumerate([official_train_lib.run_experiment, train_lib.run_experiment]):
         task = task_factory.get_task(params.task)
@@ -81,11 +78,11 @@ class Seeds(Callback):
 
     found: tuple[int, bool] | None = None
 
-    def on_run_begin(self, run: Any) -> None:
+    def on_run_begin(self, run):
         self.found = (run.config.runtime.seed, run.config.runtime.deterministic)
 
 
-def test_seed_and_determinism_are_those_of_the_calling_program(tmp_path: Path) -> None:
+def test_seed_and_determinism_are_those_of_the_calling_program(tmp_path):
     params, seeds = parsed(), Seeds()
     task = task_factory.get_task(params.task)
     try:
@@ -96,7 +93,7 @@ def test_seed_and_determinism_are_those_of_the_calling_program(tmp_path: Path) -
     assert seeds.found == (1234, False)
 
 
-def test_experiment_runner_runs_the_same_experiment(tmp_path: Path) -> None:
+def test_experiment_runner_runs_the_same_experiment(tmp_path):
     config = toy_config()
     runner = train_lib.OrbitExperimentRunner(
         None, toy_task(config), "train_and_post_eval", config, model_dir=str(tmp_path / "a")
@@ -109,15 +106,15 @@ def test_experiment_runner_runs_the_same_experiment(tmp_path: Path) -> None:
     assert logs["validation_loss"] == others["validation_loss"]
 
 
-def test_part_that_a_subclass_builds_is_rejected() -> None:
+def test_part_that_a_subclass_builds_is_rejected():
     with raises("not-supported"):
 
         class OwnTrainer(train_lib.OrbitExperimentRunner):
-            def _build_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
+            def _build_trainer(self, task, train, evaluate):
                 pass
 
 
-def test_custom_trainer_is_rejected(tmp_path: Path) -> None:
+def test_custom_trainer_is_rejected(tmp_path):
     config = toy_config()
     with raises("not-supported", "trainer"):
         train_lib.run_experiment(
@@ -126,11 +123,11 @@ def test_custom_trainer_is_rejected(tmp_path: Path) -> None:
             "train",
             config,
             str(tmp_path),
-            trainer=object(),  # type: ignore[arg-type]
+            trainer=object(),
         )
 
 
-def test_unknown_argument_is_rejected_at_once() -> None:
+def test_unknown_argument_is_rejected_at_once():
     with pytest.raises(TypeError, match="modle_dir"):
         train_lib.OrbitExperimentRunner(None, None, "train", None, "a", modle_dir="b")
 
@@ -139,18 +136,15 @@ def test_unknown_argument_is_rejected_at_once() -> None:
     ("mode", "folder", "code", "path"),
     [("trian", "a", "not-allowed", "--mode"), ("train", None, "not-set", "--model_dir")],
 )
-def test_wrong_mode_or_missing_model_dir_is_rejected(
-    mode: str, folder: str | None, code: str, path: str, tmp_path: Path
-) -> None:
+def test_wrong_mode_or_missing_model_dir_is_rejected(mode, folder, code, path, tmp_path):
     model_dir = folder and str(tmp_path / folder)
     with raises(code, path):
-        train_lib.run_experiment(None, None, mode, parsed(), model_dir)  # type: ignore[arg-type]
+        train_lib.run_experiment(None, None, mode, parsed(), model_dir)
 
 
 @pytest.mark.slow
-def test_driver_runs_here_with_only_one_import_changed(tmp_path: Path) -> None:
+def test_driver_runs_here_with_only_one_import_changed(tmp_path):
     spec = find_spec("official")
-    assert spec is not None
     driver = Path((spec.submodule_search_locations or [""])[0]) / "vision/train.py"
     text = driver.read_text(encoding="utf-8")
     assert "from official.core import train_lib\n" in text
@@ -175,14 +169,14 @@ def test_driver_runs_here_with_only_one_import_changed(tmp_path: Path) -> None:
     assert (run / "operative_config.train_and_eval.gin").exists()
 
 
-def _train(runner: Any, params: Any, model_dir: Path) -> float:
+def _train(runner, params, model_dir):
     tf_keras.backend.clear_session()
     task = task_factory.get_task(params.task)
     model, _ = runner(None, task, "train", params, str(model_dir))
     return mock_bias(model)
 
 
-def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path: Path) -> None:
+def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path):
     (tmp_path / "empty").mkdir()
     params = parsed()
     params.task.init_checkpoint = str(tmp_path / "empty")
@@ -197,9 +191,9 @@ def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_task_that_requires_an_init_checkpoint_is_rejected_without_one(tmp_path: Path) -> None:
+def test_task_that_requires_an_init_checkpoint_is_rejected_without_one(tmp_path):
     class Strict(mock_task.MockTask):
-        def initialize(self, model: tf_keras.Model) -> None:
+        def initialize(self, model):
             path = tf.train.latest_checkpoint(self.task_config.init_checkpoint)
             tf.train.Checkpoint(model=model).read(path).assert_existing_objects_matched()
 

@@ -1,23 +1,19 @@
 """Kinds of config files in Model Garden's repository: they load here unchanged."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from official.modeling import hyperparams
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.fingerprint import config_fingerprint
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.model_garden import loading
 from tests.support.toy import records
 
 # A name, the experiment, the file, and the paths of the settings that have no effect.
-FILES: list[tuple[str, str, str, list[str]]] = [
+FILES = [
     (
         "a video experiment with fields that nothing reads",
         "video_classification",
@@ -118,7 +114,7 @@ FILES: list[tuple[str, str, str, list[str]]] = [
 
 
 @pytest.fixture(params=FILES, ids=lambda row: row[0].replace(" ", "_"))
-def row(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str, list[str]]:
+def row(request, tmp_path):
     """Returns a file, its experiment, and the settings in it that have no effect."""
     _, experiment, text, ignored = request.param
     file = tmp_path / "experiment.yaml"
@@ -128,15 +124,13 @@ def row(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str, list
     return file, experiment, ignored
 
 
-def load(file: Path, experiment: str, **more: Any) -> ResolvedConfig:
+def load(file, experiment, **more):
     request = Request(experiment=f"official/{experiment}", config_files=(str(file),), **more)
     return resolve(request)
 
 
 @pytest.mark.sample(6)
-def test_config_file_gives_the_same_tree_as_in_model_garden(
-    row: tuple[Path, str, list[str]],
-) -> None:
+def test_config_file_gives_the_same_tree_as_in_model_garden(row):
     file, experiment, ignored = row
     theirs = hyperparams.override_params_dict(
         loading.load_experiment(experiment), str(file), is_strict=True
@@ -153,9 +147,7 @@ def test_config_file_gives_the_same_tree_as_in_model_garden(
 
 
 @pytest.mark.sample(11)
-def test_written_config_loads_back_to_the_same_tree(
-    row: tuple[Path, str, list[str]], tmp_path: Path
-) -> None:
+def test_written_config_loads_back_to_the_same_tree(row, tmp_path):
     file, experiment, ignored = row
     first = load(file, experiment)
     written = tmp_path / "config.yaml"
@@ -182,8 +174,8 @@ def test_written_config_loads_back_to_the_same_tree(
         ("trainer.max_to_keep=null", "trainer.max_to_keep", None),
     ],
 )
-def test_a_value_is_converted_to_the_type_of_its_field(said: str, path: str, value: Any) -> None:
-    config: Any = resolve(
+def test_a_value_is_converted_to_the_type_of_its_field(said, path, value):
+    config = resolve(
         Request(experiment="official/resnet_imagenet", params_overrides=(said,))
     ).config
     params = config.for_task
@@ -195,9 +187,7 @@ def test_a_value_is_converted_to_the_type_of_its_field(said: str, path: str, val
 
 
 @pytest.mark.parametrize("words", [["--check"], ["--origins"]])
-def test_show_prints_one_note_about_unused_settings(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_one_note_about_unused_settings(words, tmp_path, capsys):
     file = tmp_path / "mine.yaml"
     file.write_text(
         "official: resnet_imagenet\n"
@@ -236,9 +226,7 @@ trainer: {train_steps: 6, steps_per_loop: 2, checkpoint_interval: 2, validation_
 
 
 @pytest.mark.slow
-def test_config_file_for_gpus_trains_on_a_cpu(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_config_file_for_gpus_trains_on_a_cpu(tmp_path, capsys):
     results = {}
     for name, text in (("gpus", FOR_GPUS), ("cpu", ON_CPU)):
         file = tmp_path / f"{name}.yaml"
@@ -273,9 +261,7 @@ def test_config_file_for_gpus_trains_on_a_cpu(
         ({"gin_params": ("task.model.input_size = [64, 64, 3]",)}, [64, 64, 3]),
     ],
 )  # fmt: skip
-def test_tuples_are_tuples_and_lists_are_lists(
-    request_of: dict[str, Any], expected: Any, tmp_path: Path
-) -> None:
+def test_tuples_are_tuples_and_lists_are_lists(request_of, expected, tmp_path):
     first = resolve(Request(experiment="official/resnet_imagenet", **request_of))
     (tmp_path / "config.yaml").write_text(to_yaml(first.config))
     again = resolve(Request(experiment=str(tmp_path / "config.yaml")))

@@ -1,10 +1,6 @@
 """Input pipelines that cannot start in the middle, in runs that were killed and resumed."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ from tests.support.official_toys import LineTask, line, lines
 from tests.support.toy import Notes, make_strategy
 
 
-def _killed_at_3(whole: Path, folder: Path) -> Path:
+def _killed_at_3(whole, folder):
     """Copies a run as if it had ended right after saving its checkpoint of step 3."""
     shutil.copytree(whole, folder)
     for path in (folder / "checkpoints").glob("ckpt-6*"):
@@ -37,16 +33,16 @@ def _killed_at_3(whole: Path, folder: Path) -> Path:
 class _Late(tf_keras.Model):
     """Creates its variables in its first call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(name="late")
         self.layer = tf_keras.layers.Dense(1, name="layer")
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs):
         return self.layer(inputs)
 
 
 class _LateTask(LineTask):
-    def build_model(self) -> tf_keras.Model:
+    def build_model(self):
         return _Late()
 
 
@@ -55,12 +51,12 @@ _TASKS = {"photos": SmallPhotoTask, "late, mirrored2": _LateTask}
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["line", "late, mirrored2", "lines", "photos"])
-def test_killed_and_resumed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
+def test_killed_and_resumed_run_ends_with_the_same_weights(name, tmp_path):
     task_class = _TASKS.get(name)
     strategy = "mirrored2" if "mirrored2" in name else "one_device"
     params = {"lines": lines, "photos": lambda: photos(tmp_path)}.get(name, line)()
     verdict = Notes()
-    settings: dict[str, Any] = {"mode": "train", "strategy": strategy, "task_class": task_class}
+    settings = {"mode": "train", "strategy": strategy, "task_class": task_class}
     model, _ = run_official(params, tmp_path / "whole", notes=verdict, **settings)
     whole = weights_fingerprint(model)
 
@@ -72,9 +68,9 @@ def test_killed_and_resumed_run_ends_with_the_same_weights(name: str, tmp_path: 
 
 
 @pytest.mark.slow
-def test_resuming_without_input_replay_is_reported_as_inexact(tmp_path: Path) -> None:
+def test_resuming_without_input_replay_is_reported_as_inexact(tmp_path):
     verdict = Notes()
-    settings: dict[str, Any] = {"mode": "train", "notes": verdict, "replay_inputs": False}
+    settings = {"mode": "train", "notes": verdict, "replay_inputs": False}
     model, _ = run_official(line(), tmp_path / "whole", **settings)
     whole = weights_fingerprint(model)
     folder = _killed_at_3(tmp_path / "whole", tmp_path / "killed")
@@ -84,12 +80,12 @@ def test_resuming_without_input_replay_is_reported_as_inexact(tmp_path: Path) ->
     assert verdict.reasons == ["the task's input pipeline starts over when a run is resumed"]
 
 
-def _batches(data: Any, steps: int) -> list[np.ndarray]:
+def _batches(data, steps):
     iterator = iter(data)
     return [next(iterator)[1].numpy() for _ in range(steps)]
 
 
-def _line_data(start: int, **settings: Any) -> Any:
+def _line_data(start, **settings):
     config = from_model_garden(line())
     data = resolve_data_config(config.for_task.task.train_data, config.runtime)
     strategy = make_strategy("one_device")
@@ -98,7 +94,7 @@ def _line_data(start: int, **settings: Any) -> Any:
     )
 
 
-def test_batches_after_a_later_start_match_an_uninterrupted_pipeline() -> None:
+def test_batches_after_a_later_start_match_an_uninterrupted_pipeline():
     configure_numerics(from_model_garden(line()).runtime)
     tf.random.set_seed(99)  # Earlier draws must not matter.
     whole = _batches(_line_data(0), 5)
@@ -109,8 +105,8 @@ def test_batches_after_a_later_start_match_an_uninterrupted_pipeline() -> None:
     assert len({batch.tobytes() for batch in whole}) == 5
 
 
-def test_random_crops_without_a_seed_are_repeatable() -> None:
-    def crops(seed: int) -> list[Any]:
+def test_random_crops_without_a_seed_are_repeatable():
+    def crops(seed):
         box = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
         with repeatable_draws_scope(seed, 0):
             data = tf.data.Dataset.range(3).map(
@@ -125,13 +121,13 @@ def test_random_crops_without_a_seed_are_repeatable() -> None:
         tf.image.sample_distorted_bounding_box([50, 50, 3], tf.zeros([1, 1, 4]))
 
 
-def test_random_ops_with_control_dependencies_are_repeatable() -> None:
-    def drawn(one: tf.Tensor) -> tf.Tensor:
+def test_random_ops_with_control_dependencies_are_repeatable():
+    def drawn(one):
         with tf.control_dependencies([one]):  # as RetinaNet's parser does
             zero = tf.constant(0.0)
         return tf.random.uniform([]) + zero
 
-    def draws() -> list[float]:
+    def draws():
         with repeatable_draws_scope(1, 0):
             data = tf.data.Dataset.range(4).map(drawn, num_parallel_calls=2)
         return [float(one) for one in data.as_numpy_iterator()]
@@ -140,8 +136,8 @@ def test_random_ops_with_control_dependencies_are_repeatable() -> None:
     assert draws() == draws()
 
 
-def test_input_replay_is_reported() -> None:
-    told: list[str] = []
+def test_input_replay_is_reported():
+    told = []
     data = tf.data.Dataset.range(9)
     with log_scope(PlainMessages(told.append)):
         assert int(next(iter(ReplayedDataset(data.skip(4), 5)))) == 5

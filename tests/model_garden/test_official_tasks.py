@@ -1,11 +1,6 @@
 """Model Garden tasks in this trainer: what they return and what they require."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,18 +22,18 @@ from tests.support.problems import raises
 from tests.support.toy import records
 
 
-def _lines(trainer: dict[str, Any] | None = None, **task: Any) -> cfg.ExperimentConfig:
+def _lines(trainer=None, **task):
     settings = cfg.TrainerConfig(**trainer_settings(**(trainer or {})))
     return cfg.ExperimentConfig(task=LineConfig(**task), trainer=settings)
 
 
-def _events(folder: Path) -> Iterator[Any]:
+def _events(folder):
     for path in sorted(map(str, folder.glob("events*"))):
         for event in tf.compat.v1.train.summary_iterator(path):
             yield from event.summary.value
 
 
-def test_aggregated_results_and_images_are_written(tmp_path: Path) -> None:
+def test_aggregated_results_and_images_are_written(tmp_path):
     _, logs = run_official(_lines(gathers=True), tmp_path)
 
     np.testing.assert_allclose(logs["label_sum"], 69.0)  # 2 · (0 + … + 23) / 8
@@ -53,7 +48,7 @@ def test_aggregated_results_and_images_are_written(tmp_path: Path) -> None:
     assert written["label_sum"].metadata.plugin_data.plugin_name == "scalars"
 
 
-def test_train_step_may_return_extra_outputs_and_write_summaries(tmp_path: Path) -> None:
+def test_train_step_may_return_extra_outputs_and_write_summaries(tmp_path):
     run_official(_lines(), tmp_path, mode="train")
 
     tags = [value.tag for value in _events(tmp_path / "train")]
@@ -65,7 +60,7 @@ def test_train_step_may_return_extra_outputs_and_write_summaries(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_steps_are_measured_without_a_change_of_the_weights(strategy: str, tmp_path: Path) -> None:
+def test_steps_are_measured_without_a_change_of_the_weights(strategy, tmp_path):
     found = []
     for interval in (0, 3):
         folder = tmp_path / str(interval)
@@ -84,7 +79,7 @@ def test_steps_are_measured_without_a_change_of_the_weights(strategy: str, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vector", "constant"])
-def test_validation_loss_may_be_a_vector_or_a_constant(kind: str, tmp_path: Path) -> None:
+def test_validation_loss_may_be_a_vector_or_a_constant(kind, tmp_path):
     model, logs = run_official(_lines(loss_is=kind), tmp_path, strategy="mirrored2")
 
     x = np.arange(24, dtype=np.float32)[:, None] / 8
@@ -93,7 +88,7 @@ def test_validation_loss_may_be_a_vector_or_a_constant(kind: str, tmp_path: Path
     assert logs["validation_examples"] == 24
 
 
-def test_build_inputs_without_an_input_context_is_supported(tmp_path: Path) -> None:
+def test_build_inputs_without_an_input_context_is_supported(tmp_path):
     params = mock_task.mock_experiment()
     params.override({"trainer": trainer_settings(validation_steps=3)}, is_strict=False)
     _, logs = run_official(params, tmp_path, strategy="off")
@@ -103,14 +98,14 @@ def test_build_inputs_without_an_input_context_is_supported(tmp_path: Path) -> N
     assert "acc" in logs
 
 
-def test_evaluating_an_infinite_dataset_to_its_end_is_rejected(tmp_path: Path) -> None:
+def test_evaluating_an_infinite_dataset_to_its_end_is_rejected(tmp_path):
     params = mock_task.mock_experiment()
     params.override({"trainer": trainer_settings()}, is_strict=False)
     with raises("not-set", "trainer.validation_steps"):
         run_official(params, tmp_path)
 
 
-def test_differential_privacy_settings_reach_the_task(tmp_path: Path) -> None:
+def test_differential_privacy_settings_reach_the_task(tmp_path):
     optimizer = {"optimizer": {"type": "sgd"}, "learning_rate": {"type": "constant"}}
     config = optimization.OptimizationConfig(optimizer)
     noise = privacy.DifferentialPrivacyConfig(clipping_norm=1e-12, noise_multiplier=0.0)
@@ -127,11 +122,11 @@ def test_differential_privacy_settings_reach_the_task(tmp_path: Path) -> None:
 
 class _WithoutPrivacy(LineTask):
     @classmethod
-    def create_optimizer(cls, optimizer_config: Any, runtime_config: Any = None) -> Any:  # type: ignore[override]
+    def create_optimizer(cls, optimizer_config, runtime_config=None):
         return LineTask.create_optimizer(optimizer_config, runtime_config)
 
 
-def test_differential_privacy_is_rejected_if_the_task_does_not_support_it(tmp_path: Path) -> None:
+def test_differential_privacy_is_rejected_if_the_task_does_not_support_it(tmp_path):
     noise = privacy.DifferentialPrivacyConfig(clipping_norm=1.0, noise_multiplier=1.0)
     params = _lines(differential_privacy_config=noise)
     with raises("not-supported", "task.differential_privacy_config"):
@@ -143,12 +138,12 @@ def test_differential_privacy_is_rejected_if_the_task_does_not_support_it(tmp_pa
 
 class _Averaging(LineTask):
     @classmethod
-    def create_optimizer(cls, *args: Any, **kwargs: Any) -> Any:
+    def create_optimizer(cls, *args, **kwargs):
         inner = LineTask.create_optimizer(*args, **kwargs)
         return optimization.ExponentialMovingAverage(inner, average_decay=1.0, dynamic_decay=False)
 
 
-def test_weight_average_of_a_custom_optimizer_is_evaluated(tmp_path: Path) -> None:
+def test_weight_average_of_a_custom_optimizer_is_evaluated(tmp_path):
     # With a decay of 1, the average stays at the initial weights.
     begin, _ = run_official(_lines({"train_steps": 1}), tmp_path / "one", mode="train")
     model, logs = run_official(_lines(), tmp_path / "own", task_class=_Averaging)
@@ -169,14 +164,14 @@ class _PrunedConfig(LineConfig):
 
 
 class _Pruned(LineTask):
-    def build_model(self) -> tf_keras.Model:
+    def build_model(self):
         from tensorflow_model_optimization.sparsity import keras as sparsity
 
         return sparsity.prune_low_magnitude(super().build_model())
 
 
 @pytest.mark.slow
-def test_pruning_step_counts_every_training_step(tmp_path: Path) -> None:
+def test_pruning_step_counts_every_training_step(tmp_path):
     trainer = cfg.TrainerConfig(**trainer_settings())
     params = cfg.ExperimentConfig(task=_PrunedConfig(), trainer=trainer)
     model, _ = run_official(params, tmp_path, mode="train", task_class=_Pruned)
@@ -185,19 +180,19 @@ def test_pruning_step_counts_every_training_step(tmp_path: Path) -> None:
 
 
 class _FiniteTask(LineTask):
-    def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
+    def build_inputs(self, params, input_context=None):
         return super().build_inputs(params, input_context).take(self.task_config.size)
 
 
-def test_training_data_that_runs_out_is_an_error(tmp_path: Path) -> None:
+def test_training_data_that_runs_out_is_an_error(tmp_path):
     params = _lines(size=4)
     with raises("empty-data", "task.train_data"):
         run_official(params, tmp_path, mode="train", task_class=_FiniteTask)
 
 
-def test_an_empty_validation_set_is_an_error(tmp_path: Path) -> None:
+def test_an_empty_validation_set_is_an_error(tmp_path):
     class Empty(LineTask):
-        def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
+        def build_inputs(self, params, input_context=None):
             data = super().build_inputs(params, input_context)
             return data if params.is_training else data.take(0)
 
@@ -205,7 +200,7 @@ def test_an_empty_validation_set_is_an_error(tmp_path: Path) -> None:
         run_official(_lines(), tmp_path, task_class=Empty)
 
 
-def test_task_without_validation_data_can_only_be_trained(tmp_path: Path) -> None:
+def test_task_without_validation_data_can_only_be_trained(tmp_path):
     params = line()
     params.task.validation_data = None
     run_official(params, tmp_path, mode="train")
@@ -223,13 +218,13 @@ def test_task_without_validation_data_can_only_be_trained(tmp_path: Path) -> Non
         (lambda: tf.constant(7), 1),
     ],
 )
-def test_leading_size_counts_the_rows_of_any_kind_of_tensor(inputs: Any, rows: int) -> None:
+def test_leading_size_counts_the_rows_of_any_kind_of_tensor(inputs, rows):
     assert float(leading_size(inputs())) == rows
 
 
-def test_composite_optimizer_reports_a_learning_rate_for_each_part() -> None:
+def test_composite_optimizer_reports_a_learning_rate_for_each_part():
     class Several:
-        def __init__(self, *optimizers: Any) -> None:
+        def __init__(self, *optimizers):
             self.optimizers = optimizers
 
     falling = tf_keras.optimizers.schedules.PolynomialDecay(0.5, 10, 0.0)
@@ -239,7 +234,7 @@ def test_composite_optimizer_reports_a_learning_rate_for_each_part() -> None:
 
 
 @pytest.mark.slow
-def test_applying_gradients_twice_in_a_step_is_rejected() -> None:
+def test_applying_gradients_twice_in_a_step_is_rejected():
     tap, weight = GradientRecorder(None), tf.Variable(1.0)
     tap.apply_gradients([(tf.constant(1.0), weight)])
     with raises("not-supported"):
@@ -251,30 +246,30 @@ class _Several:
 
     name = "several"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._mean = tf_keras.metrics.Mean()
 
-    def update_state(self, labels: tf.Tensor, outputs: tf.Tensor) -> None:
+    def update_state(self, labels, outputs):
         self._mean.update_state(labels)
 
-    def reset_states(self) -> None:
+    def reset_states(self):
         self._mean.reset_state()
 
-    def result(self) -> dict[str, tf.Tensor]:
+    def result(self):
         return {"once": self._mean.result(), "twice": 2.0 * self._mean.result()}
 
 
 class _SeveralTask(LineTask):
-    def build_metrics(self, training: bool = True) -> list[Any]:
+    def build_metrics(self, training=True):
         return [_Several()]
 
-    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any) -> None:
+    def process_metrics(self, metrics, labels, model_outputs):
         for metric in metrics:
             metric.update_state(labels, model_outputs)
 
 
 @pytest.mark.slow
-def test_metric_with_several_values_and_only_reset_states_works(tmp_path: Path) -> None:
+def test_metric_with_several_values_and_only_reset_states_works(tmp_path):
     _, logs = run_official(_lines(), tmp_path, task_class=_SeveralTask)
 
     np.testing.assert_allclose(logs["several"]["once"], 2.875)  # 2 · (0 + … + 23) / 8 / 24

@@ -1,18 +1,14 @@
 """Every experiment that the installed Model Garden registers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from official.core import train_utils
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.model_garden import catalogue, loading
 from orbit_runner.model_garden.loading import from_model_garden
@@ -24,11 +20,11 @@ IMPORTABLE = [
 ]  # fmt: skip
 
 
-def resolved(name: str, **said: Any) -> ResolvedConfig:
+def resolved(name, **said):
     return resolve(Request(experiment=f"official/{name}", **said))
 
 
-def test_catalogue_matches_the_experiments_registered_by_imports() -> None:
+def test_catalogue_matches_the_experiments_registered_by_imports():
     own = {
         name
         for name, factory in loading.registered_factories()
@@ -41,7 +37,7 @@ def test_catalogue_matches_the_experiments_registered_by_imports() -> None:
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", IMPORTABLE)
-def test_registered_experiment_resolves_and_round_trips(name: str, tmp_path: Path) -> None:
+def test_registered_experiment_resolves_and_round_trips(name, tmp_path):
     registered = loading.load_experiment(name)
 
     found = resolved(name)
@@ -70,9 +66,7 @@ def test_registered_experiment_resolves_and_round_trips(name: str, tmp_path: Pat
         ),
     ],
 )
-def test_override_of_a_users_experiment_means_the_same_as_in_model_garden(
-    name: str, override: str
-) -> None:
+def test_override_of_a_users_experiment_means_the_same_as_in_model_garden(name, override):
     name = f"orbit_runner_test_{name}"
     flags = train_utils.ParseConfigOptions(name, [], params_override=override)
     expected = train_utils.parse_configuration(flags, lock_return=False, print_return=False)
@@ -86,17 +80,14 @@ def test_override_of_a_users_experiment_means_the_same_as_in_model_garden(
 
 
 @pytest.mark.parametrize("name", sorted({*catalogue.experiments()} - {*IMPORTABLE}))
-def test_experiment_whose_module_cannot_be_imported_is_reported(name: str) -> None:
+def test_experiment_whose_module_cannot_be_imported_is_reported(name):
     with pytest.raises(ConfigError) as caught:
         resolved(name)
 
     (problem,) = caught.value.problems
     assert problem.path == "--experiment"
-    assert problem.message.startswith(f"Model Garden cannot import {_module(name)}: ")
-
-
-def _module(name: str) -> str:
-    return catalogue.experiments()[name].module
+    module = catalogue.experiments()[name].module
+    assert problem.message.startswith(f"Model Garden cannot import {module}: ")
 
 
 _LOOKED_UP = """
@@ -111,5 +102,5 @@ for backbone in ("maxvit", "movinet"):
 
 
 @pytest.mark.slow
-def test_networks_of_a_project_are_registered_even_if_its_task_is_shared() -> None:
+def test_networks_of_a_project_are_registered_even_if_its_task_is_shared():
     subprocess.run([sys.executable, "-c", _LOOKED_UP], check=True)

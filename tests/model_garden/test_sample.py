@@ -1,9 +1,6 @@
 """Eight experiments of Model Garden, each of another kind of task, from the config to the end."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,7 @@ from tools.model_garden_sample import CONFIG, EXPERIMENTS, write
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_experiment_trains_and_evaluates(name: str, tmp_path: Path) -> None:
+def test_experiment_trains_and_evaluates(name, tmp_path):
     write(name, tmp_path)
 
     done = warm_runner.run(

@@ -1,14 +1,9 @@
 """Mistakes in Model Garden's configs that it ignores itself."""
 # ruff: noqa: E501 (one line a case)
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 
 CASES = [
@@ -33,16 +28,14 @@ CASES = [
 ]  # fmt: skip
 
 
-def refused(name: str, **said: Any) -> tuple[Problem, ...]:
+def refused(name, **said):
     with pytest.raises(ConfigError) as caught:
         resolve(Request(experiment=f"official/{name}", **said))
     return caught.value.problems
 
 
 @pytest.mark.parametrize(("name", "said", "path", "message"), CASES)
-def test_config_mistake_is_reported_with_its_path_and_origin(
-    name: str, said: str, path: str, message: str
-) -> None:
+def test_config_mistake_is_reported_with_its_path_and_origin(name, said, path, message):
     (problem,) = refused(name, params_overrides=(said,))
 
     assert problem.path == path
@@ -50,7 +43,7 @@ def test_config_mistake_is_reported_with_its_path_and_origin(
     assert str(problem.origin) == "--params_override[0]"
 
 
-def test_all_mistakes_in_a_file_are_reported_with_line_numbers(tmp_path: Path) -> None:
+def test_all_mistakes_in_a_file_are_reported_with_line_numbers(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("task:\n  model:\n    num_clases: 10\ntrainer:\n  train_steps: abc\n")
 
@@ -62,7 +55,7 @@ def test_all_mistakes_in_a_file_are_reported_with_line_numbers(tmp_path: Path) -
     }
 
 
-def test_unknown_experiment_suggests_the_nearest_name() -> None:
+def test_unknown_experiment_suggests_the_nearest_name():
     (problem,) = refused("resnet_imagnet")
 
     assert problem.message.startswith(
@@ -71,7 +64,7 @@ def test_unknown_experiment_suggests_the_nearest_name() -> None:
     assert len(problem.message.splitlines()) == 2
 
 
-def test_overrides_of_an_official_experiment_apply_in_the_usual_order(tmp_path: Path) -> None:
+def test_overrides_of_an_official_experiment_apply_in_the_usual_order(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("task: {model: {num_classes: 10, dropout_rate: 0.1}}\n")
 
@@ -93,7 +86,7 @@ def test_overrides_of_an_official_experiment_apply_in_the_usual_order(tmp_path: 
     assert str(found.origin("task.model.input_size")) == "official/resnet_imagenet"
 
 
-def test_overridden_backbone_is_a_model_garden_class() -> None:
+def test_overridden_backbone_is_a_model_garden_class():
     found = resolve(
         Request(
             experiment="official/resnet_imagenet",
@@ -107,7 +100,7 @@ def test_overridden_backbone_is_a_model_garden_class() -> None:
     assert type(backbone.get()).__module__ == "official.vision.configs.backbones"
 
 
-def test_list_of_sections_becomes_model_garden_classes() -> None:
+def test_list_of_sections_becomes_model_garden_classes():
     heads = "task.model.cls_heads=[{name: a, num_classes: 3}, {name: b, inner_dim: 5}]"
     found = resolve(Request(experiment="official/bert/pretraining", params_overrides=(heads,)))
 
@@ -117,9 +110,7 @@ def test_list_of_sections_becomes_model_garden_classes() -> None:
     assert {type(head).__name__ for head in made} == {"ClsHeadConfig"}
 
 
-def test_experiment_registered_by_a_user_module_resolves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_experiment_registered_by_a_user_module_resolves(tmp_path, monkeypatch):
     (tmp_path / "own_garden.py").write_text(
         "from official.core import exp_factory\n"
         "from official.vision.configs import image_classification\n"
@@ -137,7 +128,7 @@ def test_experiment_registered_by_a_user_module_resolves(
     assert found.config.for_task.task.model.num_classes == 3
 
 
-def test_model_garden_experiment_without_prefix_is_rejected_with_a_hint() -> None:
+def test_model_garden_experiment_without_prefix_is_rejected_with_a_hint():
     with pytest.raises(ConfigError) as caught:
         resolve(Request(experiment="bert/squad"))
 
@@ -147,7 +138,7 @@ def test_model_garden_experiment_without_prefix_is_rejected_with_a_hint() -> Non
     )
 
 
-def test_weight_average_can_be_added_to_an_experiment_without_one() -> None:
+def test_weight_average_can_be_added_to_an_experiment_without_one():
     said = "trainer.optimizer_config.ema={average_decay: 0.5}"
     found = resolve(Request(experiment="official/resnet_imagenet", params_overrides=(said,)))
 

@@ -1,20 +1,15 @@
 """Sizes, initial weights and settings of the networks that others have published."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from orbit_runner.models.catalog import VIT_NAMES
 from orbit_runner.registry import IMAGE_MODELS
 from tests.support.keras_models import total_size
 
 
-def _build(name: str, size: int = 32, **options: Any) -> tf_keras.Model:
+def _build(name, size=32, **options):
     shape = {"input_shape": (size, size, 3), "num_classes": 1000}
     return IMAGE_MODELS.get(name).load()(**(shape | options))
 
@@ -22,7 +17,7 @@ def _build(name: str, size: int = 32, **options: Any) -> tf_keras.Model:
 # torchvision's and timm's models, which have each convolution, scale and shift. With basic blocks,
 # Model Garden's ResNets have one more projection.
 _PROJECTION = 64 * 64 + 2 * 64
-_COUNTS: list[tuple[str, dict[str, Any], int]] = [
+_COUNTS = [
     ("resnet", {"depth": 18}, 11_689_512 + _PROJECTION),
     ("resnet", {"depth": 34}, 21_797_672 + _PROJECTION),
     ("resnet", {"depth": 50}, 25_557_032),
@@ -48,20 +43,21 @@ _COUNTS: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "options", "count"), _COUNTS)
-def test_networks_have_the_published_parameter_counts(
-    name: str, options: dict[str, Any], count: int
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [pytest.param(*case, marks=pytest.mark.wide if case[2] > 5e7 else ()) for case in _COUNTS],
+)
+def test_networks_have_the_published_parameter_counts(name, options, count):
     model = _build(name, 224 if name == "vit" else 32, **options)
     assert total_size(model.trainable_variables) == count
 
 
-def test_every_vit_has_a_published_parameter_count() -> None:
+def test_every_vit_has_a_published_parameter_count():
     names = [options["model_name"] for name, options, _ in _COUNTS if name == "vit"]
     assert set(names) == set(VIT_NAMES)
 
 
-def _layers(model: tf_keras.Model, attribute: str) -> list[Any]:
+def _layers(model, attribute):
     return [layer for layer in model._flatten_layers() if hasattr(layer, attribute)]
 
 
@@ -74,7 +70,7 @@ def _layers(model: tf_keras.Model, attribute: str) -> list[Any]:
         ("efficientnet", {"se_ratio": 0.5}, 3 * 16 - 1 + 2),
     ],
 )
-def test_settings_reach_the_layers(name: str, options: dict[str, Any], count: int) -> None:
+def test_settings_reach_the_layers(name, options, count):
     settings = {"batch_norm_momentum": 0.8, "batch_norm_epsilon": 1e-4, "use_sync_bn": True}
     model = _build(name, dropout_rate=0.25, **settings, **options)
     norms = [norm for norm in _layers(model, "synchronized") if norm.built]
@@ -87,7 +83,7 @@ def test_settings_reach_the_layers(name: str, options: dict[str, Any], count: in
 
 
 @pytest.mark.slow
-def test_stochastic_depth_grows_with_the_depth_of_a_block() -> None:
+def test_stochastic_depth_grows_with_the_depth_of_a_block():
     """Where the shape changes there is no shortcut, and Model Garden's block drops nothing."""
     blocks = _layers(_build("efficientnet", stochastic_depth_drop_rate=0.32), "_squeeze_excitation")
     rates = [block._stochastic_depth._drop_rate for block in blocks]
@@ -101,7 +97,7 @@ def test_stochastic_depth_grows_with_the_depth_of_a_block() -> None:
 
 
 @pytest.mark.slow
-def test_kernels_of_efficientnet_start_as_in_the_code_of_its_authors() -> None:
+def test_kernels_of_efficientnet_start_as_in_the_code_of_its_authors():
     model = _build("efficientnet")
     block = _layers(model, "_squeeze_excitation")[-1]
     assert np.std(block._conv2.kernel) == pytest.approx((2 / 320) ** 0.5, rel=0.02)
@@ -115,9 +111,7 @@ def test_kernels_of_efficientnet_start_as_in_the_code_of_its_authors() -> None:
     # Keras does not compensate: a normal distribution truncated at two deviations is narrower.
     ("original", "deviation"), [(True, (2 / (192 + 768)) ** 0.5), (False, 0.02 * 0.8796)]
 )  # fmt: skip
-def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(
-    original: bool, deviation: float
-) -> None:
+def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(original, deviation):
     model = _build("vit", model_name="vit-ti16", original_init=original, pooler="gap")
     kernel = _layers(model, "_attention_layer")[0]._intermediate_dense.kernel
     assert np.std(kernel) == pytest.approx(deviation, rel=0.02)
@@ -128,7 +122,7 @@ def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "blocks"), [(18, 8), (50, 16)])
-def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(depth: int, blocks: int) -> None:
+def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(depth, blocks):
     devices = ["CPU:0", "CPU:1"]
     strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
     with strategy.scope():
@@ -143,7 +137,7 @@ def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(depth: int, blo
     np.testing.assert_array_equal(block(x, training=True), tf.nn.relu(x))
 
 
-def test_mlp_without_hidden_layers_is_linear() -> None:
+def test_mlp_without_hidden_layers_is_linear():
     options = {"input_shape": (4,), "num_classes": 3, "input_dtype": "float32"}
     model = _build("mlp", hidden_units=(), **options)
     x = np.random.default_rng(1).normal(size=(5, 4)).astype("float32")

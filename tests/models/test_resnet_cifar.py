@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -12,7 +10,7 @@ from orbit_runner.models.resnet_cifar import PadShortcut, convolution, resnet_ci
 from tests.support.keras_models import total_size
 
 
-def _build(depth: int, version: int, **kwargs) -> tf_keras.Model:
+def _build(depth, version, **kwargs):
     return resnet_cifar(
         input_shape=(32, 32, 3), num_classes=10, depth=depth, version=version, **kwargs
     )
@@ -93,7 +91,7 @@ def test_nearest_valid_depths_are_found(depth, version, nearest):
     assert nearest_cifar_depths(depth, version) == nearest
 
 
-def _features(height: int, width: int, channels: int) -> np.ndarray:
+def _features(height, width, channels):
     shape = (2, height, width, channels)
     return np.random.default_rng(5).normal(size=shape).astype("float32")
 

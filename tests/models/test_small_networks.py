@@ -1,7 +1,5 @@
 """NeuMF, and the normalization of pixels."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -78,7 +76,7 @@ _MEAN = (125.3, 123.0, 113.9)
 _STD = (63.0, 62.1, 66.7)
 
 
-def _pixels(dtype: str = "uint8") -> np.ndarray:
+def _pixels(dtype="uint8"):
     return np.random.default_rng(3).integers(0, 256, (4, 5, 6, 3)).astype(dtype)
 
 

@@ -58,7 +58,7 @@ _SET = st.lists(
 @pytest.mark.slow
 @examples(15)
 @given(changes=_SET)
-def test_any_values_give_a_config_or_a_config_error(changes: list[tuple[str, Any]]) -> None:
+def test_any_values_give_a_config_or_a_config_error(changes):
     overrides = tuple(f"{path}={inline_yaml(value)}" for path, value in changes)
     with contextlib.suppress(ConfigError):
         resolve(Request(experiment="digits", params_overrides=overrides))
@@ -67,9 +67,7 @@ def test_any_values_give_a_config_or_a_config_error(changes: list[tuple[str, Any
 @pytest.mark.slow
 @examples(10)
 @given(changes=_SET)
-def test_accepted_config_round_trips_through_yaml(
-    changes: list[tuple[str, Any]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_accepted_config_round_trips_through_yaml(changes, tmp_path_factory):
     try:
         flags = tuple((f"--{path}", path, inline_yaml(value)) for path, value in changes)
         config = resolve(Request(experiment="digits", flags=flags)).config
@@ -83,7 +81,7 @@ def test_accepted_config_round_trips_through_yaml(
 
 @examples(100)
 @given(value=_SCALARS)
-def test_written_scalar_reads_back_as_the_same_value(value: Any) -> None:
+def test_written_scalar_reads_back_as_the_same_value(value):
     try:
         text = inline_yaml(value)
     except ValueError:
@@ -95,7 +93,7 @@ def test_written_scalar_reads_back_as_the_same_value(value: Any) -> None:
 
 @examples(100)
 @given(text=st.text(alphabet="0123456789_+-.eExobnaif~ \n", max_size=30))
-def test_any_unquoted_scalar_has_a_value(text: str) -> None:
+def test_any_unquoted_scalar_has_a_value(text):
     assert isinstance(parse_scalar(text), (str, int, float, bool, type(None)))
 
 
@@ -112,7 +110,7 @@ def test_any_unquoted_scalar_has_a_value(text: str) -> None:
         max_size=8,
     )
 )
-def test_any_gin_text_gives_a_config_or_a_config_error(parts: list[str]) -> None:
+def test_any_gin_text_gives_a_config_or_a_config_error(parts):
     with contextlib.suppress(ConfigError):
         resolve(Request(experiment="digits", gin_params=("".join(parts),)))
 
@@ -127,11 +125,7 @@ _YAML = (
 
 @examples(25)
 @given(seed=st.sampled_from(_YAML), changes=CHANGES)
-def test_any_yaml_file_gives_a_config_or_a_config_error(
-    seed: bytes,
-    changes: list[tuple[int, int, bytes]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_any_yaml_file_gives_a_config_or_a_config_error(seed, changes, tmp_path_factory):
     path = tmp_path_factory.mktemp("changed") / "over.yaml"
     path.write_bytes(changed(seed, changes))
     with contextlib.suppress(ConfigError):

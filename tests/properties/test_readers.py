@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,7 @@ Check = Callable[[bytes], None]
 
 
 @pytest.fixture
-def prepared(
-    request: pytest.FixtureRequest, here: Path, own_cache: Path
-) -> tuple[Sequence[bytes], Check]:
+def prepared(request, here, own_cache):
     """Valid contents of the file of a reader, and a function that reads any content."""
     reader, path = READERS[request.param], here / "files" / READERS[request.param].file
     path.parent.mkdir()
@@ -90,7 +88,7 @@ def prepared(
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("prepared", READERS, indirect=True)
-def test_changed_file_is_read_or_refused_by_name(prepared: tuple[Sequence[bytes], Check]) -> None:
+def test_changed_file_is_read_or_refused_by_name(prepared):
     seeds, check = prepared
 
     @examples(25)
@@ -103,5 +101,5 @@ def test_changed_file_is_read_or_refused_by_name(prepared: tuple[Sequence[bytes]
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("prepared", READERS, indirect=True)
-def test_any_bytes_are_refused_by_name_or_read(prepared: tuple[Sequence[bytes], Check]) -> None:
+def test_any_bytes_are_refused_by_name_or_read(prepared):
     examples(25)(given(content=st.binary(max_size=300))(prepared[1]))()

@@ -1,24 +1,22 @@
 """The search for the first step that differs, on counters instead of networks."""
 
-from typing import Any
-
 import pytest
 
 from orbit_runner.repeat.why import SidePair, is_same
 
 
-def _report(**tensors: str) -> dict[str, Any]:
+def _report(**tensors):
     return {"tensors": {name.replace("_", ":", 1): one for name, one in tensors.items()}}
 
 
 class _Counters(SidePair):
     """Two runs whose weights differ from a step on."""
 
-    def __init__(self, first: int, start: int) -> None:
+    def __init__(self, first, start):
         self._first, self.step, self.kept = first, start, start
         self.trained = 0
 
-    def ask(self, command: str, **arguments: Any) -> list[dict[str, Any]]:
+    def ask(self, command, **arguments):
         if command == "keep":
             self.kept = self.step
             return [{}, {}]
@@ -32,14 +30,14 @@ class _Counters(SidePair):
 
 @pytest.mark.parametrize("start", [0, 100])
 @pytest.mark.parametrize("first", [1, 2, 3, 50, 63, 64])
-def test_first_step_is_found_and_the_state_before_it_is_kept(first: int, start: int) -> None:
+def test_first_step_is_found_and_the_state_before_it_is_kept(first, start):
     pair = _Counters(start + first, start)
     assert pair.find_first_step(start, start + 64) == start + first
     assert pair.kept == start + first - 1
     assert pair.trained <= 2 * 64
 
 
-def test_difference_in_the_first_step_needs_one_step() -> None:
+def test_difference_in_the_first_step_needs_one_step():
     pair = _Counters(1, 0)
     pair.find_first_step(0, 10**6)
     assert pair.trained == 1
@@ -57,7 +55,5 @@ def test_difference_in_the_first_step_needs_one_step() -> None:
         ({"weights_w": "a", "slots_m": "a"}, {"weights_w": "a", "slots_n": "b"}, True),
     ],
 )
-def test_runs_are_the_same_if_their_common_variables_are(
-    left: dict[str, str], right: dict[str, str], same: bool
-) -> None:
+def test_runs_are_the_same_if_their_common_variables_are(left, right, same):
     assert is_same(_report(**left), _report(**right)) is same

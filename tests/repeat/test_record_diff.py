@@ -2,13 +2,11 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orbit_runner.compare.histories import LossDiff
-from orbit_runner.repeat.records import Explanation, RecordedRun, Reruns, compare_recorded
+from orbit_runner.repeat.records import RecordedRun, Reruns, compare_recorded
 from orbit_runner.step.tensor_comparison import TensorDifference
 from tests.support.run_directories import write_run
 
@@ -17,12 +15,12 @@ OTHER = {100: "a", 200: "x", 300: "y"}
 SOFTWARE = {"tensorflow": "2.20.0", "numpy": "2.0.0"}
 
 
-def _compare(folder: Path) -> Explanation:
+def _compare(folder):
     runs = [RecordedRun(folder / name, name.upper()) for name in ("a", "b")]
     return compare_recorded(*runs)
 
 
-def _write_data(run: Path, **files: tuple[int, str]) -> None:
+def _write_data(run, **files):
     rows = [
         {"name": name, "bytes": size, "mtime_ns": 0, "digest": digest, "files": 1}
         for name, (size, digest) in files.items()
@@ -31,12 +29,12 @@ def _write_data(run: Path, **files: tuple[int, str]) -> None:
     (run / "data.json").write_text(json.dumps(record))
 
 
-def _code(**changed: str) -> dict[str, Any]:
+def _code(**changed):
     return {"revision": "ab" * 20, "changed": {f"{name}.py": one for name, one in changed.items()}}
 
 
-def _pair(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> Explanation:
-    base: dict[str, Any] = {"software": SOFTWARE, "code": _code()}
+def _pair(folder, left, right):
+    base = {"software": SOFTWARE, "code": _code()}
     for name, weights, values in (("a", WEIGHTS, left), ("b", OTHER, right)):
         run = write_run(folder / name, **{**base, "weights": weights, **values})
         if not (run / "data.json").exists():
@@ -44,7 +42,7 @@ def _pair(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> Explanat
     return _compare(folder)
 
 
-def test_equal_runs(tmp_path: Path) -> None:
+def test_equal_runs(tmp_path):
     found = _pair(tmp_path, {}, {"weights": WEIGHTS})
     assert found.equal
     assert found.verdict == "equal: 3 checkpoints up to step 300"
@@ -52,12 +50,12 @@ def test_equal_runs(tmp_path: Path) -> None:
     assert found.unknown == []
 
 
-def test_runs_of_other_lengths_are_equal_as_far_as_both_go(tmp_path: Path) -> None:
+def test_runs_of_other_lengths_are_equal_as_far_as_both_go(tmp_path):
     found = _pair(tmp_path, {}, {"weights": {100: "a", 200: "b"}})
     assert found.verdict == "equal: 2 checkpoints up to step 200"
 
 
-def test_setting_and_first_checkpoint_are_named(tmp_path: Path) -> None:
+def test_setting_and_first_checkpoint_are_named(tmp_path):
     flags = [("task.model.dropout_rate", "0.3"), ("trainer.max_to_keep", "9")]
     found = _pair(tmp_path, {}, {"flags": flags})
     assert not found.equal
@@ -77,14 +75,12 @@ def test_setting_and_first_checkpoint_are_named(tmp_path: Path) -> None:
         ({}, {"software": {**SOFTWARE, "PyYAML": "6"}}, "no recorded difference explains it"),
     ],
 )
-def test_package_or_device_is_the_cause_if_no_setting_differs(
-    left: dict[str, Any], right: dict[str, Any], cause: str, tmp_path: Path
-) -> None:
+def test_package_or_device_is_the_cause_if_no_setting_differs(left, right, cause, tmp_path):
     found = _pair(tmp_path, left, right)
     assert found.verdict.startswith(f"{cause}; ")
 
 
-def test_data_is_compared_file_by_file(tmp_path: Path) -> None:
+def test_data_is_compared_file_by_file(tmp_path):
     for name, digest, size in (("a", "sha256:22", 4), ("b", "sha256:33", 5)):
         (tmp_path / name).mkdir()
         _write_data(tmp_path / name, one=(3, "sha256:1"), two=(4, digest), three=(size, ""))
@@ -103,7 +99,7 @@ def test_data_is_compared_file_by_file(tmp_path: Path) -> None:
     assert found.verdict.startswith("train_data: two differs (sha256:22 and sha256:33); ")
 
 
-def test_code_that_differs_is_named(tmp_path: Path) -> None:
+def test_code_that_differs_is_named(tmp_path):
     sides = [_code(net=digest) for digest in ("1" * 16, "2" * 16)]
     found = _pair(tmp_path, {"code": sides[0]}, {"code": sides[1]})
     assert [(one.name, one.values) for one in found.causes] == [
@@ -112,7 +108,7 @@ def test_code_that_differs_is_named(tmp_path: Path) -> None:
     assert found.verdict.startswith("net.py differs (changed (11111111) and ")
 
 
-def test_files_that_only_one_run_changed_and_other_revisions_are_named(tmp_path: Path) -> None:
+def test_files_that_only_one_run_changed_and_other_revisions_are_named(tmp_path):
     other = {"revision": "cd" * 20, "changed": {"net.py": "1" * 16}}
     found = _pair(tmp_path, {}, {"code": other})
     assert [(one.name, one.values) for one in found.causes] == [
@@ -121,7 +117,7 @@ def test_files_that_only_one_run_changed_and_other_revisions_are_named(tmp_path:
     ]
 
 
-def test_missing_records_are_not_compared(tmp_path: Path) -> None:
+def test_missing_records_are_not_compared(tmp_path):
     _pair(tmp_path, {}, {"software": None, "code": None})
     (tmp_path / "b/data.json").unlink()
     (tmp_path / "b/config.yaml").unlink()
@@ -130,7 +126,7 @@ def test_missing_records_are_not_compared(tmp_path: Path) -> None:
     assert found.verdict.startswith("not known, because a config cannot be read; ")
 
 
-def test_config_that_cannot_be_built_is_named(tmp_path: Path) -> None:
+def test_config_that_cannot_be_built_is_named(tmp_path):
     _pair(tmp_path, {}, {})
     path = tmp_path / "b/config.yaml"
     text = path.read_text().replace("name: image_classification", "name: not_installed")
@@ -145,26 +141,24 @@ def test_config_that_cannot_be_built_is_named(tmp_path: Path) -> None:
     ("flags", "loss"),
     [([], LossDiff(200, 1.0, 1.5)), ([("trainer.summary_interval", "25")], None)],
 )
-def test_losses_are_compared_if_they_are_means_over_the_same_steps(
-    flags: list[tuple[str, str]], loss: LossDiff | None, tmp_path: Path
-) -> None:
+def test_losses_are_compared_if_they_are_means_over_the_same_steps(flags, loss, tmp_path):
     found = _pair(tmp_path, {}, {"losses": (2.0, 1.5, 0.5), "flags": flags})
     assert found.recorded.loss == loss
 
 
-def test_runs_without_a_common_checkpoint_are_not_equal(tmp_path: Path) -> None:
+def test_runs_without_a_common_checkpoint_are_not_equal(tmp_path):
     found = _pair(tmp_path, {}, {"weights": {150: "a"}})
     assert not found.equal
     assert found.verdict.endswith("; no checkpoint of the same step")
 
 
-def _reruns(**values: Any) -> Reruns:
+def _reruns(**values):
     tensor = TensorDifference(place="gradient", name="w", step=150)
     base = {"start": 100, "end": 200, "first_step": 150, "tensor": tensor, "repeats": (True, True)}
     return Reruns(**{**base, **values})
 
 
-def test_only_records_count_if_a_rerun_does_not_repeat_its_run(tmp_path: Path) -> None:
+def test_only_records_count_if_a_rerun_does_not_repeat_its_run(tmp_path):
     found = _pair(tmp_path, {}, {"software": {**SOFTWARE, "numpy": "1.26.0"}})
     assert replace(found, reruns=_reruns()).verdict.endswith(
         "; first differing tensor: gradient of w at step 150"

@@ -3,16 +3,13 @@
 import json
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orbit_runner import Callback
 from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
-from orbit_runner.compare.histories import RunDiff, compare_runs
+from orbit_runner.compare.histories import compare_runs
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted, first_line
 from orbit_runner.repeat.plan import Repetition
 from orbit_runner.repeat.rerun import rerun
@@ -23,7 +20,7 @@ from tests.support.problems import raises
 from tests.support.toy import run, toy_config
 
 
-def _config(**changes: Any) -> ExperimentConfig:
+def _config(**changes):
     """Returns a config whose evaluations change the state: best result and early stopping."""
     watched = {
         **keep_best("validation_loss"),
@@ -33,38 +30,37 @@ def _config(**changes: Any) -> ExperimentConfig:
     return toy_config(**{**watched, **changes})
 
 
-def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
+def _attempt(folder, outcome="done", **values):
     path = folder / "run.json"
     before = json.loads(path.read_text())["attempts"] if path.exists() else []
     attempt = {"argv": ["runner"], "mode": "train_and_eval", "outcome": outcome, **values}
     path.write_text(json.dumps({"attempts": [*before, attempt]}))
 
 
-def _again(config: ExperimentConfig, folder: Path, *callbacks: Callback) -> Exception | None:
+def _again(config, folder, *callbacks):
     history = read_history(folder / "a")
     record = latest_intact_record(history.checkpoints)
-    assert record is not None
     steps = Repetition(config=ResolvedConfig(config, {}), history=history, stop=record.step)
     return rerun(steps, folder / "b", QuietProgress(), callbacks)
 
 
-def _parting(folder: Path) -> RunDiff:
+def _parting(folder):
     left, right = read_history(folder / "a"), read_history(folder / "b")
     return compare_runs(left, right, step=left.checkpoints.steps()[-1])
 
 
-def _equal(config: ExperimentConfig, folder: Path, steps: list[int]) -> None:
+def _equal(config, folder, steps):
     assert _again(config, folder) is None
     found = _parting(folder)
     assert found.equal, found
     assert list(found.compared) == steps
 
 
-def _interrupt(config: ExperimentConfig, folder: Path, step: int) -> None:
+def _interrupt(config, folder, step):
     """Trains until Ctrl-C arrives in the loop that ends at the given step."""
 
     class Signals(Callback):
-        def on_loop_end(self, run: Any, logs: Any) -> None:
+        def on_loop_end(self, run, logs):
             if run.step >= step:
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -95,9 +91,7 @@ _RECOVERED = {
         pytest.param(_RECOVERED, 0, [0, 4, 8, 12, 16, 17], id="recovered", marks=_SLOW),
     ],
 )
-def test_run_is_reproduced_exactly(
-    changes: dict[str, Any], interrupted: int, steps: list[int], tmp_path: Path
-) -> None:
+def test_run_is_reproduced_exactly(changes, interrupted, steps, tmp_path):
     config = _config(**changes)
     if interrupted:
         _interrupt(config, tmp_path / "a", interrupted)
@@ -112,7 +106,7 @@ def test_run_is_reproduced_exactly(
 
 
 @pytest.mark.slow
-def test_run_extended_by_more_steps_is_reproduced_exactly(tmp_path: Path) -> None:
+def test_run_extended_by_more_steps_is_reproduced_exactly(tmp_path):
     """Step 6, the last step at first, was evaluated; the best result may come from it."""
     for steps in (6, 9):
         config = _config(trainer__train_steps=steps, task__batch_norm=True)
@@ -122,7 +116,7 @@ def test_run_extended_by_more_steps_is_reproduced_exactly(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path: Path) -> None:
+def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path):
     config = _config()
     run(config, tmp_path / "a")
     _attempt(tmp_path / "a", step=20)
@@ -135,9 +129,7 @@ def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [{}, {"trainer__train_steps": 0, "trainer__train_epochs": 8}])
-def test_steps_of_a_schedule_that_follows_the_run_are_those_of_the_whole_run(
-    length: dict[str, Any], tmp_path: Path
-) -> None:
+def test_steps_of_a_schedule_that_follows_the_run_are_those_of_the_whole_run(length, tmp_path):
     """Only the config of a branch that has not trained yet has `auto` instead of a number."""
     rate = {"type": "cosine", "cosine": {"initial_learning_rate": 0.1, "decay_steps": "auto"}}
     config = _config(trainer__optimizer_config__learning_rate=rate, **length)
@@ -149,7 +141,7 @@ def test_steps_of_a_schedule_that_follows_the_run_are_those_of_the_whole_run(
 
 
 @pytest.mark.slow
-def test_run_ended_by_early_stopping_is_reproduced_exactly(tmp_path: Path) -> None:
+def test_run_ended_by_early_stopping_is_reproduced_exactly(tmp_path):
     config = _config(trainer__early_stopping__threshold=0.5, trainer__train_steps=1000)
     run(config, tmp_path / "a")
     last = read_history(tmp_path / "a").checkpoints.steps()[-1]
@@ -160,7 +152,7 @@ def test_run_ended_by_early_stopping_is_reproduced_exactly(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_diverged_run_is_reproduced_exactly(tmp_path: Path) -> None:
+def test_diverged_run_is_reproduced_exactly(tmp_path):
     config = _config(task__nan_from=10)
     with pytest.raises(Diverged):
         run(config, tmp_path / "a")
@@ -169,7 +161,7 @@ def test_diverged_run_is_reproduced_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mirrored_run_is_reproduced_exactly(tmp_path: Path) -> None:
+def test_mirrored_run_is_reproduced_exactly(tmp_path):
     config = _config(
         runtime__distribution_strategy="mirrored", runtime__num_virtual_devices=2,
         trainer__train_steps=10,
@@ -179,12 +171,11 @@ def test_mirrored_run_is_reproduced_exactly(tmp_path: Path) -> None:
     assert _again(config, tmp_path) is None
     assert _parting(tmp_path).equal
     record = latest_intact_record(read_history(tmp_path / "b").checkpoints)
-    assert record is not None
     assert record.strategy == "MirroredStrategy × 2"
 
 
 @pytest.mark.slow
-def test_divergence_of_the_rerun_is_reported(tmp_path: Path) -> None:
+def test_divergence_of_the_rerun_is_reported(tmp_path):
     run(_config(), tmp_path / "a")
     error = _again(_config(task__nan_from=10), tmp_path)
     assert isinstance(error, Diverged)
@@ -195,9 +186,9 @@ def test_divergence_of_the_rerun_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_exception_in_the_rerun_is_reported(tmp_path: Path) -> None:
+def test_exception_in_the_rerun_is_reported(tmp_path):
     class Breaks(Callback):
-        def on_evaluate(self, run: Any, logs: Any) -> None:
+        def on_evaluate(self, run, logs):
             raise ZeroDivisionError("by\nzero")
 
     run(_config(), tmp_path / "a")
@@ -207,9 +198,9 @@ def test_exception_in_the_rerun_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_during_the_rerun_raises_interrupted(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_rerun_raises_interrupted(tmp_path):
     class Signals(Callback):
-        def on_loop_end(self, run: Any, logs: Any) -> None:
+        def on_loop_end(self, run, logs):
             os.kill(os.getpid(), signal.SIGINT)
 
     config = _config()
@@ -220,7 +211,7 @@ def test_ctrl_c_during_the_rerun_raises_interrupted(tmp_path: Path) -> None:
             _again(config, tmp_path, Signals())
 
 
-def test_rerun_rejects_gin_bindings_that_match_nothing(tmp_path: Path) -> None:
+def test_rerun_rejects_gin_bindings_that_match_nothing(tmp_path):
     run(_config(), tmp_path / "a")
     config = _config(task__nan_from=10)
     config = config.replace(gin_bindings=["no_such.thing = 1"])

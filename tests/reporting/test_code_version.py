@@ -1,6 +1,5 @@
 """The git revision and the uncommitted changes of the current directory, in real repositories."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,12 +37,7 @@ def _configure(root: Path) -> None:
     [edit, _stage, _rename_in_index, _configure],
 )
 @pytest.mark.parametrize("folder", ["", "pkg"])
-def test_git_apply_restores_the_uncommitted_changes(
-    change: Callable[[Path], None],
-    folder: str,
-    repository: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_git_apply_restores_the_uncommitted_changes(change, folder, repository, monkeypatch):
     before = files_of(repository)
     change(repository)
     monkeypatch.chdir(repository / folder)
@@ -58,7 +52,7 @@ def test_git_apply_restores_the_uncommitted_changes(
     assert {shown(name) for name in different} == {*(code.changed or ())}
 
 
-def test_clean_repository_has_no_patch(repository: Path, tmp_path: Path) -> None:
+def test_clean_repository_has_no_patch(repository, tmp_path):
     code = read_code_version(tmp_path / "run")
 
     entry = keep_patch(code, tmp_path / "run")
@@ -72,7 +66,7 @@ def test_clean_repository_has_no_patch(repository: Path, tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
-def test_binary_and_large_files_and_secrets_are_left_out_with_a_note(repository: Path) -> None:
+def test_binary_and_large_files_and_secrets_are_left_out_with_a_note(repository):
     contents = {
         "binary": (b"\0\1" * 9, "a binary or large file"),
         "large": (b"x\n" * 2**19, "a binary or large file"),
@@ -92,7 +86,7 @@ def test_binary_and_large_files_and_secrets_are_left_out_with_a_note(repository:
     assert code.patch.count(b"diff --git") == 1
 
 
-def test_untracked_files_are_not_in_the_patch(repository: Path) -> None:
+def test_untracked_files_are_not_in_the_patch(repository):
     (repository / "new.py").touch()
 
     code = read_code_version()
@@ -100,7 +94,7 @@ def test_untracked_files_are_not_in_the_patch(repository: Path) -> None:
     assert (code.changed, code.notes, code.patch) == ({}, (), b"")
 
 
-def test_committed_files_of_the_run_directory_are_not_in_the_patch(repository: Path) -> None:
+def test_committed_files_of_the_run_directory_are_not_in_the_patch(repository):
     (repository / "runs/a").mkdir(parents=True)
     (repository / "runs/a/config.yaml").write_text("1\n")
     commit(repository)

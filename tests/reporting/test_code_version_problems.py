@@ -1,7 +1,6 @@
 """What is recorded if the code version is not known, and what differs between two of them."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,7 @@ def _damaged(root: Path) -> None:
         (_damaged, "the uncommitted changes are unknown: "),
     ],
 )
-def test_reason_for_a_missing_patch_is_a_note(
-    change: Callable[[Path], None], note: str, repository: Path
-) -> None:
+def test_reason_for_a_missing_patch_is_a_note(change, note, repository):
     revision = git("rev-parse", "HEAD", cwd=repository)
     change(repository)
 
@@ -50,15 +47,13 @@ def test_reason_for_a_missing_patch_is_a_note(
     assert code.notes[0].startswith(note)
 
 
-def test_missing_git_is_a_note(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_git_is_a_note(repository, monkeypatch):
     monkeypatch.setenv("PATH", str(repository))
 
     assert read_code_version().notes == ("git is not installed",)
 
 
-def test_git_that_takes_too_long_is_stopped(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_that_takes_too_long_is_stopped(repository, monkeypatch):
     monkeypatch.setattr("orbit_runner.run_directory.code_version._MAX_SECONDS", 1.0)
     (repository / ".gitattributes").write_text("*.txt filter=slow\n")
     git("config", "filter.slow.clean", "sleep 5", cwd=repository)
@@ -70,7 +65,7 @@ def test_git_that_takes_too_long_is_stopped(
     assert code.notes == ("the uncommitted changes are unknown: git took longer than 1 seconds",)
 
 
-def test_index_of_the_repository_is_not_written(repository: Path) -> None:
+def test_index_of_the_repository_is_not_written(repository):
     os.utime(repository / "notes.txt", (1, 1))  # `git diff` would refresh it in the index.
     before = (repository / ".git/index").stat().st_mtime_ns
 
@@ -78,7 +73,7 @@ def test_index_of_the_repository_is_not_written(repository: Path) -> None:
     assert (repository / ".git/index").stat().st_mtime_ns == before
 
 
-def test_patch_is_that_of_the_last_start_with_changes(repository: Path) -> None:
+def test_patch_is_that_of_the_last_start_with_changes(repository):
     run = repository / "runs/a"
     entries = []
     for depth in (2, 3, 1):
@@ -90,7 +85,7 @@ def test_patch_is_that_of_the_last_start_with_changes(repository: Path) -> None:
     assert b"+depth = 3\n" in (run / "code.patch").read_bytes()
 
 
-def test_patch_that_cannot_be_written_is_a_note(repository: Path) -> None:
+def test_patch_that_cannot_be_written_is_a_note(repository):
     edit(repository)
     (repository / "runs").touch()
 
@@ -104,7 +99,7 @@ def _trained(code: CodeVersion, **values: Any) -> dict[str, Any]:
     return {"mode": "train", "train_steps": 20, "code": code.as_dict(), **values}
 
 
-def test_differences_name_the_revision_and_the_files(repository: Path) -> None:
+def test_differences_name_the_revision_and_the_files(repository):
     (repository / "pkg/model.py").write_text("depth = 2\n")
     before = read_code_version()
     (repository / "pkg/model.py").write_text("depth = 3\n")
@@ -149,7 +144,5 @@ NOWHERE = CodeVersion(notes=("not in a git repository",))
         ([_trained(A, outcome="done", step=10), _trained(B, outcome="done", step=20)], B, []),
     ],
 )
-def test_differences_from_the_start_that_reached_the_checkpoint(
-    attempts: list[dict[str, Any]], now: CodeVersion, expected: list[str]
-) -> None:
+def test_differences_from_the_start_that_reached_the_checkpoint(attempts, now, expected):
     assert [*code_differences(attempts, 20, now)] == expected

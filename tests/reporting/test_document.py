@@ -30,7 +30,7 @@ def _lines(*parts: Part, width: int | None = None) -> list[str]:
     return [*section_lines([Section("", parts)], width)]
 
 
-def test_sections_without_contents_are_left_out_of_both() -> None:
+def test_sections_without_contents_are_left_out_of_both():
     sections = [
         Section("nothing", [Table([], head=("a",)), Pictures([]), Text("", "file"), Facts([])]),
         Section("first part", [Table([("a", "1"), ("bc", "20")], right=[-1])]),
@@ -50,7 +50,7 @@ def test_sections_without_contents_are_left_out_of_both() -> None:
     assert "nothing" not in html
 
 
-def test_charts_and_pictures_are_only_in_a_page() -> None:
+def test_charts_and_pictures_are_only_in_a_page():
     parallel = Parallel(
         "settings",
         [ParallelAxis("rate", "a.rate", is_log=True), ParallelAxis("<loss>", "b")],
@@ -70,7 +70,7 @@ def test_charts_and_pictures_are_only_in_a_page() -> None:
     assert "&lt;loss&gt;" in html
 
 
-def test_parallel_coordinates_without_results_are_left_out() -> None:
+def test_parallel_coordinates_without_results_are_left_out():
     axes = [ParallelAxis("rate", "rate"), ParallelAxis("loss", "loss")]
 
     for lines in ([], [Series("a", {0: 0.1})], [Series("a", {0: 0.1, 1: float("nan")})]):
@@ -78,7 +78,7 @@ def test_parallel_coordinates_without_results_are_left_out() -> None:
     assert parts_html([Parallel("", axes[1:], [Series("a", {0: 0.5})])]) == ""
 
 
-def test_cells_are_escaped_and_a_page_adds_color_link_and_bar() -> None:
+def test_cells_are_escaped_and_a_page_adds_color_link_and_bar():
     links = Joined(["3:", Cell("17", address="a&b.html")])
     cells = ("<i>", Cell("<b>", "bad"), Cell("62%", bar=(0.62, 0.1)))
     table = Table([("a_b", *cells), (links, "", "", "")])
@@ -91,14 +91,14 @@ def test_cells_are_escaped_and_a_page_adds_color_link_and_bar() -> None:
     assert _lines(table) == ["a_b    <i>  <b>  62%", "3: 17"]
 
 
-def test_facts_are_lines_of_a_terminal() -> None:
+def test_facts_are_lines_of_a_terminal():
     facts = Facts([("step", "300", "of 300"), ("accuracy", "0.9", "")])
 
     assert _lines(facts) == ["step      300  of 300", "accuracy  0.9"]
     assert "<b>300</b><span class=soft>of 300</span>" in parts_html([facts])
 
 
-def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown() -> None:
+def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown():
     rows = [{"row": 0, "file": "a", "is": True}, {"row": 10, "places": [1, 2]}]
 
     assert _lines(*limited_examples(rows, 1002)) == [
@@ -110,7 +110,7 @@ def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown() -
     assert _lines(*limited_examples([], 0)) == ["none"]
 
 
-def test_best_value_of_a_row_is_marked() -> None:
+def test_best_value_of_a_row_is_marked():
     table = Table([("accuracy", "0.8", Cell("0.9 (+0.1)", "best"))], head=["", "a", "b"], keys=True)
 
     assert "<td>0.8</td><td><b class=good>0.9 (+0.1)</b></td>" in parts_html([table])

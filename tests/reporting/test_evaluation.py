@@ -18,7 +18,7 @@ TRIPLES = [(*pair, count) for pair, count in COUNTS.items()]
 BINS = [(10, 0.45, 0.5), (30, 0.9, 0.8), (60, 1.0, 1.0)]
 
 
-def test_precision_recall_and_f1_are_those_of_the_counts() -> None:
+def test_precision_recall_and_f1_are_those_of_the_counts():
     table = class_report(COUNTS, ["a", "b", "c"])
 
     assert [*table.rows] == [
@@ -29,14 +29,14 @@ def test_precision_recall_and_f1_are_those_of_the_counts() -> None:
     ]
 
 
-def test_many_classes_are_cut() -> None:
+def test_many_classes_are_cut():
     table = class_report({(n, n): 1 for n in range(203)}, [])
 
     assert len(table.rows) == 201
     assert table.rows[-1][0] == "and 3 more"
 
 
-def test_the_calibration_error_is_the_mean_difference() -> None:
+def test_the_calibration_error_is_the_mean_difference():
     text = "\n".join(section_lines([Section("", calibration_parts(BINS))]))
 
     # (10 · 0.05 + 30 · 0.1 + 60 · 0) / 100
@@ -47,7 +47,7 @@ def test_the_calibration_error_is_the_mean_difference() -> None:
     assert calibration_parts(()) == []
 
 
-def test_the_page_has_all_parts_of_each_target() -> None:
+def test_the_page_has_all_parts_of_each_target():
     evaluation = EvaluationData(
         step=7,
         note="all 9 rows",
@@ -73,7 +73,7 @@ def test_the_page_has_all_parts_of_each_target() -> None:
     assert "a.csv, row 4" in html
 
 
-def test_a_terminal_shows_tables_without_charts() -> None:
+def test_a_terminal_shows_tables_without_charts():
     evaluation = EvaluationData(
         title="sold",
         confusion=TRIPLES,

@@ -48,7 +48,7 @@ def _plain(view: View, width: int) -> list[str]:
     return [line.plain for line in lines(view, width, 0.0 if started is None else started + 274)]
 
 
-def test_lines_while_training(make_run: MakeRun) -> None:
+def test_lines_while_training(make_run):
     assert _plain(_view(_trained(make_run)), 140) == [
         "resnet_cifar · train_and_eval  runs/resnet_cifar/20261123-101500",
         f"training  {'━' * 7}{'─' * 28}  step 12,400/64,000  19%  epoch 31.7/163.8",
@@ -124,7 +124,7 @@ def _read(terminal: int, is_enough: Callable[[str], object]) -> str:
     return found.decode()
 
 
-def test_display_disappears_and_messages_remain() -> None:
+def test_display_disappears_and_messages_remain():
     shown, out, code = _terminal_output("pass")
     assert code == 0
     assert out == "print to stdout\n"
@@ -144,7 +144,7 @@ def test_display_disappears_and_messages_remain() -> None:
         ("from orbit_runner.utils import signals; signals._exit_interrupted()", 130),
     ],
 )
-def test_cursor_is_visible_after_an_abnormal_end(end: str, code: int) -> None:
+def test_cursor_is_visible_after_an_abnormal_end(end, code):
     shown, _, found = _terminal_output(end)
     assert found == code
     assert shown.rindex(_SHOWN_AGAIN) > shown.rindex(_HIDDEN)

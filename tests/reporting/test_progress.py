@@ -45,7 +45,7 @@ MakeRun = Callable[..., SimpleNamespace]
         (-math.inf, "-inf", "-inf"),
     ],
 )
-def test_numbers_have_four_significant_digits(value: float, full: str, short: str) -> None:
+def test_numbers_have_four_significant_digits(value, full, short):
     assert (format_number(value), short_number(value)) == (full, short)
 
 
@@ -53,13 +53,11 @@ def test_numbers_have_four_significant_digits(value: float, full: str, short: st
     ("seconds", "text"),
     [(0.9, "0:00"), (274, "4:34"), (3723, "1:02:03"), (273906, "3 d 4:05:06")],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations(seconds, text):
     assert format_duration(seconds) == text
 
 
-def test_history_keeps_the_loss_of_the_latest_records(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_history_keeps_the_loss_of_the_latest_records(make_run, monkeypatch):
     monkeypatch.setattr(history, "_READ_SECONDS", 0.0)
     found, run = History(), make_run()
     found.on_train_begin(run)
@@ -69,9 +67,7 @@ def test_history_keeps_the_loss_of_the_latest_records(
     assert found.examples_per_second == 256.0
 
 
-def test_a_long_wait_names_the_phase_and_the_step(
-    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_wait_names_the_phase_and_the_step(make_run, capsys):
     progress: Any = PlainProgress(interval=0.0)
     progress.on_train_begin(make_run(step=40))
     for text in ("training", "saving"):
@@ -99,9 +95,7 @@ def _show(progress: Any, run: SimpleNamespace) -> None:
         logging.getLogger("orbit_runner.mine").debug("not shown")
 
 
-def test_plain_progress_prints_lines_to_stderr(
-    capsys: pytest.CaptureFixture[str], make_run: MakeRun
-) -> None:
+def test_plain_progress_prints_lines_to_stderr(capsys, make_run):
     progress = PlainProgress()
     _show(progress, make_run(train_steps=20, steps_per_epoch=16.0))
     out, err = capsys.readouterr()
@@ -119,9 +113,7 @@ def test_plain_progress_prints_lines_to_stderr(
     assert progress.evaluations == [(20, {"validation_loss": 0.5, "accuracy": 0.9})]
 
 
-def test_brief_progress_prints_neither_steps_nor_evaluations(
-    capsys: pytest.CaptureFixture[str], make_run: MakeRun
-) -> None:
+def test_brief_progress_prints_neither_steps_nor_evaluations(capsys, make_run):
     _show(PlainProgress(interval=0.0, brief=True), make_run(train_steps=20))
     assert capsys.readouterr().err.splitlines() == [
         "building the model …",
@@ -132,9 +124,7 @@ def test_brief_progress_prints_neither_steps_nor_evaluations(
     ]
 
 
-def test_details_are_printed_once_in_an_interval(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_details_are_printed_once_in_an_interval(capsys, monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
     monkeypatch.setattr(lines_module, "time", clock)
     with PlainProgress(interval=10.0).shown_scope():
@@ -144,16 +134,14 @@ def test_details_are_printed_once_in_an_interval(
     assert capsys.readouterr().err.splitlines() == ["reading …", "at 111 s", "at 122 s"]
 
 
-def test_quiet_progress_prints_only_warnings(
-    capsys: pytest.CaptureFixture[str], make_run: MakeRun
-) -> None:
+def test_quiet_progress_prints_only_warnings(capsys, make_run):
     progress = QuietProgress()
     _show(progress, make_run(train_steps=20))
     assert capsys.readouterr() == ("", "warning: a [warning]\nerror: an error\n")
     assert progress.last_step == 20  # For the table of results.
 
 
-def test_messages_outside_of_a_display_are_printed_without_phases() -> None:
+def test_messages_outside_of_a_display_are_printed_without_phases():
     told: list[str] = []
     with log_scope(PlainMessages(told.append)):
         phase("building the model")
@@ -183,22 +171,20 @@ def terminal_scope(encoding: str = "utf-8") -> Iterator[None]:
         ("none", "xterm", "utf-8", QuietProgress),
     ],
 )
-def test_display_on_a_terminal(
-    kind: str, term: str, encoding: str, cls: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_display_on_a_terminal(kind, term, encoding, cls, monkeypatch):
     monkeypatch.setenv("TERM", term)
     with terminal_scope(encoding):
         assert type(make_progress(kind)) is cls
 
 
 @pytest.mark.parametrize("kind", ["auto", "bar", "plain"])
-def test_output_that_is_no_terminal_gets_lines(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_that_is_no_terminal_gets_lines(kind, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert type(make_progress(kind)) is PlainProgress
 
 
-def test_program_without_a_console_has_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_without_a_console_has_no_terminal(monkeypatch):
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
     assert not lines_module.can_draw(forced=True)

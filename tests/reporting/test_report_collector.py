@@ -55,9 +55,7 @@ def _results(run: Path) -> dict[str, Any]:
     ],
     ids=["digits", "moving average", "mirrored"],
 )
-def test_weights_and_records_are_the_same_with_a_report(
-    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_and_records_are_the_same_with_a_report(flags, tmp_path, monkeypatch):
     # Each evaluation is followed by a collection, and each of these may take 20 s.
     monkeypatch.setattr("orbit_runner.reporting.report_writer._PART", 1e9)
     chosen = [
@@ -82,7 +80,7 @@ def test_weights_and_records_are_the_same_with_a_report(
 
 
 @pytest.mark.slow
-def test_inputs_are_those_of_the_first_step(here: Path) -> None:
+def test_inputs_are_those_of_the_first_step(here):
     run = _train("a", "--experiment=digits", "--train_steps=2")
     found = read_data(run)
     assert found.inputs.step == 0
@@ -99,7 +97,7 @@ def test_inputs_are_those_of_the_first_step(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_translation_shows_sentences(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translation_shows_sentences(here, monkeypatch):
     from tests.support.translations import translation_config, write_set
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(here))
@@ -117,9 +115,7 @@ def test_translation_shows_sentences(here: Path, monkeypatch: pytest.MonkeyPatch
     assert any(row.shape for row in found.model.layers)
 
 
-def test_failure_is_one_warning_and_training_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_is_one_warning_and_training_continues(tmp_path, monkeypatch, caplog):
     def fail(*args: Any) -> None:
         raise ValueError("the\nmodel")
 
@@ -158,9 +154,7 @@ class _Clock:
         return EvaluationData(step=run.step)
 
 
-def test_examples_take_at_most_a_200th_of_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_take_at_most_a_200th_of_the_time(tmp_path, monkeypatch):
     clock, collector, run = _Clock(monkeypatch, 2.0), ReportWriter(tmp_path, 1e12), _Run(tmp_path)
     run.step = 1
     collector.on_run_begin(run)
@@ -176,9 +170,7 @@ def test_examples_take_at_most_a_200th_of_the_time(
     assert read_data(tmp_path).evaluation == EvaluationData(step=10)
 
 
-def test_early_stop_makes_an_evaluation_the_last_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_stop_makes_an_evaluation_the_last_one(tmp_path, monkeypatch):
     clock, collector, run = _Clock(monkeypatch, 0.1), ReportWriter(tmp_path, 1e12), _Run(tmp_path)
     run.step, run.reason = 1, "no better"
     collector.on_run_begin(run)
@@ -186,9 +178,7 @@ def test_early_stop_makes_an_evaluation_the_last_one(
     assert len(clock.seconds) == 1
 
 
-def test_removed_run_directory_is_not_created_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removed_run_directory_is_not_created_again(tmp_path, monkeypatch):
     _Clock(monkeypatch, 0.1)
     path = tmp_path / "gone"
     collector = ReportWriter(path, 1e12)
@@ -210,7 +200,7 @@ class _Counting(tf_keras.layers.Layer):
         return inputs * float(np.random.default_rng().random())
 
 
-def test_state_losses_and_generators_are_restored() -> None:
+def test_state_losses_and_generators_are_restored():
     inputs = tf_keras.Input([2])
     layer = _Counting()
     model = tf_keras.Model(inputs, layer(inputs))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -47,22 +46,22 @@ EVALUATION = EvaluationData(
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     for data in (MODEL, INPUTS, EVALUATION):
         write_data(tmp_path, data)
     return tmp_path
 
 
-def test_files_are_read_as_they_were_written(run: Path) -> None:
+def test_files_are_read_as_they_were_written(run):
     assert read_data(run) == ReportData(MODEL, INPUTS, EVALUATION)
 
 
-def test_missing_files_are_none(tmp_path: Path) -> None:
+def test_missing_files_are_none(tmp_path):
     assert read_data(tmp_path) == ReportData()
 
 
 @pytest.mark.parametrize("name", ["model", "inputs", "evaluation"])
-def test_half_written_file_is_left_out(run: Path, name: str) -> None:
+def test_half_written_file_is_left_out(run, name):
     path = run / "report_data" / f"{name}.json"
     path.write_bytes(path.read_bytes()[:40])
     whole = ReportData(MODEL, INPUTS, EVALUATION)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ def _text(html: str) -> str:
     return " ".join(re.sub("<[^>]+>", " ", html).split())
 
 
-def test_small_matrix_is_a_table_of_all_counts() -> None:
+def test_small_matrix_is_a_table_of_all_counts():
     html = parts_html(confusion_matrix({(0, 0): 5, (2, 0): 3, (2, 2): 1}, ["<a>", "b", "c"]))
 
     assert html.count("<tr>") == 5
@@ -37,7 +36,7 @@ def test_small_matrix_is_a_table_of_all_counts() -> None:
     assert html.count("class=wrong") == 1
 
 
-def test_many_classes_are_a_heat_map_with_the_most_frequent_confusions() -> None:
+def test_many_classes_are_a_heat_map_with_the_most_frequent_confusions():
     counts = {(n, n): 10 for n in range(30)} | {(n, n + 1): n + 1 for n in range(29)}
 
     html = parts_html(confusion_matrix(counts, []))
@@ -50,7 +49,7 @@ def test_many_classes_are_a_heat_map_with_the_most_frequent_confusions() -> None
     )
 
 
-def test_contents_show_what_was_collected() -> None:
+def test_contents_show_what_was_collected():
     evaluation, inputs = _parts_text(evaluation_parts(EVALUATION)), _parts_text(input_parts(INPUTS))
 
     assert "Step 300: all 9 examples." in evaluation
@@ -66,12 +65,12 @@ def test_contents_show_what_was_collected() -> None:
 
 
 @pytest.mark.parametrize("content", [evaluation_parts, input_parts, model_parts])
-def test_nothing_collected_is_no_content(content: object) -> None:
+def test_nothing_collected_is_no_content(content):
     assert callable(content)
     assert content(None) == []
 
 
-def test_problem_is_shown_in_place_of_data() -> None:
+def test_problem_is_shown_in_place_of_data():
     assert "2 processes" in _parts_text(
         evaluation_parts(EvaluationData(problem="2 processes train"))
     )
@@ -79,7 +78,7 @@ def test_problem_is_shown_in_place_of_data() -> None:
 
 
 @pytest.mark.slow
-def test_report_with_all_sections_is_one_file_below_two_megabytes(here: Path) -> None:
+def test_report_with_all_sections_is_one_file_below_two_megabytes(here):
     def noise(count: int) -> list[Picture]:
         images = np.random.default_rng(count).integers(0, 256, (count, 224, 224, 3))
         files = thumbnails(images.astype(np.uint8))
@@ -112,13 +111,13 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(here: Path) ->
     assert set(loaded) == {'"data:image/png;base64,'}
 
 
-def test_large_class_number_needs_no_memory() -> None:
+def test_large_class_number_needs_no_memory():
     html = parts_html(confusion_matrix({(0, 10**15): 3, (1, 1): 4}, ["cat"]))
     assert "cat</th><td>1000000000000000</td>" in html
     assert len(html) < 3000
 
 
-def test_status_of_a_run_is_bold(here: Path) -> None:
+def test_status_of_a_run_is_bold(here):
     run = write_run(here / "a", outcome="ValueError: got <x>")
 
     assert main(["report", "a"]) == 0

@@ -32,8 +32,8 @@ class _Clock:
     ids=["interval", "expensive report"],
 )
 def test_report_is_updated_after_the_interval_or_200_times_its_cost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost: float, pause: float
-) -> None:
+    tmp_path, monkeypatch, cost, pause
+):
     clock = _Clock(monkeypatch, cost)
     writer = ReportWriter(tmp_path, 60.0)
     run = SimpleNamespace(step=1, train_steps=1)
@@ -44,9 +44,7 @@ def test_report_is_updated_after_the_interval_or_200_times_its_cost(
         assert clock.written == expected
 
 
-def test_report_that_cannot_be_written_is_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_report_that_cannot_be_written_is_one_warning(tmp_path, caplog):
     (tmp_path / "run").write_text("a file, where the directory should be")
     writer = ReportWriter(tmp_path / "run", 60.0)
     with caplog.at_level(logging.INFO, logger="orbit_runner"):
@@ -56,7 +54,7 @@ def test_report_that_cannot_be_written_is_one_warning(
     assert message.startswith(f"warning: {tmp_path}/run/report.html cannot be written: ")
 
 
-def test_report_of_a_run_in_progress_is_written(tmp_path: Path) -> None:
+def test_report_of_a_run_in_progress_is_written(tmp_path):
     path = write_run(tmp_path / "a", outcome=None)
     ReportWriter(path, 60.0).write()
     assert "<h1>digits</h1>" in (path / "report.html").read_text()

@@ -1,7 +1,6 @@
 """The results of a run, and the record of its attempts."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,11 +40,11 @@ def _results(**changes: Any) -> Results:
         ([0.0, float("inf"), 1.0], "▁█"),
     ],
 )
-def test_sparkline_scales_finite_values_to_bars(values: list[float], shown: str) -> None:
+def test_sparkline_scales_finite_values_to_bars(values, shown):
     assert sparkline(values) == shown
 
 
-def test_results_table_lists_the_key_results() -> None:
+def test_results_table_lists_the_key_results():
     table = dict(rows(_results()))
     assert table["step"] == "900 in 12.3 s, 321.4 steps/s"
     assert table["accuracy"] == "0.9000  ▁▅█  best 0.9500 at step 600"
@@ -55,7 +54,7 @@ def test_results_table_lists_the_key_results() -> None:
     assert table["run"] == "runs/digits/1"
 
 
-def test_results_json_replaces_non_finite_values_with_null() -> None:
+def test_results_json_replaces_non_finite_values_with_null():
     results = _results(
         metrics={"validation_loss": float("nan"), "accuracy": float("inf")},
         history={"accuracy": [float("nan"), 0.5]},
@@ -68,12 +67,12 @@ def test_results_json_replaces_non_finite_values_with_null() -> None:
     assert found["step"] == 900
 
 
-def test_results_name_metrics_that_are_not_finite() -> None:
+def test_results_name_metrics_that_are_not_finite():
     results = _results(metrics={"accuracy": float("nan")}, non_finite_metrics=["accuracy"])
     assert ("not finite", "accuracy of the last evaluation") in rows(results)
 
 
-def test_run_record_keeps_every_attempt(tmp_path: Path) -> None:
+def test_run_record_keeps_every_attempt(tmp_path):
     path = tmp_path / "run.json"
     first = RunRecord(path, ["runner", "a"], "train", 17)
     first.update(devices={"gpus": []})
@@ -90,12 +89,12 @@ def test_run_record_keeps_every_attempt(tmp_path: Path) -> None:
     assert attempts[1]["replicas"] == 2
 
 
-def test_run_record_with_nan_is_valid_json(tmp_path: Path) -> None:
+def test_run_record_with_nan_is_valid_json(tmp_path):
     path = tmp_path / "run.json"
     RunRecord(path, ["x"], "train", 0).finish("done", metrics={"loss": float("nan")})
     attempts = json.loads(path.read_text(), parse_constant=pytest.fail)["attempts"]
     assert attempts[0]["metrics"] == {"loss": None}
 
 
-def test_describe_software_reports_tensorflow() -> None:
+def test_describe_software_reports_tensorflow():
     assert describe_software()["tensorflow"].startswith("2.20")

@@ -5,7 +5,6 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ def _positions(line: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", line)]
 
 
-def test_points_are_drawn_in_order_between_the_axes() -> None:
+def test_points_are_drawn_in_order_between_the_axes():
     (line,) = _lines(line_chart("accuracy", [Series("a", {0: 0.0, 50: 1.0, 100: 0.5})]))
     (x0, y0), (x1, y1), (x2, y2) = _positions(line)
     assert x0 < x1 < x2
@@ -41,12 +40,12 @@ def test_points_are_drawn_in_order_between_the_axes() -> None:
     assert (y0 - y2) == pytest.approx(y2 - y1)
 
 
-def test_chart_without_numbers_is_empty() -> None:
+def test_chart_without_numbers_is_empty():
     assert line_chart("accuracy", []) == ""
     assert line_chart("accuracy", [Series("a", {}), Series("b", {1: math.nan})]) == ""
 
 
-def test_value_that_is_not_finite_interrupts_the_line_and_is_marked() -> None:
+def test_value_that_is_not_finite_interrupts_the_line_and_is_marked():
     html = line_chart("loss", [Series("a", {1: 1.0, 2: 2.0, 3: math.nan, 4: 3.0, 5: math.inf})])
     (line,) = _lines(html)
     assert re.sub(r"[\d. ]", "", line) == "MLM"
@@ -64,9 +63,7 @@ _EXTREMES = (
 
 @pytest.mark.parametrize("title", ["accuracy", "loss"])
 @pytest.mark.parametrize("values", _EXTREMES)
-def test_all_that_a_chart_draws_is_inside_of_its_axes(
-    tmp_path: Path, title: str, values: list[float]
-) -> None:
+def test_all_that_a_chart_draws_is_inside_of_its_axes(tmp_path, title, values):
     points = dict(enumerate(values))
     band = {step: (value, value + abs(value)) for step, value in points.items()}
     dots = [
@@ -87,7 +84,7 @@ def test_all_that_a_chart_draws_is_inside_of_its_axes(
         assert len(drawn.charts) == 4
 
 
-def test_loss_over_a_wide_range_has_a_logarithmic_axis() -> None:
+def test_loss_over_a_wide_range_has_a_logarithmic_axis():
     html = line_chart("loss", [Series("a", {1: 100.0, 2: 10.0, 3: 1.0})])
     (line,) = _lines(html)
     (_, y0), (_, y1), (_, y2) = _positions(line)
@@ -95,7 +92,7 @@ def test_loss_over_a_wide_range_has_a_logarithmic_axis() -> None:
     assert "loss (log)" in html
 
 
-def test_long_curve_is_reduced_to_the_range_of_each_bucket() -> None:
+def test_long_curve_is_reduced_to_the_range_of_each_bucket():
     points = {step: math.sin(step / 5000) for step in range(100_000)}
     points[54_321] = 9.0  # A spike is not lost.
     html = line_chart("x", [Series("a", points)])
@@ -105,7 +102,7 @@ def test_long_curve_is_reduced_to_the_range_of_each_bucket() -> None:
     assert min(y for _, y in _positions(line)) < 30
 
 
-def test_band_is_drawn_behind_the_line_and_determines_the_axis() -> None:
+def test_band_is_drawn_behind_the_line_and_determines_the_axis():
     band = {1: (0.0, 1.0), 2: (0.2, 0.8), 3: (math.nan, 0.9)}
     html = line_chart("accuracy", [Series("a", {1: 0.5, 2: 0.5, 3: 0.5}, 1, band=band)])
     (area,) = [p.attrib["d"] for p in _svg(html).iter("path") if p.attrib["class"] == "band c1"]
@@ -116,7 +113,7 @@ def test_band_is_drawn_behind_the_line_and_determines_the_axis() -> None:
     assert html.index('"band') < html.index('"line')
 
 
-def test_named_places_replace_the_steps() -> None:
+def test_named_places_replace_the_steps():
     html = svg.line_chart(Chart("accuracy", [Series("mean", {0: 0.5, 1: 0.75})], places="AB"))
     labels = [text.text for text in _svg(html).iter("text") if text.attrib["class"] == "mid"]
     assert labels == ["A", "B"]
@@ -130,7 +127,7 @@ def _labels(html: str) -> list[tuple[float, str]]:
 
 
 @pytest.mark.parametrize(("low", "high"), [(25_000.1, 25_000.5), (0.99941, 0.99949), (9e6, 1e7)])
-def test_labels_of_close_values_differ_and_are_exact(low: float, high: float) -> None:
+def test_labels_of_close_values_differ_and_are_exact(low, high):
     html = line_chart("x", [Series("a", {0: low, 1: high})])
     labels = _labels(html)
     units = {"k": 1e3, "M": 1e6, "": 1.0}

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ _VALUES = {
 
 
 @pytest.fixture
-def run(here: Path) -> Path:
+def run(here):
     """A run whose training records, but not those of evaluations, contain the values."""
     path = write_run(here / "runs/a", accuracies={300: 0.9})
     records = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
@@ -33,7 +32,7 @@ def run(here: Path) -> Path:
     return path
 
 
-def test_report_has_one_chart_for_all_layers_and_ends_with_the_machine(run: Path) -> None:
+def test_report_has_one_chart_for_all_layers_and_ends_with_the_machine(run):
     assert main(["report", "runs/a"]) == 0
     text = (run / "report.html").read_text()
     assert re.findall(r"<figcaption>([^<]*)<", text) == [
@@ -52,7 +51,7 @@ def test_report_has_one_chart_for_all_layers_and_ends_with_the_machine(run: Path
     ]
 
 
-def test_main_metric_of_a_run_without_evaluations_is_the_loss(tmp_path: Path) -> None:
+def test_main_metric_of_a_run_without_evaluations_is_the_loss(tmp_path):
     path = write_run(tmp_path / "a", best={})
     line = {"step": 400, "split": "train", "time": 1.0, **_VALUES, "training_loss": 0.1}
     with (path / "metrics.jsonl").open("a") as file:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ BEST = keep_best("error")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def made(tmp_path_factory):
     """A run of 10 steps with checkpoints at 5 and 10, and the weights that 15 steps give."""
     folder = tmp_path_factory.mktemp("made")
     run(toy_config(trainer__train_steps=10, **BEST), folder / "a")
@@ -27,26 +26,32 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "a", weights_fingerprint(whole)
 
 
-def _file(run_dir: Path, suffix: str, step: int = 10) -> Path:
+def _file(run_dir, suffix, step=10):
     return run_dir / "checkpoints" / f"ckpt-{step}.{suffix}"
 
 
-def _damage_all(run_dir: Path) -> None:
+def _damage_all(run_dir):
     for path in (run_dir / "checkpoints").glob(f"*.{DATA}"):
         truncate(path)
 
 
-def _edit_record(run_dir: Path) -> None:
+def _edit_record(run_dir):
     path = _file(run_dir, "json")
     path.write_text(path.read_text().replace('"config": "', '"config": "0'))
 
 
-def _lose_newest(run_dir: Path) -> None:
+def _lose_newest(run_dir):
     for path in (run_dir / "checkpoints").glob("ckpt-10.*"):
         path.unlink()
 
 
-def _leave_unfinished(run_dir: Path) -> None:
+def _replace_newest(run_dir):
+    """Puts the files of another step under the name of the newest checkpoint."""
+    for suffix in ("index", DATA, "json"):
+        shutil.copyfile(_file(run_dir, suffix, 5), _file(run_dir, suffix))
+
+
+def _leave_unfinished(run_dir):
     """Leaves what a kill leaves between the renames of the record and of the index."""
     _file(run_dir, "index").unlink()
     for folder in (run_dir, run_dir / "checkpoints"):
@@ -54,12 +59,13 @@ def _leave_unfinished(run_dir: Path) -> None:
         pointer.write_text(pointer.read_text().replace("ckpt-10", "ckpt-5"))
 
 
-_DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
+_DAMAGES = {
     "bit flipped": (lambda a: flip(_file(a, DATA)), f"step 10 is damaged: ckpt-10.{DATA}", 5),
     "no index": (lambda a: _file(a, "index").unlink(), "step 10 is damaged: ckpt-10.index", 5),
     "all damaged": (_damage_all, "starting from the beginning", 0),
     "no record": (lambda a: _file(a, "json").unlink(), "step 10 is damaged: ckpt-10.json", 5),
     "another record": (_edit_record, "ckpt-10.json cannot be read: it has changed since", 5),
+    "another step": (_replace_newest, "step 10 is damaged: ", 5),
     "newest removed": (_lose_newest, "ckpt-10, which is missing", 5),
     "all removed": (
         lambda a: shutil.rmtree(a / "checkpoints"),
@@ -73,9 +79,7 @@ _DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_DAMAGES))
-def test_run_reports_damage_and_continues(
-    kind: str, made: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_run_reports_damage_and_continues(kind, made, tmp_path):
     spoil, expected, start = _DAMAGES[kind]
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     spoil(folder)
@@ -95,9 +99,7 @@ def test_run_reports_damage_and_continues(
 
 
 @pytest.mark.slow
-def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(
-    made: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(made, tmp_path):
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     _leave_unfinished(folder)
     out = output_of(["verify", str(folder)])
@@ -106,9 +108,7 @@ def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(
 
 
 @pytest.mark.slow
-def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(
-    made: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(made, tmp_path):
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     before = (folder / "metrics.jsonl").read_bytes()
     notes = Notes()
@@ -117,9 +117,7 @@ def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
-def test_run_sets_garbage_files_aside_and_replaces_them(
-    made: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_run_sets_garbage_files_aside_and_replaces_them(made, tmp_path):
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     fingerprints = folder / "checkpoints" / "fingerprints.jsonl"
     fingerprints.unlink()
@@ -155,9 +153,7 @@ _LINE = b'{"step": 5, "split": "train"}\n'
         (b'{"step": true}\n', b""),
     ],
 )
-def test_invalid_metric_lines_are_set_aside(
-    content: bytes, kept: bytes | None, tmp_path: Path
-) -> None:
+def test_invalid_metric_lines_are_set_aside(content, kept, tmp_path):
     path, notes = tmp_path / "metrics.jsonl", list[str]()
     path.write_bytes(content)
     repair_records(path, notes.append)
@@ -172,7 +168,7 @@ def test_invalid_metric_lines_are_set_aside(
 @pytest.mark.parametrize(
     "content", [b"", b"\xff", b"{", b"[]", b'{"attempts": "x"}', b'{"attempts": [1]}', None]
 )
-def test_garbage_run_record_is_set_aside(content: bytes | None, tmp_path: Path) -> None:
+def test_garbage_run_record_is_set_aside(content, tmp_path):
     path, notes = tmp_path / "run.json", list[str]()
     path.mkdir() if content is None else path.write_bytes(content)
     RunRecord(path, ["runner"], "train", 1, notes.append).finish("done")

@@ -1,10 +1,7 @@
 """Run directories of any name, and names in a run directory that belong to the run."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -30,7 +27,7 @@ NAMES = (
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_tensorflow_reads_what_is_in_a_directory_of_any_name(name: str, tmp_path: Path) -> None:
+def test_tensorflow_reads_what_is_in_a_directory_of_any_name(name, tmp_path):
     model = tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(1)])
     other = tf_keras.models.clone_model(model)
     place = tmp_path / name / "ckpt-7"
@@ -48,9 +45,7 @@ def test_tensorflow_reads_what_is_in_a_directory_of_any_name(name: str, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model[v2]", "a\\b", "line\nfeed{0}%s*?"], ids=ascii)
-def test_run_resumes_in_a_directory_of_any_name_and_stays_intact_when_renamed(
-    name: str, tmp_path: Path
-) -> None:
+def test_run_resumes_in_a_directory_of_any_name_and_stays_intact_when_renamed(name, tmp_path):
     for steps in (10, 20):
         model, _ = run(toy_config(trainer__train_steps=steps), tmp_path / name)
     expected, _ = run(toy_config(), tmp_path / "plain")
@@ -62,7 +57,7 @@ def test_run_resumes_in_a_directory_of_any_name_and_stays_intact_when_renamed(
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Path:
+def begun(tmp_path):
     """A run directory with a config and the directories of checkpoints."""
     for directory in ("checkpoints", "best"):
         (tmp_path / "run" / directory).mkdir(parents=True)
@@ -85,8 +80,8 @@ def begun(tmp_path: Path) -> Path:
     ],
 )
 def test_command_writes_neither_into_the_files_of_a_run_nor_where_tensorflow_cannot(
-    begun: Path, arguments: list[str], path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    begun, arguments, path, monkeypatch
+):
     monkeypatch.chdir(begun.parent)
     before = sorted(begun.rglob("*"))
 
@@ -95,7 +90,7 @@ def test_command_writes_neither_into_the_files_of_a_run_nor_where_tensorflow_can
     assert sorted(begun.rglob("*")) == before
 
 
-def test_export_removes_what_killed_exports_have_left(tmp_path: Path) -> None:
+def test_export_removes_what_killed_exports_have_left(tmp_path):
     temporary_path(tmp_path / "7").mkdir()
 
     with new_directory_scope(tmp_path / "8", replaces=False) as written:
@@ -104,9 +99,7 @@ def test_export_removes_what_killed_exports_have_left(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [tmp_path / "8"]
 
 
-def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(tmp_path, capsys):
     place = tmp_path / "new" / "run"
     command = ["--experiment=digits_mlp", f"--model_dir={place}", "--trainer.train_steps=2"]
 
@@ -123,7 +116,7 @@ def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(
     assert f"{place} was started before, but has no checkpoint" in capsys.readouterr().err
 
 
-def test_refused_start_leaves_the_directory_of_another_process(tmp_path: Path) -> None:
+def test_refused_start_leaves_the_directory_of_another_process(tmp_path):
     with raises("run-locked", "--model_dir"), refused_start_scope(tmp_path / "run"):
         (tmp_path / "run").mkdir()  # As the process that has the lock does.
         raise refusal("run", {})

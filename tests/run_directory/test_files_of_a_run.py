@@ -1,7 +1,5 @@
 """docs/run_directory.md lists what a run writes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -14,9 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "run_directory.md"
 
 
 @pytest.mark.slow
-def test_run_directory_page_lists_every_file_of_a_run(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_directory_page_lists_every_file_of_a_run(here, capsys):
     # The directory is in no git repository, so there is no patch.
     run = here / "run"
     flags = ["--experiment=digits_mlp", "--train_steps=4", "--trainer.validation_interval=2"]

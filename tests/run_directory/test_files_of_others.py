@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ _OTHERS = (
 )  # fmt: skip
 
 
-def test_start_and_resume_keep_files_of_others(tmp_path: Path) -> None:
+def test_start_and_resume_keep_files_of_others(tmp_path):
     for name in _OTHERS:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -33,8 +32,8 @@ def test_start_and_resume_keep_files_of_others(tmp_path: Path) -> None:
     assert {name for name in _OTHERS if (tmp_path / name).read_text() == name} == {*_OTHERS}
 
 
-def test_assets_of_another_start_are_renamed(tmp_path: Path) -> None:
-    def start(content: bytes) -> None:
+def test_assets_of_another_start_are_renamed(tmp_path):
+    def start(content):
         assets = Assets(tmp_path)
         assets.discard()
         assets.get("names.txt", lambda: content)
@@ -54,12 +53,12 @@ def test_assets_of_another_start_are_renamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [RECORD, "notes.txt"])
-def test_only_an_export_is_replaced_and_only_by_a_complete_one(name: str, tmp_path: Path) -> None:
+def test_only_an_export_is_replaced_and_only_by_a_complete_one(name, tmp_path):
     place = tmp_path / "export" / "20"
     place.mkdir(parents=True)
     (place / name).write_text("before")
 
-    def export(fails: bool) -> None:
+    def export(fails):
         with raises("not-writable"), new_directory_scope(place, replaces=True):
             if fails:
                 raise OSError("the disk is full")
@@ -72,20 +71,18 @@ def test_only_an_export_is_replaced_and_only_by_a_complete_one(name: str, tmp_pa
     assert [path.name for path in place.parent.iterdir()] == ["20"]
 
 
-def test_branch_is_not_created_among_other_files(tmp_path: Path) -> None:
+def test_branch_is_not_created_among_other_files(tmp_path):
     own = tmp_path / ".b.branch" / "notes.txt"
     own.parent.mkdir()
     own.write_text("own")
-    plan: Any = SimpleNamespace(directory=tmp_path / "b")
+    plan = SimpleNamespace(directory=tmp_path / "b")
     for _ in range(2):
         with raises("already-exists", "--model_dir"):
             prepare_branch(plan, "train", None)
     assert [*own.parent.iterdir()] == [own]
 
 
-def test_temporary_files_of_two_machines_have_different_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_files_of_two_machines_have_different_names(tmp_path, monkeypatch):
     own = temporary_path(tmp_path / "run.json")
     monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename="elsewhere"))
     assert temporary_path(tmp_path / "run.json") != own

@@ -1,10 +1,6 @@
 """Records of a run that a stranger wrote: too deep, too large, or with values of other types."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,13 +27,13 @@ LOSSES = [
     '{"step": 3, "split": "train", "training_loss": true}',
     '{"step": 4, "split": "train", "training_loss": 0.5}',
 ]
-BRANCH: dict[str, Any] = {
+BRANCH = {
     "format": 1, "parent": "../a", "step": 5, "weights": "", "state": "", "configs": [],
     "changes": [{"path": "a", "from": "1", "to": "2"}],
 }  # fmt: skip
 
 
-def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
+def test_lines_with_hostile_values_are_left_out(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(LINES) + "\n")
     assert MetricLog(path).curves()[0][("train", "loss")][5] == 0.5
@@ -52,7 +48,7 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [3, 4]
 
 
-def test_losses_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+def test_losses_that_are_no_numbers_are_left_out(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("\n".join(LOSSES) + "\n")
     assert read_history(tmp_path).losses == {1: None, 4: 0.5}
 
@@ -67,9 +63,7 @@ def test_losses_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
         ({"changes": [{"path": "a", "from": "1", "to": "-"}]}, True),
     ],
 )
-def test_branch_with_values_that_cannot_be_read_is_none(
-    change: dict[str, Any], is_read: bool, tmp_path: Path
-) -> None:
+def test_branch_with_values_that_cannot_be_read_is_none(change, is_read, tmp_path):
     (tmp_path / "branch.json").write_text(json.dumps(BRANCH | change))
     found = read_branch(tmp_path)
     assert (found is not None) == is_read
@@ -77,8 +71,6 @@ def test_branch_with_values_that_cannot_be_read_is_none(
 
 
 @pytest.mark.parametrize("value", ['!!int ""', "!!timestamp x", "!!bool x", "!!int x"])
-def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
-    value: str, tmp_path: Path
-) -> None:
+def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(value, tmp_path):
     (tmp_path / "config.yaml").write_text(f"name: {value}\n")
     assert read_settings(tmp_path) == {}

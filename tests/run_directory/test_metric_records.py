@@ -3,7 +3,6 @@
 import json
 import math
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.support.run_directories import write_run
 _RECORDS = 5000
 
 
-def _write(path: Path, count: int) -> dict[int, float]:
+def _write(path, count):
     """Writes records whose loss goes up and down, and returns the loss by step."""
     loss = {50 * n: math.sin(n) + n / count for n in range(1, count + 1)}
     records = [
@@ -31,12 +30,12 @@ def _write(path: Path, count: int) -> dict[int, float]:
     return loss
 
 
-def test_short_curve_is_whole(tmp_path: Path) -> None:
+def test_short_curve_is_whole(tmp_path):
     loss = _write(tmp_path / "metrics.jsonl", 300)
     assert MetricLog(tmp_path / "metrics.jsonl").curves(300)[0][("train", "loss")] == loss
 
 
-def test_long_curve_has_the_range_of_each_group(tmp_path: Path) -> None:
+def test_long_curve_has_the_range_of_each_group(tmp_path):
     loss = _write(tmp_path / "metrics.jsonl", _RECORDS)
     curves, speed = MetricLog(tmp_path / "metrics.jsonl").curves(500)
     found, steps = curves[("train", "loss")], sorted(loss)
@@ -50,7 +49,7 @@ def test_long_curve_has_the_range_of_each_group(tmp_path: Path) -> None:
     assert speed == statistics.median(step / 7 for step in steps[1:])
 
 
-def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> None:
+def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path):
     path = tmp_path / "metrics.jsonl"
     _write(path, _RECORDS)
     with path.open("a") as file:
@@ -58,15 +57,13 @@ def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> Non
     assert math.isnan(MetricLog(path).curves(500)[0][("train", "loss")][10**6])
 
 
-def test_a_long_run_is_read_once_and_thinned_for_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_run_is_read_once_and_thinned_for_pages(tmp_path, monkeypatch):
     paths = [write_run(tmp_path / name) for name in "ab"]
     for path in paths:
         _write(path / "metrics.jsonl", _RECORDS)
         with (path / "metrics.jsonl").open("a") as file:
             file.write('{"split": "validation", "step": 250000, "loss": 1.0}\n')
-    parsed: list[object] = []
+    parsed = []
     as_record = files._as_record
     monkeypatch.setattr(files, "_as_record", lambda value: parsed.append(value) or as_record(value))
     runs = compare(paths, 500).runs
@@ -75,7 +72,7 @@ def test_a_long_run_is_read_once_and_thinned_for_pages(
 
 
 @pytest.mark.parametrize("odd", [b"", b"\xff", b"1, 2", b'{"step": 3', b'{"step": 1},{"step": 2}'])
-def test_lines_that_are_parsed_together_have_the_records_of_single_lines(odd: bytes) -> None:
+def test_lines_that_are_parsed_together_have_the_records_of_single_lines(odd):
     lines = [b'{"step": 1}\n', odd, b'{"step": 4}', b"[]", b'{"step": true}']
     assert [*parse_records(lines)] == [(line, parse_record(line)) for line in lines]
 
@@ -94,9 +91,7 @@ def test_lines_that_are_parsed_together_have_the_records_of_single_lines(odd: by
         ([("recovered", 20, 1), ("resumed", 30, 0)], [(1, 0), (21, 1), (31, 0)]),
     ],
 )
-def test_parts_of_a_run(
-    events: list[tuple[str, int, int]], parts: list[tuple[int, int]], tmp_path: Path
-) -> None:
+def test_parts_of_a_run(events, parts, tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = [{"step": 5, "split": "train", "training_loss": 1.0}]
     for name, step, count in events:
@@ -113,11 +108,11 @@ def test_parts_of_a_run(
         assert first == 1 or recoveries_of(found, first - 1) != count
 
 
-def test_run_without_records_has_no_recoveries(tmp_path: Path) -> None:
+def test_run_without_records_has_no_recoveries(tmp_path):
     assert MetricLog(tmp_path / "metrics.jsonl").recoveries() == [(1, 0)]
 
 
-def test_last_divergence_is_read(tmp_path: Path) -> None:
+def test_last_divergence_is_read(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert MetricLog(path).divergence() is None
     lines = [

@@ -10,9 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,8 +19,6 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.utils.files import create_directory, write_atomically
 from tests.support.problems import raises
 from tests.support.run_directories import HOLD, lock_holder
-
-Holder = Callable[[Path], "subprocess.Popen[str]"]
 
 TRY = """\
 import sys
@@ -38,25 +33,23 @@ except RunnerError as error:
 
 
 @pytest.fixture
-def holder() -> Iterator[Holder]:
+def holder():
     """Starts a process that holds the lock of a directory until its input ends."""
     with contextlib.ExitStack() as stack:
         yield lambda folder: stack.enter_context(lock_holder(folder))
 
 
-def attempt(folder: Path) -> "subprocess.CompletedProcess[str]":
+def attempt(folder):
     """Tries to take the lock in another process."""
     command = [sys.executable, "-c", TRY, str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def record(folder: Path) -> dict[str, Any]:
+def record(folder):
     return json.loads((folder / ".lock").read_text())
 
 
-def test_second_process_is_rejected_with_details_of_the_first(
-    holder: Holder, tmp_path: Path
-) -> None:
+def test_second_process_is_rejected_with_details_of_the_first(holder, tmp_path):
     first = holder(tmp_path / "new" / "folder")
     second = attempt(tmp_path / "new" / "folder")
     assert second.returncode == 2, second.stderr
@@ -71,7 +64,7 @@ def test_second_process_is_rejected_with_details_of_the_first(
     assert record(tmp_path / "new" / "folder")["process"] == first.pid
 
 
-def test_symlink_to_a_directory_shares_its_lock(holder: Holder, tmp_path: Path) -> None:
+def test_symlink_to_a_directory_shares_its_lock(holder, tmp_path):
     holder(tmp_path / "a")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert attempt(tmp_path / "b").returncode == 2
@@ -79,9 +72,7 @@ def test_symlink_to_a_directory_shares_its_lock(holder: Holder, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
-def test_lock_is_released_when_its_process_ends(
-    holder: Holder, end: signal.Signals | None, tmp_path: Path
-) -> None:
+def test_lock_is_released_when_its_process_ends(holder, end, tmp_path):
     first = holder(tmp_path)
     if end is None:
         first.communicate("")
@@ -103,7 +94,7 @@ def test_lock_is_released_when_its_process_ends(
         *(f'{{"process": {p}, "host": "{os.uname().nodename}"}}' for p in ("null", 10**30)),
     ],
 )
-def test_lock_works_whatever_the_lock_file_contains(text: str, tmp_path: Path) -> None:
+def test_lock_works_whatever_the_lock_file_contains(text, tmp_path):
     (tmp_path / ".lock").write_text(text, encoding="latin-1")
     assert attempt(tmp_path).returncode == 0
     with (tmp_path / ".lock").open("r+") as file:
@@ -114,7 +105,7 @@ def test_lock_works_whatever_the_lock_file_contains(text: str, tmp_path: Path) -
     assert "another process is training in" in second.stdout
 
 
-def test_previous_holder_is_not_mistaken_for_the_current_one(tmp_path: Path) -> None:
+def test_previous_holder_is_not_mistaken_for_the_current_one(tmp_path):
     """A process has the lock but has not recorded it yet: the file names one that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -128,7 +119,7 @@ def test_previous_holder_is_not_mistaken_for_the_current_one(tmp_path: Path) -> 
     free.join()
 
 
-def test_lock_is_reentrant_within_a_process(tmp_path: Path) -> None:
+def test_lock_is_reentrant_within_a_process(tmp_path):
     with RunLock(tmp_path):
         with RunLock(str(tmp_path)):
             pass
@@ -139,7 +130,7 @@ def test_lock_is_reentrant_within_a_process(tmp_path: Path) -> None:
     assert attempt(tmp_path).returncode == 0
 
 
-def test_released_lock_file_remains_and_is_marked_released(tmp_path: Path) -> None:
+def test_released_lock_file_remains_and_is_marked_released(tmp_path):
     with RunLock(tmp_path):
         assert "released" not in record(tmp_path)
     assert record(tmp_path)["process"] == os.getpid()
@@ -147,9 +138,7 @@ def test_released_lock_file_remains_and_is_marked_released(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("through_link", [False, True])
-def test_locked_directory_that_was_renamed_is_not_created_again(
-    tmp_path: Path, through_link: bool
-) -> None:
+def test_locked_directory_that_was_renamed_is_not_created_again(tmp_path, through_link):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     run = tmp_path / ("link" if through_link else "real") / "run"
@@ -168,7 +157,7 @@ def test_locked_directory_that_was_renamed_is_not_created_again(
     assert (tmp_path / "removed" / "evaluations" / "1.json").exists()
 
 
-def _forked(lock: RunLock, folder: Path, answers: int, waits: int, ends: int) -> None:
+def _forked(lock, folder, answers, waits, ends):
     """Runs as the child: reports whether it was rejected, then waits until the pipe is closed."""
     try:
         os.close(ends)
@@ -183,7 +172,7 @@ def _forked(lock: RunLock, folder: Path, answers: int, waits: int, ends: int) ->
         os._exit(0)
 
 
-def test_forked_child_does_not_share_the_lock(tmp_path: Path) -> None:
+def test_forked_child_does_not_share_the_lock(tmp_path):
     asks, answers = os.pipe()
     waits, ends = os.pipe()
     lock = RunLock(tmp_path)
@@ -205,14 +194,13 @@ def test_forked_child_does_not_share_the_lock(tmp_path: Path) -> None:
         os.close(asks)
 
 
-def test_child_that_outlives_a_killed_parent_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_child_that_outlives_a_killed_parent_does_not_keep_the_lock(tmp_path):
     fork = "import os\nif not os.fork():\n    sys.stdin.read()\n    os._exit(0)\n"
     code = HOLD.replace("print(", f"{fork}print(")
     read, write = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=read, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     process.kill()
     process.wait()
@@ -222,12 +210,10 @@ def test_child_that_outlives_a_killed_parent_does_not_keep_the_lock(tmp_path: Pa
     process.stdout.close()
 
 
-def test_file_system_without_locks_gives_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_file_system_without_locks_gives_a_note(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="orbit_runner")
 
-    def flock(file: int, operation: int) -> None:
+    def flock(file, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(run_lock.fcntl, "flock", flock)
@@ -238,7 +224,7 @@ def test_file_system_without_locks_gives_a_note(
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", ".lock"])
-def test_unwritable_model_dir_is_rejected(name: str, tmp_path: Path) -> None:
+def test_unwritable_model_dir_is_rejected(name, tmp_path):
     if name == ".lock":
         (tmp_path / ".lock").mkdir()
         folder = tmp_path

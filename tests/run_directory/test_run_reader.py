@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -33,14 +32,12 @@ from tests.support.run_directories import lock_holder, write_best, write_run
         ("MemoryError: ", "failed", "MemoryError"),
     ],
 )  # fmt: skip
-def test_status_follows_from_the_outcome(
-    tmp_path: Path, outcome: str | None, status: str, reason: str
-) -> None:
+def test_status_follows_from_the_outcome(tmp_path, outcome, status, reason):
     summary = RunReader(write_run(tmp_path / "a", outcome=outcome))
     assert (summary.status, summary.reason) == (status, reason)
 
 
-def test_run_is_running_while_a_process_holds_its_lock(tmp_path: Path) -> None:
+def test_run_is_running_while_a_process_holds_its_lock(tmp_path):
     run = write_run(tmp_path / "a", outcome=None)
     with lock_holder(run):
         assert RunReader(run).status == "running"
@@ -49,8 +46,8 @@ def test_run_is_running_while_a_process_holds_its_lock(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("seconds_ago", "status"), [(60.0, "running"), (7200.0, "lost")])
 def test_run_on_another_machine_is_running_if_it_wrote_recently(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_ago: float, status: str
-) -> None:
+    tmp_path, monkeypatch, seconds_ago, status
+):
     path = write_run(tmp_path / "a", outcome=None)
     (path / ".lock").write_text('{"process": 1, "host": "elsewhere"}\n')
     last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["time"]
@@ -59,7 +56,7 @@ def test_run_on_another_machine_is_running_if_it_wrote_recently(
     assert (summary.status, summary.reason) == (status, "on elsewhere")
 
 
-def test_process_id_that_was_reused_does_not_make_a_run_running(tmp_path: Path) -> None:
+def test_process_id_that_was_reused_does_not_make_a_run_running(tmp_path):
     path = write_run(tmp_path / "a", outcome=None)
     (path / ".lock").write_text(
         json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n"
@@ -67,7 +64,7 @@ def test_process_id_that_was_reused_does_not_make_a_run_running(tmp_path: Path) 
     assert RunReader(path).status == "lost"
 
 
-def test_summary_has_progress_metrics_and_changes(tmp_path: Path) -> None:
+def test_summary_has_progress_metrics_and_changes(tmp_path):
     path = write_run(
         tmp_path / "a", accuracies={100: 0.7, 200: 0.9, 300: 0.8}, flags=[("runtime.seed", "3")]
     )
@@ -94,9 +91,7 @@ _OF_EVALUATION = 0.76
         ([], {"metrics": {"accuracy": 0.8}, "steps_per_second": None}, None),
     ],
 )
-def test_speed_of_a_run_is_that_of_training(
-    tmp_path: Path, losses: list[float], record: dict[str, object], speed: float | None
-) -> None:
+def test_speed_of_a_run_is_that_of_training(tmp_path, losses, record, speed):
     path = write_run(tmp_path / "a", losses=losses, **record)
     with (path / "metrics.jsonl").open("a") as file:
         evaluated = {"step": 200, "split": "validation", "accuracy": 0.8}
@@ -106,14 +101,14 @@ def test_speed_of_a_run_is_that_of_training(
     assert RunReader(path).metrics.get("steps_per_second") != _OF_EVALUATION
 
 
-def test_evaluation_far_from_the_end_of_the_records_is_found(tmp_path: Path) -> None:
+def test_evaluation_far_from_the_end_of_the_records_is_found(tmp_path):
     path = write_run(tmp_path / "a", outcome=None, losses=[0.1] * 5000, accuracies={100: 0.7})
     found = RunReader(path)
     assert found.metrics["accuracy"] == 0.7
     assert found.step == 500_000
 
 
-def test_step_of_a_run_without_records_is_that_of_its_checkpoint(tmp_path: Path) -> None:
+def test_step_of_a_run_without_records_is_that_of_its_checkpoint(tmp_path):
     path = write_run(tmp_path / "a", outcome=None, losses=[])
     (path / "checkpoints" / "ckpt-40.index").touch()
     (path / "checkpoints" / "ckpt-70.json").touch()  # Not complete yet.
@@ -133,9 +128,7 @@ def test_step_of_a_run_without_records_is_that_of_its_checkpoint(tmp_path: Path)
         ("best/info.json", "{"),
     ],
 )
-def test_damaged_file_leaves_its_part_of_the_summary_empty(
-    tmp_path: Path, name: str, content: str
-) -> None:
+def test_damaged_file_leaves_its_part_of_the_summary_empty(tmp_path, name, content):
     path = write_run(tmp_path / "a")
     write_best(path, 200, accuracy=0.9)
     (path / name).write_text(content, encoding="latin-1")
@@ -149,7 +142,7 @@ def test_damaged_file_leaves_its_part_of_the_summary_empty(
         assert (found.status, found.step, "accuracy" in found.best) == ("finished", 300, True)
 
 
-def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None:
+def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path):
     paths = [tmp_path / "a", tmp_path / "b/c/d", tmp_path / "b/e"]
     for path in paths:
         write_run(path)
@@ -160,7 +153,7 @@ def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None
     assert [run.path for run in read_runs([tmp_path, tmp_path / "a"])] == paths
 
 
-def test_runs_inside_runs_are_found_on_request(tmp_path: Path) -> None:
+def test_runs_inside_runs_are_found_on_request(tmp_path):
     paths = [tmp_path / "a", tmp_path / "a/b", tmp_path / "a/b/c", tmp_path / "a/sweep/trials/0000"]
     for path in paths:
         write_run(path)
@@ -170,7 +163,7 @@ def test_runs_inside_runs_are_found_on_request(tmp_path: Path) -> None:
     assert list(find_runs(tmp_path / "a")) == paths[:1]
 
 
-def test_directory_of_an_evaluation_is_a_run(tmp_path: Path) -> None:
+def test_directory_of_an_evaluation_is_a_run(tmp_path):
     path = write_run(tmp_path / "a", mode="eval")
     (path / "run.json").rename(path / "run.eval.json")
     assert list(find_runs(tmp_path)) == [path]

@@ -71,9 +71,7 @@ def check(folder: Path, expected: np.ndarray, atol: float = 1e-5) -> None:
 
 
 @pytest.mark.slow
-def test_exports_match_plain_and_mirrored_models_in_a_tensorflow_only_process(
-    tmp_path: Path,
-) -> None:
+def test_exports_match_plain_and_mirrored_models_in_a_tensorflow_only_process(tmp_path):
     # Each replica keeps moving averages of its own.
     config = resnet_config(trainer__train_steps=4)
     questions: list[Any] = []
@@ -101,7 +99,7 @@ def test_exports_match_plain_and_mirrored_models_in_a_tensorflow_only_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fraction", ["0.5", "null"])
-def test_export_preprocesses_image_files_like_evaluation(fraction: str, tmp_path: Path) -> None:
+def test_export_preprocesses_image_files_like_evaluation(fraction, tmp_path):
     rng = np.random.default_rng(3)
     for index in range(12):
         image = rng.integers(0, 256, [rng.integers(20, 50), rng.integers(20, 50), 3], np.uint8)
@@ -133,7 +131,7 @@ def test_export_preprocesses_image_files_like_evaluation(fraction: str, tmp_path
 
 
 @pytest.mark.slow
-def test_exported_ops_are_not_assigned_to_a_device(tmp_path: Path) -> None:
+def test_exported_ops_are_not_assigned_to_a_device(tmp_path):
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
     run(config, tmp_path, "train", "mirrored2")
     saved = saved_model_pb2.SavedModel()
@@ -158,7 +156,7 @@ def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
 
 
 @pytest.mark.slow
-def test_export_uses_the_selected_kind_of_weights(tmp_path: Path) -> None:
+def test_export_uses_the_selected_kind_of_weights(tmp_path):
     config = digits_config(**EMA)
     model, _ = run(config, tmp_path / "run", "train")
     plain = logits(model)
@@ -174,7 +172,7 @@ def test_export_uses_the_selected_kind_of_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_export_of_the_best_checkpoint_uses_the_average(tmp_path: Path) -> None:
+def test_export_of_the_best_checkpoint_uses_the_average(tmp_path):
     config = digits_config(**EMA, **BEST)
     model, _ = run(config, tmp_path / "run")
     step = json.loads((tmp_path / "run/best/info.json").read_text())["best_ckpt_global_step"]
@@ -196,7 +194,7 @@ def test_export_of_the_best_checkpoint_uses_the_average(tmp_path: Path) -> None:
     ],
     ids=["newest", "eager", "best"],
 )
-def test_run_exports_its_model_at_the_end(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_run_exports_its_model_at_the_end(changes, tmp_path):
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=30, **changes)
     notes = Notes()
     model, _ = run(config, tmp_path / "run", notes=notes)
@@ -207,7 +205,7 @@ def test_run_exports_its_model_at_the_end(changes: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_rerun_of_a_finished_run_exports_again(tmp_path: Path) -> None:
+def test_rerun_of_a_finished_run_exports_again(tmp_path):
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
     run(config, tmp_path, "train", "mirrored2")
     marker = tmp_path / "served/5/marker"
@@ -218,16 +216,14 @@ def test_rerun_of_a_finished_run_exports_again(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "served").iterdir()] == ["5"]
 
 
-def test_task_that_cannot_be_exported_is_rejected_before_training(tmp_path: Path) -> None:
+def test_task_that_cannot_be_exported_is_rejected_before_training(tmp_path):
     with raises("missing-method", "trainer.export_subdir"):
         run(toy_config(trainer__export_subdir="served"), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_failed_export_leaves_no_files_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_export_leaves_no_files_behind(tmp_path, monkeypatch):
     config = digits_config(trainer__train_steps=5)
     run(config, tmp_path / "run", "train")
 
@@ -242,7 +238,7 @@ def test_failed_export_leaves_no_files_behind(
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def three(tmp_path_factory):
     """A run with checkpoints of steps 10, 20 and 30."""
     folder = tmp_path_factory.mktemp("three")
     run(digits_config(trainer__train_steps=30, trainer__checkpoint_interval=10), folder, "train")
@@ -251,14 +247,14 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("asked", "step"), [(None, 30), ("newest", 30), ("20", 20)])
-def test_checkpoint_is_chosen_by_step(asked: str | None, step: int, three: Path) -> None:
+def test_checkpoint_is_chosen_by_step(asked, step, three):
     choice = choose_checkpoint(three, asked, "", pytest.fail)
     assert (choice.step, choice.is_best) == (step, False)
     assert choice.record().step == step
 
 
 @pytest.mark.slow
-def test_damaged_checkpoint_is_skipped_unless_requested(three: Path, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_skipped_unless_requested(three, tmp_path):
     folder = Path(shutil.copytree(three, tmp_path / "run"))
     newest, *others = (folder / "checkpoints" / f"ckpt-{step}.{DATA}" for step in (30, 20, 10))
     flip(newest)
@@ -274,7 +270,7 @@ def test_damaged_checkpoint_is_skipped_unless_requested(three: Path, tmp_path: P
         choose_checkpoint(folder, None, "", notes.append)
 
 
-def test_export_of_a_checkpoint_of_another_model_is_rejected(three: Path, tmp_path: Path) -> None:
+def test_export_of_a_checkpoint_of_another_model_is_rejected(three, tmp_path):
     other = digits_config(task__model__hidden_units=[17])
     with raises("checkpoint-mismatch"):
         exported(other, three, tmp_path / "export")
@@ -283,7 +279,7 @@ def test_export_of_a_checkpoint_of_another_model_is_rejected(three: Path, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_export_keeps_the_compute_precision(precision: str, tmp_path: Path) -> None:
+def test_export_keeps_the_compute_precision(precision, tmp_path):
     config = digits_config(trainer__train_steps=5, runtime__mixed_precision_dtype=precision)
     model, _ = run(config, tmp_path / "run", "train")
     folder = exported(config, tmp_path / "run", tmp_path / "export")

@@ -94,7 +94,7 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def cnn(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def cnn(tmp_path_factory):
     """A small convolutional network that is trained well enough to be quantized."""
     config = cnn_config(
         task__train_data__augment="crop",
@@ -111,9 +111,7 @@ def accuracy(logits: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-def test_litert_files_answer_like_the_model_with_the_interpreter_alone(
-    cnn: Trained, tmp_path: Path
-) -> None:
+def test_litert_files_answer_like_the_model_with_the_interpreter_alone(cnn, tmp_path):
     pytest.importorskip("ai_edge_litert")
     records = cnn.export(tmp_path / "to", *LITERT, weights=AVERAGE)
 
@@ -145,9 +143,7 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(
 
 
 @pytest.mark.slow
-def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(
-    cnn: Trained, tmp_path: Path
-) -> None:
+def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(cnn, tmp_path):
     resnet = Trained(resnet_config(trainer__train_steps=3), tmp_path / "resnet")
     paths, expected = [], []
     for one in (cnn, resnet):
@@ -163,7 +159,7 @@ def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(
 
 
 @pytest.mark.slow
-def test_export_above_the_tolerance_is_refused_and_deleted(cnn: Trained, tmp_path: Path) -> None:
+def test_export_above_the_tolerance_is_refused_and_deleted(cnn, tmp_path):
     with pytest.raises(RunnerError, match=r"litert_float16: an output differs by [\s\S]*is 0; "):
         cnn.export(tmp_path / "to", "keras", "litert_float16", tolerance=0.0)
 
@@ -201,9 +197,7 @@ def _check(before: float, after: float, relative: float = 0.05) -> ExportCheck:
         ("litert", _check(0.9, 0.9, float("nan")), Metric("m"), "not a number"),
     ],
 )
-def test_rule_of_each_format(
-    name: str, check: ExportCheck, metric: Metric | None, refused: str
-) -> None:
+def test_rule_of_each_format(name, check, metric, refused):
     kind = network_formats()[name]
     limit = tolerance_of(kind, metric)
     if not refused:
@@ -220,7 +214,7 @@ def _network(layer: Any) -> Any:
     return describe_network(model, features, model(features))
 
 
-def test_ops_that_do_not_convert_are_named_in_one_line(tmp_path: Path) -> None:
+def test_ops_that_do_not_convert_are_named_in_one_line(tmp_path):
     network = _network(lambda x: tf.math.igamma(x, x) + tf.math.digamma(x))
 
     with pytest.raises(RunnerError) as caught:
@@ -239,7 +233,7 @@ class Scale(tf_keras.layers.Layer):
         return inputs * 2.0
 
 
-def test_layers_of_other_packages_cannot_be_in_a_keras_file(tmp_path: Path) -> None:
+def test_layers_of_other_packages_cannot_be_in_a_keras_file(tmp_path):
     with raises("export-failed"):
         keras_file.FORMAT.write(_network(Scale()), tmp_path / "model.keras", ())
 
@@ -255,7 +249,7 @@ class Subclassed(tf_keras.Model):
         return self.out(inputs)
 
 
-def test_subclassed_model_is_exported_or_refused_in_one_line(tmp_path: Path) -> None:
+def test_subclassed_model_is_exported_or_refused_in_one_line(tmp_path):
     model, features = Subclassed(), tf.constant([[1.0, 2.0], [3.0, 4.0]])
     network = describe_network(model, features, model(features))
 
@@ -284,7 +278,7 @@ LOOKUPS: dict[str, tuple[Any, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_lookup_layers_are_in_saved_models_and_keras_files(name: str, tmp_path: Path) -> None:
+def test_lookup_layers_are_in_saved_models_and_keras_files(name, tmp_path):
     build, values = LOOKUPS[name]
     features = tf.constant(values)[:, tf.newaxis]
     inputs = tf_keras.Input([1], dtype=features.dtype, name="x")
@@ -303,7 +297,7 @@ def test_lookup_layers_are_in_saved_models_and_keras_files(name: str, tmp_path: 
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path):
     keys = tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([1.0]))
     table = tf.lookup.StaticHashTable(keys, 0.0)
     inputs = tf_keras.Input([1], dtype="string", name="x")
@@ -314,7 +308,7 @@ def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path: Pa
         saved_model.write(model, serving, tmp_path / "saved")
 
 
-def test_labels_have_one_line_for_each_class(tmp_path: Path) -> None:
+def test_labels_have_one_line_for_each_class(tmp_path):
     assert write_labels(tmp_path, {"class": ["a", "b\nc", "\u00e4"]}) == {
         "labels": {"class": "labels.txt"}
     }
@@ -329,7 +323,7 @@ def _rows(arrays: np.ndarray) -> set[bytes]:
     return {row.tobytes() for row in arrays}
 
 
-def test_calibration_uses_training_images_without_augmentation() -> None:
+def test_calibration_uses_training_images_without_augmentation():
     config = cnn_config()
     task = TASKS.get("image_classification").load()(config.task)
 
@@ -341,7 +335,7 @@ def test_calibration_uses_training_images_without_augmentation() -> None:
     assert _rows(np.stack(found)) <= _rows(load_digits(split="train").arrays["image"])
 
 
-def test_validation_examples_are_spread_over_the_dataset() -> None:
+def test_validation_examples_are_spread_over_the_dataset():
     config = digits_config()
     task = TASKS.get("image_classification").load()(config.task)
 
@@ -353,7 +347,7 @@ def test_validation_examples_are_spread_over_the_dataset() -> None:
 
 
 @pytest.mark.slow
-def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
+def test_classification_of_model_garden_is_exported(tmp_path):
     run_official(
         photos(tmp_path),
         tmp_path / "run",
@@ -374,7 +368,7 @@ def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_exporter_of_model_garden_reads_the_run_directory(tmp_path: Path) -> None:
+def test_exporter_of_model_garden_reads_the_run_directory(tmp_path):
     from official.vision.serving import export_saved_model_lib
     from official.vision.serving.image_classification import ClassificationModule
 

@@ -36,7 +36,7 @@ def _predictions(signatures: Any, rows: list[str]) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ROWS)
-def test_network_in_a_file_answers_like_the_run(model: str, tmp_path: Path) -> None:
+def test_network_in_a_file_answers_like_the_run(model, tmp_path):
     config = keras_config(trainer__train_steps=5, **(ADDER if model == "adder" else {}))
     run(config, tmp_path / "run", "train")
     task = KerasTask(config.task)
@@ -89,9 +89,7 @@ def _check_problems(place: Path, config: Any) -> None:
         (["100-other", "best"], None),
     ],
 )
-def test_saved_model_of_the_last_step_comes_before_other_formats(
-    exports: list[str], expected: str | None, tmp_path: Path
-) -> None:
+def test_saved_model_of_the_last_step_comes_before_other_formats(exports, expected, tmp_path):
     for name in exports:
         (tmp_path / name).mkdir()
         for file in ("model.tflite", "export.json") if "-" in name else ("saved_model.pb",):
@@ -102,6 +100,6 @@ def test_saved_model_of_the_last_step_comes_before_other_formats(
 
 
 @pytest.mark.parametrize("shape", [[], [None], [None, 8, 8, 1]])
-def test_described_spec_is_parsed(shape: list[int | None]) -> None:
+def test_described_spec_is_parsed(shape):
     spec = tf.TensorSpec(shape, tf.uint8)
     assert parse_spec(describe_spec(spec)) == spec

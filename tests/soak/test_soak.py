@@ -43,9 +43,7 @@ _STEPS_PER_START = 10
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _RUNS)
-def test_a_long_run_holds_no_more_at_its_end(
-    name: str, pytestconfig: pytest.Config, tmp_path: Path
-) -> None:
+def test_a_long_run_holds_no_more_at_its_end(name, pytestconfig, tmp_path):
     asked = pytestconfig.getoption("--soak-steps", default=0)
     steps = asked or _SAMPLE_STEPS
     samples = watch(
@@ -71,9 +69,7 @@ def test_a_long_run_holds_no_more_at_its_end(
 
 
 @pytest.mark.slow
-def test_a_run_that_restarts_many_times_ends_with_the_same_weights(
-    pytestconfig: pytest.Config, tmp_path: Path
-) -> None:
+def test_a_run_that_restarts_many_times_ends_with_the_same_weights(pytestconfig, tmp_path):
     restarts = pytestconfig.getoption("--restarts", default=0) or _SAMPLE_RESTARTS
     steps = _STEPS_PER_START * (restarts + 1)
     flags = [*_RUNS["mlp"], "--trainer.max_to_keep=1", f"--train_steps={steps}"]

@@ -1,12 +1,10 @@
 """Variables that a task loads into a new model are counted; loading none is an error."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 from official.core import base_task
 
 from orbit_runner.errors import SettingError
@@ -23,7 +21,7 @@ class _Official(ToyTask):
 class _Part(ToyTask):
     """Loads a part, and ignores missing variables."""
 
-    def initialize(self, model: tf_keras.Model) -> None:
+    def initialize(self, model):
         part = tf.train.Checkpoint(norm=model.layers[1])
         part.read(self.task_config.init_checkpoint).expect_partial()
 
@@ -31,12 +29,12 @@ class _Part(ToyTask):
 class _ByHand(ToyTask):
     """Sets weights without a TensorFlow checkpoint."""
 
-    def initialize(self, model: tf_keras.Model) -> None:
+    def initialize(self, model):
         model.layers[-1].set_weights([np.full([3, 1], 5.0)])
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """The path of a checkpoint of a model with batch norm and its initial weights."""
     model = ToyTask(ToyConfig(batch_norm=True)).build_model()
     folder = tmp_path_factory.mktemp("made")
@@ -44,9 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(tf.train.Checkpoint(model=model, norm=norm).save(str(folder / "ckpt")))
 
 
-def _initialized(
-    task_class: Any, path: Path | str, **changes: Any
-) -> tuple[tf_keras.Model, list[str]]:
+def _initialized(task_class, path, **changes):
     notes, config = Notes(), ToyConfig(init_checkpoint=str(path), **changes)
     task = task_class(config)
     model = task.build_model()
@@ -56,37 +52,37 @@ def _initialized(
 
 
 @pytest.mark.parametrize("task_class", [_Official, ToyTask])
-def test_all_loaded_variables_are_counted(task_class: Any, made: Path) -> None:
+def test_all_loaded_variables_are_counted(task_class, made):
     for path in (made, made.parent):
         # Its moving averages equal those of any new model.
         _, notes = _initialized(task_class, path, batch_norm=True)
         assert notes == [f"loaded 5 of the model's 5 variables from {path}"]
 
 
-def test_note_names_variables_that_keep_their_initial_values(made: Path) -> None:
+def test_note_names_variables_that_keep_their_initial_values(made):
     _, (note,) = _initialized(_Part, made, batch_norm=True)
     assert note.startswith("loaded 4 of the model's 5 variables")
     assert note.endswith("these keep their initial values:\n  w/kernel")
 
 
-def test_weights_set_without_a_checkpoint_are_counted(made: Path) -> None:
+def test_weights_set_without_a_checkpoint_are_counted(made):
     model, (note,) = _initialized(_ByHand, made)
     np.testing.assert_array_equal(model.get_weights()[0], [[5.0]] * 3)
     assert note.startswith("loaded 1 of the model's 1 variables")
 
 
-def test_no_note_is_shown_without_an_initial_checkpoint() -> None:
+def test_no_note_is_shown_without_an_initial_checkpoint():
     assert _initialized(_Official, "")[1] == []
 
 
-def _refused(task_class: Any, path: Path, **changes: Any) -> str:
+def _refused(task_class, path, **changes):
     with pytest.raises(SettingError) as caught:
         _initialized(task_class, path, **changes)
     assert caught.value.path == "task.init_checkpoint"
     return caught.value.reason
 
 
-def test_checkpoint_without_variables_of_the_model_is_rejected(tmp_path: Path) -> None:
+def test_checkpoint_without_variables_of_the_model_is_rejected(tmp_path):
     path = tf.train.Checkpoint(other=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
     assert "contains none of the model's 5 variables" in _refused(
         _Part, Path(path), batch_norm=True
@@ -94,12 +90,12 @@ def test_checkpoint_without_variables_of_the_model_is_rejected(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("task_class", [_Official, _Part])
-def test_path_without_a_checkpoint_is_rejected(task_class: Any, tmp_path: Path) -> None:
+def test_path_without_a_checkpoint_is_rejected(task_class, tmp_path):
     for path in (tmp_path, tmp_path / "ckpt-7"):
         assert f"there is no checkpoint at {str(path)!r}" in _refused(task_class, path)
 
 
-def test_checkpoint_of_another_model_is_rejected(made: Path, tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_rejected(made, tmp_path):
     reason = _refused(_Official, made, batch_norm=True, outputs=2)
     assert "does not fit the model" in reason
     model = ToyTask(ToyConfig()).build_model()

@@ -9,7 +9,7 @@ from orbit_runner.state.replica_state import ReplicaState, has_combined_variable
 from tests.support.toy import make_strategy
 
 
-def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas() -> None:
+def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas():
     strategy = make_strategy("mirrored2")
     with strategy.scope():
         model = tf_keras.Sequential([tf_keras.Input([2]), tf_keras.layers.BatchNormalization()])
@@ -17,7 +17,7 @@ def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas() ->
         state = ReplicaState(model, strategy)
 
     @tf.function
-    def step() -> None:
+    def step():
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         for one in (mean, variance):
             one.assign(tf.fill([2], tf.cast(replica, tf.float32)))
@@ -29,9 +29,7 @@ def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas() ->
 
 
 @pytest.mark.parametrize(("name", "combines"), [("one_device", False), ("mirrored2", True)])
-def test_one_device_has_nothing_to_combine_so_it_saves_in_the_background(
-    name: str, combines: bool
-) -> None:
+def test_one_device_has_nothing_to_combine_so_it_saves_in_the_background(name, combines):
     strategy = make_strategy(name)
     with strategy.scope():
         model = tf_keras.Sequential([tf_keras.Input([2]), tf_keras.layers.BatchNormalization()])

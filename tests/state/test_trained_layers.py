@@ -1,7 +1,5 @@
 """Which layers are trained, mistakes in the patterns, and what a run prints about its layers."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,22 +13,20 @@ from tests.support.problems import raises
 from tests.support.tuned import LAYERS, TunedConfig, TunedTask, tuned_config
 
 
-def _model() -> tf_keras.Model:
+def _model():
     return TunedTask(TunedConfig()).build_model()
 
 
-def _settings(text: str) -> FineTuning:
-    found = tuned_config(text).trainer.fine_tuning
-    assert found is not None
-    return found
+def _settings(text):
+    return tuned_config(text).trainer.fine_tuning
 
 
-def _made(text: str) -> tuple[TrainedLayers, tf_keras.Model]:
+def _made(text):
     model = _model()
     return TrainedLayers(_settings(text), model), model
 
 
-def _trained(model: tf_keras.Model) -> list[str]:
+def _trained(model):
     return [variable.name.partition("/")[0] for variable in model.trainable_variables][::2]
 
 
@@ -44,7 +40,7 @@ def _trained(model: tf_keras.Model) -> list[str]:
         ("[]", ["first", "norm", "inner", "w"]),
     ],
 )
-def test_frozen_layers_have_no_trainable_variables(freeze: str, trained: list[str]) -> None:
+def test_frozen_layers_have_no_trainable_variables(freeze, trained):
     layers, model = _made(f"{{freeze: {freeze}}}")
 
     assert _trained(model) == trained
@@ -54,7 +50,7 @@ def test_frozen_layers_have_no_trainable_variables(freeze: str, trained: list[st
     }
 
 
-def test_batch_norm_uses_its_moving_averages_if_it_is_frozen() -> None:
+def test_batch_norm_uses_its_moving_averages_if_it_is_frozen():
     _, model = _made("{freeze: [norm]}")
     norm = model.get_layer("norm")
     x = tf.constant(np.random.default_rng(1).normal(3, 2, [8, 5]), tf.float32)
@@ -64,7 +60,7 @@ def test_batch_norm_uses_its_moving_averages_if_it_is_frozen() -> None:
     np.testing.assert_array_equal([norm.moving_mean, norm.moving_variance], before)
 
 
-def test_layers_that_the_task_froze_stay_frozen() -> None:
+def test_layers_that_the_task_froze_stay_frozen():
     model = _model()
     model.get_layer("block").trainable = False
     TrainedLayers(_settings("{freeze: [first]}"), model)
@@ -72,7 +68,7 @@ def test_layers_that_the_task_froze_stay_frozen() -> None:
     assert _trained(model) == ["norm", "w"]
 
 
-def test_first_entry_that_matches_determines_the_rate() -> None:
+def test_first_entry_that_matches_determines_the_rate():
     layers, model = _made(
         "{learning_rates: [{layers: [first], factor: 0.1}, {layers: ['*'], factor: 2}]}"
     )
@@ -86,18 +82,18 @@ def test_first_entry_that_matches_determines_the_rate() -> None:
 class _Outer(tf_keras.layers.Layer):
     """A layer with a weight of its own and a layer inside."""
 
-    def __init__(self, inner: tf_keras.layers.Layer) -> None:
+    def __init__(self, inner):
         super().__init__(name="outer")
         self.inner = inner
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape):
         self.scale = self.add_weight("scale", [])
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs):
         return self.inner(inputs) * self.scale
 
 
-def _refused(text: str, model: tf_keras.Model | None = None) -> tuple[str, str]:
+def _refused(text, model=None):
     with pytest.raises(SettingError) as caught:
         TrainedLayers(_settings(text), model or _model())
     return caught.value.path.removeprefix("trainer.fine_tuning"), caught.value.reason
@@ -125,7 +121,7 @@ def _refused(text: str, model: tf_keras.Model | None = None) -> tuple[str, str]:
         ("{freeze: ['*']}", ".freeze", "freezes all layers, so a step would train nothing"),
     ],
 )
-def test_pattern_without_effect_is_an_error(text: str, path: str, reason: str) -> None:
+def test_pattern_without_effect_is_an_error(text, path, reason):
     found = _refused(text)
 
     assert found[0] == path
@@ -134,7 +130,7 @@ def test_pattern_without_effect_is_an_error(text: str, path: str, reason: str) -
         assert [line.strip() for line in found[1].splitlines()[2:]] == LAYERS
 
 
-def test_layer_with_own_weights_cannot_be_frozen_around_a_trained_layer() -> None:
+def test_layer_with_own_weights_cannot_be_frozen_around_a_trained_layer():
     inner = tf_keras.layers.Dense(3, name="inner")  # Its name is that of its first use.
     model = tf_keras.Sequential([tf_keras.Input([3]), inner, _Outer(inner)])
 
@@ -144,7 +140,7 @@ def test_layer_with_own_weights_cannot_be_frozen_around_a_trained_layer() -> Non
     TrainedLayers(_settings("{learning_rates: [{layers: [outer], factor: 2}]}"), model)
 
 
-def test_model_without_layers_is_an_error() -> None:
+def test_model_without_layers_is_an_error():
     with raises("bad-model", "trainer.fine_tuning"):
         TrainedLayers(FineTuning(), object())
 
@@ -156,7 +152,7 @@ def test_model_without_layers_is_an_error() -> None:
         (["first", "block"], "2 of 4 layers are frozen, 2 are loaded"),
     ],
 )
-def test_line_counts_layers_that_are_frozen_or_loaded(loaded: list[str], text: str) -> None:
+def test_line_counts_layers_that_are_frozen_or_loaded(loaded, text):
     layers, model = _made("{freeze: [first, norm]}")
     variables = [weight for name in loaded for weight in model.get_layer(name).weights]
     weights = LoadedWeights("runs/a", frozenset(map(id, variables)))

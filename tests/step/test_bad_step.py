@@ -1,11 +1,7 @@
 """The step at which a run diverged is found from the checkpoint before it: `replay --find`."""
 
-from __future__ import annotations
-
 import dataclasses
 import signal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +10,11 @@ import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.config.schema.base import field
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
 from orbit_runner.registry import TASKS
 from orbit_runner.repeat.replay import ExamineBadStep, StepExamined
 from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.step import bad_step as module
-from orbit_runner.step.bad_step import BadStep
-from orbit_runner.step.results import Examination
 from orbit_runner.train.callbacks.base import Callback
 from tests.support import faulty_images
 from tests.support.digits import digits_config
@@ -51,12 +44,12 @@ class FaultyToy(ToyTask):
 
     task_config: FaultyConfig
 
-    def build_model(self) -> tf_keras.Model:
+    def build_model(self):
         inputs = tf_keras.Input([3])
         x = tf_keras.layers.Lambda(tf.math.log, name="log")(inputs)
         return tf_keras.Model(inputs, tf_keras.layers.Dense(1, use_bias=False, name="w")(x))
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+    def arrays(self):
         features, labels = super().arrays()
         features, rows = np.abs(features) + 0.5, list(self.task_config.bad_examples)
         if self.task_config.fault == "label":
@@ -73,7 +66,7 @@ class FaultyToy(ToyTask):
 TASKS.register("faulty_toy", config=FaultyConfig, target=FaultyToy)
 
 
-def faulty_config(**changes: Any) -> ExperimentConfig:
+def faulty_config(**changes):
     """Returns a config of long loops, in which step 626 is not finite."""
     base = {
         "task__name": "faulty_toy",
@@ -87,10 +80,9 @@ def faulty_config(**changes: Any) -> ExperimentConfig:
     return toy_config(**{**base, **changes})
 
 
-def first_bad_step(config: ExperimentConfig, model_dir: Path, strategy: str) -> int:
+def first_bad_step(config, model_dir, strategy):
     """Returns the first step that is not finite, by looking at each step from the first on."""
     run = session_of(config, model_dir, make_strategy(strategy))
-    assert run.trainer is not None
     run.checkpoints.restore_or_initialize(run.task)
     with run.strategy.scope():
         while run.step < config.trainer.train_steps:
@@ -104,7 +96,7 @@ def first_bad_step(config: ExperimentConfig, model_dir: Path, strategy: str) -> 
 RATE = "trainer__optimizer_config__learning_rate__constant__learning_rate"
 # The mean of the loss exceeds the bound before it overflows.
 EXPLODING = {RATE: 10.0, "task__fault": "none", "trainer__loss_upper_bound": ".inf"}
-FAULTS: dict[str, dict[str, Any]] = {
+FAULTS = {
     "image": {},
     "label": {"task__fault": "label"},
     "log of 0": {"task__fault": "zero"},
@@ -126,7 +118,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 class BadWeights(ToyTask):
     """The toy with a weight that is NaN."""
 
-    def build_model(self) -> tf_keras.Model:
+    def build_model(self):
         model = super().build_model()
         model.trainable_variables[0].assign([[0.0], [float("nan")], [0.0]])
         return model
@@ -135,32 +127,22 @@ class BadWeights(ToyTask):
 TASKS.register("bad_weights", config=ToyConfig, target=BadWeights)
 
 
-def _diverged(config: ExperimentConfig, directory: Path, **arguments: Any) -> Diverged:
+def _diverged(config, directory, **arguments):
     with pytest.raises(Diverged) as caught:
         run(config, directory, **arguments)
     assert caught.value.exit_code == 3
     return caught.value
 
 
-def _search(
-    config: ExperimentConfig,
-    directory: Path,
-    callbacks: tuple[Callback, ...] = (),
-    ends: type[Exception] = StepExamined,
-    **arguments: Any,
-) -> ExamineBadStep:
+def _search(config, directory, callbacks=(), ends=StepExamined, **arguments):
     """Searches the step at which a run diverged, until the search ends the run."""
-    divergence = MetricLog(directory / "metrics.jsonl").divergence()
-    assert divergence is not None
-    search = ExamineBadStep(divergence)
+    search = ExamineBadStep(MetricLog(directory / "metrics.jsonl").divergence())
     with pytest.raises(ends):
         run(config, directory, callbacks=[*callbacks, search], **arguments)
     return search
 
 
-def _find(
-    config: ExperimentConfig, directory: Path, **arguments: Any
-) -> tuple[BadStep, Examination]:
+def _find(config, directory, **arguments):
     """Returns the bad step of a run that diverged, and its examination."""
     search = _search(config, directory, **arguments)
     assert search.bad_step is not None
@@ -172,7 +154,7 @@ def _find(
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_step_is_found_and_its_interval_is_named(fault: str, strategy: str, tmp_path: Path) -> None:
+def test_step_is_found_and_its_interval_is_named(fault, strategy, tmp_path):
     config = faulty_config(**FAULTS[fault])
     step = first_bad_step(config, tmp_path / "steps", strategy)
     tf.random.normal([3])  # The generators move on, and the initial state is the same.
@@ -212,16 +194,13 @@ _LAYERS = {"image": "conv", "log": "log", "root": "root", "target": "loss", "rat
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("example", [37, 9_999])
 @pytest.mark.parametrize("fault", _LAYERS)
-def test_step_layer_and_example_are_found(
-    fault: str, example: int, strategy: str, tmp_path: Path
-) -> None:
+def test_step_layer_and_example_are_found(fault, example, strategy, tmp_path):
     replicas = {"one_device": {}, "mirrored2": faulty_images.MIRRORED}[strategy]
     config = faulty_images.faulty_config(
         fault, **{**_LONG, "task__bad_example": example, **replicas}
     )
     _diverged(config, tmp_path, mode="train", strategy=strategy)
     found, examination = _find(config, tmp_path, mode="train", strategy=strategy)
-    assert examination.first_bad is not None
     assert examination.first_bad.layer == _LAYERS[fault]
     if fault == "rate":  # The first update is finite, but the outputs after it overflow.
         assert found.step == 2
@@ -233,7 +212,7 @@ def test_step_layer_and_example_are_found(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Path) -> None:
+def test_step_of_batches_that_are_made_in_the_graph(strategy, tmp_path):
     config = digits_config(
         trainer__optimizer_config__learning_rate__type="exponential",
         trainer__optimizer_config__learning_rate__exponential__initial_learning_rate=0.001,
@@ -251,7 +230,7 @@ def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_step_is_found_under_logical_replicas(strategy: str, tmp_path: Path) -> None:
+def test_step_is_found_under_logical_replicas(strategy, tmp_path):
     config = faulty_config(runtime__logical_replicas=2)
     _diverged(config, tmp_path, strategy=strategy)
     search = _search(config, tmp_path, strategy=strategy)
@@ -261,7 +240,7 @@ def test_step_is_found_under_logical_replicas(strategy: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_weights_that_are_not_finite_with_a_finite_loss(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_with_a_finite_loss(tmp_path):
     # A NaN feature in front of a ReLU: the loss stays finite, the gradient does not.
     config = toy_config(task__relu=True, task__nan_from=12)
     error = _diverged(config, tmp_path)
@@ -275,7 +254,7 @@ def test_weights_that_are_not_finite_with_a_finite_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_slots_that_are_not_finite(tmp_path: Path) -> None:
+def test_slots_that_are_not_finite(tmp_path):
     """The square of a gradient overflows in the slots of Adam; loss and weights stay finite."""
     config = faulty_config(
         task__fault="slot",
@@ -291,7 +270,7 @@ def test_slots_that_are_not_finite(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_exact_step_of_a_loss_above_its_bound(strategy: str, tmp_path: Path) -> None:
+def test_exact_step_of_a_loss_above_its_bound(strategy, tmp_path):
     config = faulty_config(
         task__fault="large", trainer__loss_upper_bound=1e4, trainer__summary_interval=100
     )
@@ -308,7 +287,7 @@ def test_exact_step_of_a_loss_above_its_bound(strategy: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("trials", [0, 2])
-def test_initial_weights_that_are_not_finite(trials: int, tmp_path: Path) -> None:
+def test_initial_weights_that_are_not_finite(trials, tmp_path):
     config = toy_config(task__name="bad_weights", trainer__recovery_max_trials=trials)
     error = _diverged(config, tmp_path)
     assert saved_steps(tmp_path) == []
@@ -321,22 +300,21 @@ def test_initial_weights_that_are_not_finite(trials: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_step_after_recoveries_has_their_order_of_examples(tmp_path: Path) -> None:
+def test_step_after_recoveries_has_their_order_of_examples(tmp_path):
     config = faulty_config(trainer__recovery_max_trials=1)
     error = _diverged(config, tmp_path)
     assert "as often as trainer.recovery_max_trials allows, 1" in str(error)
     divergence = MetricLog(tmp_path / "metrics.jsonl").divergence()
-    assert divergence is not None
     assert divergence.recoveries == 1
     found, _ = _find(config, tmp_path)
     assert found.step == 626
 
 
-def test_weights_that_a_callback_changed_are_not_found(tmp_path: Path) -> None:
+def test_weights_that_a_callback_changed_are_not_found(tmp_path):
     class Breaks(Callback):
         """Changes a weight outside of the steps, so that they cannot be trained again."""
 
-        def on_loop_end(self, run: Any, logs: Any) -> None:
+        def on_loop_end(self, run, logs):
             if run.step == 500:
                 run.model.weights[0].assign(np.full([3, 1], np.nan))
 
@@ -346,12 +324,12 @@ def test_weights_that_a_callback_changed_are_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_search_saves_nothing_and_calls_no_callback(tmp_path: Path) -> None:
+def test_search_saves_nothing_and_calls_no_callback(tmp_path):
     _diverged(faulty_config(), tmp_path)
     calls = []
 
     class Sees(Callback):
-        def on_loop_end(self, run: Any, logs: Any) -> None:
+        def on_loop_end(self, run, logs):
             calls.append(run.step)
 
     _find(faulty_config(), tmp_path, callbacks=(Sees(),))
@@ -360,11 +338,11 @@ def test_search_saves_nothing_and_calls_no_callback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_search_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_can_be_interrupted(tmp_path, monkeypatch):
     config, isqrt = faulty_config(), module.math.isqrt
     _diverged(config, tmp_path)
 
-    def interrupted(number: int) -> int:
+    def interrupted(number):
         signal.raise_signal(signal.SIGTERM)
         return isqrt(number)
 

@@ -1,10 +1,5 @@
 """A step under instruments: losses, the first bad value, and a run that stays as it was."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from official.core import exp_factory
@@ -14,7 +9,7 @@ from orbit_runner import Callback
 from orbit_runner.checkpoint.fingerprint import fingerprint, tensor_line, weights_fingerprint
 from orbit_runner.repeat.replay import ExamineAtStep, StepExamined
 from orbit_runner.step.examine import KeptState, examine_step
-from orbit_runner.step.results import COMPUTED_IN_STEP, COMPUTED_PER_ROW, Examination
+from orbit_runner.step.results import COMPUTED_IN_STEP, COMPUTED_PER_ROW
 from tests.support.digits import digits_config
 from tests.support.faulty_images import BATCH, MIRRORED, ROW, STEP, faulty_config
 from tests.support.official_runs import run_official
@@ -31,12 +26,11 @@ _EVERYTHING = {
 }
 
 
-def _examine(config: Any, folder: Path, step: int, strategy: str) -> Examination:
+def _examine(config, folder, step, strategy):
     """Trains up to a step and returns what is found in it."""
     at_step = ExamineAtStep(step, stops=True)
     with pytest.raises(StepExamined):
         run(config, folder, "train", strategy, callbacks=[at_step])
-    assert at_step.examination is not None
     return at_step.examination
 
 
@@ -55,16 +49,13 @@ _FAULTS = {
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("fault", _FAULTS)
-def test_first_bad_value_names_layer_op_and_example(
-    fault: str, strategy: str, tmp_path: Path
-) -> None:
+def test_first_bad_value_names_layer_op_and_example(fault, strategy, tmp_path):
     step, layer, op, kind, phase, rows, source = _FAULTS[fault]
     is_mirrored = strategy == "mirrored2"
     config = faulty_config(fault, **(MIRRORED if is_mirrored else {}))
     found = _examine(config, tmp_path, step, strategy)
 
     bad = found.first_bad
-    assert bad is not None
     assert (bad.layer, bad.op, bad.kind, bad.phase) == (layer, op, kind, phase)
     assert bad.source == source
     if rows is not None:
@@ -75,7 +66,7 @@ def test_first_bad_value_names_layer_op_and_example(
     assert len(found.examples) == BATCH
 
 
-def test_corrupt_label_is_the_worst_example(tmp_path: Path) -> None:
+def test_corrupt_label_is_the_worst_example(tmp_path):
     found = _examine(faulty_config("label"), tmp_path, STEP, "one_device")
     assert found.examples[0].row == ROW
     assert found.examples[0].error == "indices[0] = 99 is not in [0, 3)"
@@ -83,7 +74,7 @@ def test_corrupt_label_is_the_worst_example(tmp_path: Path) -> None:
     assert found.error == f"indices[{ROW}] = 99 is not in [0, 3)"
 
 
-def test_masked_infinity_is_not_reported(tmp_path: Path) -> None:
+def test_masked_infinity_is_not_reported(tmp_path):
     found = _examine(faulty_config(""), tmp_path, STEP, "one_device")
     assert found.first_bad is None
     assert found.is_finite
@@ -93,25 +84,25 @@ def test_masked_infinity_is_not_reported(tmp_path: Path) -> None:
 class _Examine(Callback):
     """Examines the step after a given one, and keeps fingerprints of the state around it."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step):
         self.step, self.states = step, list[str]()
-        self.found: Examination | None = None
+        self.found = None
 
-    def on_loop_end(self, run: Any, logs: Any) -> None:
+    def on_loop_end(self, run, logs):
         if run.step == self.step and self.found is None:
             self.states.append(_state(run))
             self.found = examine_step(run)
             self.states.append(_state(run))
 
 
-def _state(run: Any) -> str:
+def _state(run):
     values = [value for parts in KeptState(run)._copies.values() for _, value in parts]
     return fingerprint(tensor_line(str(number), value) for number, value in enumerate(values))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_training_continues_as_if_no_step_was_examined(strategy: str, tmp_path: Path) -> None:
+def test_training_continues_as_if_no_step_was_examined(strategy, tmp_path):
     config = digits_config(**_EVERYTHING, **(MIRRORED if strategy == "mirrored2" else {}))
     examine, models = _Examine(5), []
     for name, callbacks in {"plain": [], "examined": [examine]}.items():
@@ -129,7 +120,7 @@ def test_training_continues_as_if_no_step_was_examined(strategy: str, tmp_path: 
 
 
 @pytest.mark.slow
-def test_norms_are_those_of_the_weights_before_and_after_the_step(tmp_path: Path) -> None:
+def test_norms_are_those_of_the_weights_before_and_after_the_step(tmp_path):
     rate = 0.01
     settings = {
         "trainer__optimizer_config__optimizer__type": "sgd",
@@ -155,7 +146,7 @@ def test_norms_are_those_of_the_weights_before_and_after_the_step(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_losses_of_a_recommendation_have_their_examples(tmp_path: Path) -> None:
+def test_losses_of_a_recommendation_have_their_examples(tmp_path):
     found = _examine(ratings_config(), tmp_path, 3, "one_device")
     assert found.losses == COMPUTED_IN_STEP
     losses = [one.loss for one in found.examples]
@@ -164,18 +155,17 @@ def test_losses_of_a_recommendation_have_their_examples(tmp_path: Path) -> None:
     assert {"example", "user", "item", "label"} <= {*found.examples[0].about}
 
 
-def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path: Path) -> None:
+def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path):
     at_step = ExamineAtStep(3, stops=True)
     with pytest.raises(StepExamined):
         run_official(exp_factory.get_exp_config("my_line"), tmp_path, "train", callbacks=[at_step])
     found = at_step.examination
-    assert found is not None
     assert found.losses == COMPUTED_PER_ROW
     losses = [one.loss for one in found.examples]
     assert len(losses) == 8
     np.testing.assert_allclose(np.mean(losses), found.loss, rtol=1e-4)
 
 
-def test_step_of_a_run_that_starts_there_is_examined(tmp_path: Path) -> None:
+def test_step_of_a_run_that_starts_there_is_examined(tmp_path):
     found = _examine(toy_config(), tmp_path, 1, "one_device")
     assert (found.step, found.rows) == (1, 8)

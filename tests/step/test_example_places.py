@@ -1,53 +1,43 @@
 """The place of an example is the row of the user's file or array, and is accepted as an ID."""
 
-from __future__ import annotations
-
 import csv
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.tasks.examples import TrainingExamples
 from tests.support.digits import digits_config
 from tests.support.images import write_listed
 from tests.support.keras_models import BASE, classes
 from tests.support.problems import raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv
-from tests.support.texts import text_config
 from tests.support.toy import config_of
 
 _BY_COLUMN = {"task__split__column": "part", "task__split__fractions": "null"}
 # Returns the class of the row that a place names.
-LabelOf = Callable[[str, int], str]
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def _examples(config: ExperimentConfig) -> TrainingExamples:
-    examples = TrainingOrder(config, None).examples()
-    assert examples is not None
-    return examples
+def _examples(config):
+    return TrainingOrder(config, None).examples()
 
 
-def _label(row: Mapping[str, Any]) -> str:
+def _label(row):
     if "targets" in row:
         (target,) = row["targets"].values()
         return str(target)
     return str(row.get("class", row.get("label")))
 
 
-def _without_validation_data(changes: dict[str, Any]) -> ExperimentConfig:
+def _without_validation_data(changes):
     base = {path: value for path, value in BASE.items() if "validation_data" not in path}
     return config_of(base | {"task.validation_data.global_batch_size": 16} | changes)
 
 
-def check_places(config: ExperimentConfig, label_of: LabelOf) -> None:
+def check_places(config, label_of):
     """Checks the places of the first steps against the files that the user has."""
     order, examples = TrainingOrder(config, None), _examples(config)
     rows = [row for step in range(1, 5) for row in order.step(step).chosen]
@@ -65,7 +55,7 @@ def check_places(config: ExperimentConfig, label_of: LabelOf) -> None:
 
 @pytest.mark.parametrize("split", [{}, _BY_COLUMN])
 @pytest.mark.parametrize("source", ["csv", "jsonl", "parquet", "hugging_face"])
-def test_row_of_a_table(tmp_path: Path, source: str, split: dict[str, Any]) -> None:
+def test_row_of_a_table(tmp_path, source, split):
     parts = ("validation", "train", "train")
     rows = [row | {"part": parts[number % 3]} for number, row in enumerate(make_rows())]
     path = WRITERS[source](tmp_path / f"rows.{source}", rows)
@@ -79,7 +69,7 @@ def test_row_of_a_table(tmp_path: Path, source: str, split: dict[str, Any]) -> N
     check_places(config, lambda file, number: {str(path): rows}[file][number - 1]["y"])
 
 
-def test_row_of_a_mixture_of_tables(tmp_path: Path) -> None:
+def test_row_of_a_mixture_of_tables(tmp_path):
     tables = {
         str(write_csv(tmp_path / f"{name}.csv", rows)): rows
         for name, rows in (("a", make_rows(40)), ("b", make_rows(70)))
@@ -91,7 +81,7 @@ def test_row_of_a_mixture_of_tables(tmp_path: Path) -> None:
     check_places(config, lambda file, number: tables[file][number - 1]["y"])
 
 
-def test_row_in_the_validation_part_is_no_training_example(tmp_path: Path) -> None:
+def test_row_in_the_validation_part_is_no_training_example(tmp_path):
     rows = [row | {"part": ("validation", "train")[n % 2]} for n, row in enumerate(make_rows())]
     path = write_csv(tmp_path / "rows.csv", rows)
     examples = _examples(table_config(path, **_BY_COLUMN))
@@ -104,24 +94,7 @@ def test_row_in_the_validation_part_is_no_training_example(tmp_path: Path) -> No
             examples.find(unknown)
 
 
-def test_row_of_a_text(tmp_path: Path) -> None:
-    rows = [{"text": f"text {n}", "label": ("english", "german")[n % 2]} for n in range(60)]
-    path = write_csv(tmp_path / "texts.csv", rows)
-    config = text_config(
-        tmp_path,
-        task__train_data__source="csv",
-        task__train_data__files=None,
-        task__train_data__input_path=str(path),
-        task__validation_data__source="csv",
-        task__validation_data__files=None,
-        task__validation_data__input_path=str(path),
-        task__split={"fractions": {"train": 0.5, "validation": 0.5}},
-    )
-
-    check_places(config, lambda file, number: rows[number - 1]["label"])
-
-
-def test_index_of_an_array_before_the_split() -> None:
+def test_index_of_an_array_before_the_split():
     labels = classes()[1]
     function = "tests.support.keras_models:classes"
     config = _without_validation_data({"task.validation_split": 0.3})
@@ -132,7 +105,7 @@ def test_index_of_an_array_before_the_split() -> None:
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_index_in_one_of_several_array_files(tmp_path: Path, mixed: bool) -> None:
+def test_index_in_one_of_several_array_files(tmp_path, mixed):
     labels = {}
     for name, count in (("a", 30), ("b", 50)):
         path = tmp_path / f"{name}.npz"
@@ -140,7 +113,7 @@ def test_index_in_one_of_several_array_files(tmp_path: Path, mixed: bool) -> Non
         np.savez(path, x=x, y=y)
         labels[str(path)] = y
     first, second = labels
-    data: dict[str, Any] = {"source": "npz", "input_path": f"{first},{second}"}
+    data = {"source": "npz", "input_path": f"{first},{second}"}
     if mixed:
         mixture = [{"weight": 1}, {"input_path": second, "weight": 1}]
         data |= {"input_path": first, "mixture": mixture}
@@ -152,14 +125,14 @@ def test_index_in_one_of_several_array_files(tmp_path: Path, mixed: bool) -> Non
     check_places(config, lambda file, number: str(labels[file][number]))
 
 
-def test_index_among_all_digits() -> None:
+def test_index_among_all_digits():
     from sklearn.datasets import load_digits
 
     target = load_digits().target
     check_places(digits_config(), lambda file, number: str(target[number]))
 
 
-def test_row_of_a_list_of_images(tmp_path: Path) -> None:
+def test_row_of_a_list_of_images(tmp_path):
     labels = write_listed(tmp_path / "set", {"cat": 9, "dog": 8})
     with labels.open() as file:
         listed = list(csv.reader(file))[1:]

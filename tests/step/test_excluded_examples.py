@@ -1,15 +1,10 @@
 """Examples that are left out: unknown ones are errors, and epochs are shorter."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.adapter import adapt
@@ -19,7 +14,7 @@ from tests.support.problems import raises
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def excluding(config: ExperimentConfig, ids: Sequence[str | int] | str) -> ExperimentConfig:
+def excluding(config, ids):
     """Returns the config without some training examples."""
     data = config.task.train_data.replace(exclude=ids)
     return config.replace(task=config.task.replace(train_data=data))
@@ -34,13 +29,13 @@ def excluding(config: ExperimentConfig, ids: Sequence[str | int] | str) -> Exper
         ("ids.txt", "unknown-example"),
     ],
 )
-def test_unknown_examples(ids: Any, code: str, here: Path) -> None:
+def test_unknown_examples(ids, code, here):
     Path("ids.txt").write_text("# mislabeled\n17\n\n9999  # a digit too many\n")
     with raises(code, "task.train_data.exclude"):
         TrainingOrder(excluding(digits_config(), ids), None).examples()
 
 
-def test_task_reports_unknown_examples_as_a_setting() -> None:
+def test_task_reports_unknown_examples_as_a_setting():
     config = excluding(digits_config(), [1500])
 
     with raises("unknown-example", "task.train_data.exclude"):
@@ -50,7 +45,7 @@ def test_task_reports_unknown_examples_as_a_setting() -> None:
     )
 
 
-def test_epochs_are_shorter() -> None:
+def test_epochs_are_shorter():
     config = excluding(digits_config(), [*range(860, 1438)])
     config = config.replace(trainer=config.trainer.replace(train_steps=0, train_epochs=0.5))
 

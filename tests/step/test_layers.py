@@ -1,9 +1,5 @@
 """The table of layers: parameters and operations add up, for nested and repeated layers too."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import tensorflow as tf
 import tf_keras
@@ -12,26 +8,26 @@ from orbit_runner.inspection.measure import trace_model
 from orbit_runner.models.resnet_cifar import resnet_cifar
 from orbit_runner.models.simple import cnn
 from orbit_runner.step.layers import MOST_ROWS, LayerCalls, layer_rows
-from orbit_runner.step.results import LayerRow, forward_flops, totals
+from orbit_runner.step.results import forward_flops, totals
 from orbit_runner.utils.flops import step_flops
 
 layers = tf_keras.layers
 
 
-def rows_of(model: Any, *, every: bool = False) -> list[LayerRow]:
+def rows_of(model, *, every=False):
     calls = LayerCalls(model)
     trace_model(model, calls)
     return layer_rows(model, calls, every=every)
 
 
-def flops_of_graph(model: Any) -> int | None:
+def flops_of_graph(model):
     """Counts the operations of a call on one example, without regard to layers."""
     specs = [tf.TensorSpec([1, *one.shape[1:]], one.dtype) for one in model.inputs]
     call = tf.function(lambda x: model(x, training=True)).get_concrete_function(*specs)
     return step_flops(call.graph)
 
 
-def nested() -> Any:
+def nested():
     """A model with a model inside, whose weights another layer shares, and a frozen layer."""
     inner = tf_keras.Sequential(
         [layers.Dense(8, input_shape=(4,), name="a"), layers.Dense(4, name="b")], name="inner"
@@ -42,18 +38,18 @@ def nested() -> Any:
     return tf_keras.Model(inputs, frozen(x), name="outer")
 
 
-def small_cnn() -> Any:
+def small_cnn():
     return cnn(input_shape=(8, 8, 1), num_classes=10, filters=(4, 8), dense_units=16)
 
 
-def deep_resnet() -> Any:
+def deep_resnet():
     return resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=56)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [small_cnn, nested, deep_resnet])
 @pytest.mark.parametrize("every", [False, True])
-def test_rows_add_up_to_the_parameters_and_operations_of_the_model(build: Any, every: bool) -> None:
+def test_rows_add_up_to_the_parameters_and_operations_of_the_model(build, every):
     model = build()
 
     rows = rows_of(model, every=every)
@@ -63,7 +59,7 @@ def test_rows_add_up_to_the_parameters_and_operations_of_the_model(build: Any, e
     assert forward_flops(rows) == flops_of_graph(model)
 
 
-def test_rows_of_a_cnn_have_the_output_shapes_and_operations_of_its_layers() -> None:
+def test_rows_of_a_cnn_have_the_output_shapes_and_operations_of_its_layers():
     found = {row.name: row for row in rows_of(small_cnn())}
 
     assert found["conv1"].shape == (8, 8, 4)
@@ -74,7 +70,7 @@ def test_rows_of_a_cnn_have_the_output_shapes_and_operations_of_its_layers() -> 
 
 
 @pytest.mark.slow
-def test_a_long_model_is_shortened_and_each_layer_is_shown_on_request() -> None:
+def test_a_long_model_is_shortened_and_each_layer_is_shown_on_request():
     model = deep_resnet()
 
     short, long = rows_of(model), rows_of(model, every=True)
@@ -83,7 +79,7 @@ def test_a_long_model_is_shortened_and_each_layer_is_shown_on_request() -> None:
     assert "Conv2D, BatchNormalization, ReLU" in {row.kind for row in short}
 
 
-def test_blocks_of_a_long_model_are_shown_instead_of_their_layers() -> None:
+def test_blocks_of_a_long_model_are_shown_instead_of_their_layers():
     blocks = [
         tf_keras.Sequential([layers.Dense(3), layers.Dense(3)], name=f"block{number}")
         for number in range(MOST_ROWS // 2 + 1)
@@ -94,7 +90,7 @@ def test_blocks_of_a_long_model_are_shown_instead_of_their_layers() -> None:
     assert len(rows_of(model, every=True)) > MOST_ROWS
 
 
-def test_layers_of_a_nested_model_have_its_name_and_count_the_repeated_call() -> None:
+def test_layers_of_a_nested_model_have_its_name_and_count_the_repeated_call():
     found = {row.name: row for row in rows_of(nested())}
 
     assert found["inner/a"].flops == 2 * (2 * 4 * 8)
@@ -102,7 +98,7 @@ def test_layers_of_a_nested_model_have_its_name_and_count_the_repeated_call() ->
     assert found["frozen"].trainable == 0
 
 
-def test_recording_leaves_the_layers_as_they_were() -> None:
+def test_recording_leaves_the_layers_as_they_were():
     model = nested()
     before = [vars(layer).get("call") for layer in model.layers]
     assert {call is None for call in before} == {True, False}  # Single ops have their own.
@@ -112,7 +108,7 @@ def test_recording_leaves_the_layers_as_they_were() -> None:
     assert [vars(layer).get("call") for layer in model.layers] == before
 
 
-def test_a_layer_in_two_places_counts_once() -> None:
+def test_a_layer_in_two_places_counts_once():
     shared, inputs = layers.Dense(4, name="shared"), tf_keras.Input([4])
     inner = tf_keras.Sequential([tf_keras.Input([4]), shared], name="inner")
     model = tf_keras.Model(inputs, layers.add([inner(inputs), shared(inputs)]))

@@ -1,16 +1,11 @@
 """The examples of steps, from the config of each task, are those that its pipeline reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
 from tests.support.array_records import write_array_file
@@ -27,7 +22,7 @@ _WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime_
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str, Any]]:
+def _rows(config, step, **options):
     found = TrainingOrder(config, None).step(step, **options)
     json.dumps(dataclasses.asdict(found))
     return found.chosen
@@ -35,7 +30,7 @@ def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["tfrecord", "array_record"])
-def test_records_of_images(source: str, tmp_path: Path) -> None:
+def test_records_of_images(source, tmp_path):
     sizes = (70, 5, 0, 64)
     write = {"write": write_array_file} if source == "array_record" else {}
     paths = write_records(tmp_path / "set", sizes, classes=1000, offset=1, **write)
@@ -64,7 +59,6 @@ def test_records_of_images(source: str, tmp_path: Path) -> None:
         content = paths[0].read_bytes()
         assert content[row["offset"] :].count(b"image/encoded") == 70 - row["record"]
     examples = TrainingOrder(config, None).examples()
-    assert examples is not None
     assert examples.find("train-00003-of-00004:7") == 82
     assert examples.find(f"{paths[1]}:4") == 74
     with raises("unknown-example", "--example"):
@@ -73,7 +67,7 @@ def test_records_of_images(source: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}])
-def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
+def test_parallel_text(batching, tmp_path):
     folder = write_set(tmp_path / "set")
     changes = {f"task__train_data__{name}": value for name, value in batching.items()}
     # Some pairs are too long, so that numbers of pairs and of lines differ.
@@ -88,24 +82,19 @@ def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
                 continue
             assert row["text"]["inputs"] == words.decode([inputs.tolist()])[0]
             assert row["tokens"] == [(inputs > 0).sum(), (targets > 0).sum()]
-    lines = (folder / "train.de.gz", _lines(folder / "train.de.gz"))
+    lines = gzip.decompress((folder / "train.de.gz").read_bytes()).decode().splitlines()
     examples = TrainingOrder(config, None).examples()
-    assert examples is not None
     row = next(row for row in _rows(config, 30, text=True) if row["example"] is not None)
     file, _, number = row["targets"].rpartition(":")
-    assert file == str(lines[0])
-    assert lines[1][int(number) - 1] == row["text"]["targets"]
+    assert file == str(folder / "train.de.gz")
+    assert lines[int(number) - 1] == row["text"]["targets"]
     assert examples.find(row["targets"]) == row["example"] == examples.find(row["inputs"])
-    long = next(n for n, line in enumerate(lines[1], 1) if len(line.split()) == 6)
+    long = next(n for n, line in enumerate(lines, 1) if len(line.split()) == 6)
     with raises("unknown-example", "--example"):
         examples.find(f"train.de.gz:{long}")
 
 
-def _lines(path: Path) -> list[str]:
-    return gzip.decompress(path.read_bytes()).decode().splitlines()
-
-
-def test_ratings_and_their_negatives(tmp_path: Path) -> None:
+def test_ratings_and_their_negatives(tmp_path):
     path = write_100k(tmp_path)
     config = ratings_config(
         task__train_data__source="movielens",
@@ -125,7 +114,6 @@ def test_ratings_and_their_negatives(tmp_path: Path) -> None:
             item = row.get("negative_for", row["item"])
             assert any(line.startswith(f"{row['user']}\t{item}\t") for line in lines)
     examples = TrainingOrder(config, None).examples()
-    assert examples is not None
     row = next(row for row in rows if row["label"])
     for text in (f"{row['user']}/{row['item']}", str(row["example"])):
         assert examples.find(text) == row["example"]
@@ -134,7 +122,7 @@ def test_ratings_and_their_negatives(tmp_path: Path) -> None:
         examples.find(f"10/{last}")
 
 
-def test_occurrences_name_the_row_and_the_epoch() -> None:
+def test_occurrences_name_the_row_and_the_epoch():
     config = digits_config(**_WORKERS)
     order = TrainingOrder(config, None)
 
@@ -149,7 +137,7 @@ def test_occurrences_name_the_row_and_the_epoch() -> None:
         }
 
 
-def test_recoveries_change_the_order(tmp_path: Path) -> None:
+def test_recoveries_change_the_order(tmp_path):
     events = [{"event": "recovered", "split": "event", "step": 20, "recoveries": 1}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
     config = digits_config()

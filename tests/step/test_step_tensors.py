@@ -1,34 +1,29 @@
 """The tensors of a step of the toy, whose every number can be worked out by hand."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.step.tensor_comparison import PLACES, StepTensor
+from orbit_runner.step.tensor_comparison import PLACES
 from orbit_runner.step.tensors import record_step
-from orbit_runner.train.run import Run
 from tests.support.toy import descent, make_strategy, session_of, toy_config, toy_task, weights
 
 
-def _started(folder: Path, strategy: Any, **changes: Any) -> Run:
+def _started(folder, strategy, **changes):
     run = session_of(toy_config(**changes), folder, strategy)
     run.restore_or_initialize()
     return run
 
 
-def _values(tensors: list[StepTensor]) -> dict[tuple[str, str], np.ndarray]:
+def _values(tensors):
     return {(one.place, one.name): one.value for one in tensors}
 
 
 @pytest.mark.slow
-def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path: Path) -> None:
+def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path):
     strategy = make_strategy("one_device")
     run = _started(tmp_path, strategy)
     with strategy.scope():
-        assert run.trainer is not None
         run.trainer.train(tf.constant(1))
         tensors = record_step(run)
 
@@ -52,14 +47,13 @@ def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_recorded_step_gives_the_same_bits_as_the_usual_one(name: str, tmp_path: Path) -> None:
+def test_recorded_step_gives_the_same_bits_as_the_usual_one(name, tmp_path):
     strategy = make_strategy(name)
     plain, recorded = (
         _started(tmp_path / place, strategy, task__batch_norm=True)
         for place in ("plain", "recorded")
     )
     with strategy.scope():
-        assert plain.trainer is not None
         plain.trainer.train(tf.constant(1))
         found = _values(record_step(recorded))
     for one, other in zip(weights(plain.model), weights(recorded.model), strict=True):

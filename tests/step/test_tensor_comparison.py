@@ -1,7 +1,6 @@
 """The tensors of a step are compared in the order in which they are computed."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +8,12 @@ import pytest
 
 from orbit_runner.step.tensor_comparison import (
     StepTensor,
-    TensorDifference,
     first_difference,
     write_step,
 )
 
 Rows = Sequence[tuple[str, str, Any]]
-BASE: Rows = (
+BASE = (
     ("weights", "w", [1.0, 2.0]),
     ("slots", "m", [0.0]),
     ("batch", "labels", [3, 4, 5]),
@@ -26,9 +24,7 @@ BASE: Rows = (
 )
 
 
-def _difference(
-    folder: Path, left: Rows, right: Rows, examples: Sequence[Any] = (None, None)
-) -> TensorDifference | None:
+def _difference(folder, left, right, examples=(None, None)):
     paths = folder / "a.npz", folder / "b.npz"
     for path, rows, ids in zip(paths, (left, right), examples, strict=True):
         tensors = [StepTensor(place, name, np.asarray(value)) for place, name, value in rows]
@@ -36,17 +32,11 @@ def _difference(
     return first_difference(*paths)
 
 
-def _found(*arguments: Any) -> TensorDifference:
-    found = _difference(*arguments)
-    assert found is not None
-    return found
-
-
-def _with(**values: Any) -> Rows:
+def _with(**values):
     return [(place, name, values.get(place, value)) for place, name, value in BASE]
 
 
-def test_equal_steps_have_no_difference(tmp_path: Path) -> None:
+def test_equal_steps_have_no_difference(tmp_path):
     assert _difference(tmp_path, BASE, BASE, ([1, 2, 3], [1, 2, 3])) is None
 
 
@@ -62,29 +52,27 @@ def test_equal_steps_have_no_difference(tmp_path: Path) -> None:
         ({"update": [0.0, 1.0]}, "the update of w at step 3"),
     ],
 )
-def test_first_tensor_that_differs_is_found(
-    changes: dict[str, Any], text: str, tmp_path: Path
-) -> None:
-    found = _found(tmp_path, BASE, _with(**changes))
+def test_first_tensor_that_differs_is_difference(changes, text, tmp_path):
+    found = _difference(tmp_path, BASE, _with(**changes))
     assert str(found) == text
     assert found.differing == 1
     assert found.examples == []  # No record of them.
 
 
-def test_rows_of_other_tensors_are_no_examples(tmp_path: Path) -> None:
+def test_rows_of_other_tensors_are_no_examples(tmp_path):
     ids = [7, 17]
-    found = _found(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
+    found = _difference(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
     assert (str(found), found.examples) == ("the gradient of w at step 3", [])
 
 
-def test_examples_of_the_rows_that_differ_are_named(tmp_path: Path) -> None:
+def test_examples_of_the_rows_that_differ_are_named(tmp_path):
     ids = [7, 17, 2]
-    found = _found(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
+    found = _difference(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
     assert (found.name, found.examples, found.differing, found.total) == ("labels", [17], 1, 3)
 
 
-def test_other_examples_come_before_the_values_of_the_batch(tmp_path: Path) -> None:
-    found = _found(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
+def test_other_examples_come_before_the_values_of_the_batch(tmp_path):
+    found = _difference(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
     assert str(found) == "the examples of the batch at step 3"
     assert (found.problem, found.differing) == ("7, 17, 2 and 17, 7, 2", 2)
 
@@ -96,22 +84,22 @@ def test_other_examples_come_before_the_values_of_the_batch(tmp_path: Path) -> N
         (np.zeros([2, 2], np.float32), "float64 (2, 2) and float32 (2, 2)"),
     ],
 )
-def test_other_shapes_and_types_are_reported(value: Any, problem: str, tmp_path: Path) -> None:
-    found = _found(tmp_path, BASE, _with(output=value))
+def test_other_shapes_and_types_are_reported(value, problem, tmp_path):
+    found = _difference(tmp_path, BASE, _with(output=value))
     assert (found.name, found.problem) == ("dense", problem)
 
 
-def test_tensor_that_only_one_run_has_is_reported(tmp_path: Path) -> None:
-    found = _found(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
+def test_tensor_that_only_one_run_has_is_reported(tmp_path):
+    found = _difference(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
     assert (found.name, found.problem) == ("dense", "only A has it")
 
 
-def test_slots_of_another_optimizer_are_no_difference(tmp_path: Path) -> None:
+def test_slots_of_another_optimizer_are_no_difference(tmp_path):
     other = [("slots", "v", 1.0) if row[0] == "slots" else row for row in BASE]
     assert _difference(tmp_path, BASE, other) is None
 
 
-def test_text_can_be_compared(tmp_path: Path) -> None:
+def test_text_can_be_compared(tmp_path):
     left, right = (np.array([b"a", text], object) for text in (b"b", b"c"))
-    found = _found(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
+    found = _difference(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
     assert (found.differing, found.examples) == (1, [2])

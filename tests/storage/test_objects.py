@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from s3fs import S3FileSystem
@@ -15,10 +14,8 @@ from orbit_runner.storage.staging import localize
 from tests.support.problems import raises
 from tests.support.processes import printed_by
 
-from .conftest import Proxy
 
-
-def test_objects_are_written_listed_read_and_deleted(store: ObjectStore, tmp_path: Path) -> None:
+def test_objects_are_written_listed_read_and_deleted(store, tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 70_000)
     store.write("a/b.txt", b"hello")
     store.upload(tmp_path / "file", "big")
@@ -38,7 +35,7 @@ def test_objects_are_written_listed_read_and_deleted(store: ObjectStore, tmp_pat
         store.read("big")
 
 
-def test_only_one_of_many_processes_creates_an_object(store: ObjectStore) -> None:
+def test_only_one_of_many_processes_creates_an_object(store):
     created: list[bytes] = []
     barrier = threading.Barrier(6)
 
@@ -58,9 +55,7 @@ def test_only_one_of_many_processes_creates_an_object(store: ObjectStore) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["busy", "down"])
-def test_write_is_retried_during_a_temporary_store_failure(
-    mode: str, store: ObjectStore, proxy: Proxy
-) -> None:
+def test_write_is_retried_during_a_temporary_store_failure(mode, store, proxy):
     store.write("x", b"1")
     proxy.fail(mode)
     threading.Timer(1.0, setattr, (proxy, "mode", "up")).start()
@@ -72,9 +67,7 @@ def test_write_is_retried_during_a_temporary_store_failure(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["busy", "down"])
-def test_unreachable_store_error_names_the_object_and_the_reason(
-    mode: str, store: ObjectStore, proxy: Proxy
-) -> None:
+def test_unreachable_store_error_names_the_object_and_the_reason(mode, store, proxy):
     store.list()
     proxy.fail(mode)
 
@@ -86,9 +79,7 @@ def test_unreachable_store_error_names_the_object_and_the_reason(
     assert raised.value.exit_code == 1
 
 
-def test_missing_credentials_are_reported_immediately(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_credentials_are_reported_immediately(url, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -102,7 +93,7 @@ def test_missing_credentials_are_reported_immediately(
     assert raised.value.exit_code == 2
 
 
-def test_missing_package_error_names_the_pip_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_names_the_pip_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
 
     with raises("missing-package", "--model_dir") as raised:
@@ -116,7 +107,7 @@ def test_missing_package_error_names_the_pip_extra(monkeypatch: pytest.MonkeyPat
         localize(config)
 
 
-def test_local_paths_do_not_import_fsspec() -> None:
+def test_local_paths_do_not_import_fsspec():
     code = (
         "import sys\n"
         "from orbit_runner.cli.main import main\n"

@@ -30,7 +30,7 @@ from tests.support.problems import raises
         ("gs:/bucket/x", "gs", True),
     ],
 )
-def test_scheme_determines_whether_a_path_is_remote(text: str, scheme: str, remote: bool) -> None:
+def test_scheme_determines_whether_a_path_is_remote(text, scheme, remote):
     assert scheme_of(text) == scheme
     assert is_remote(text) is remote
 
@@ -45,19 +45,17 @@ def test_scheme_determines_whether_a_path_is_remote(text: str, scheme: str, remo
         ("s3://me:secret@bucket/x", True, "got 's3://…@bucket/x' with a user name or password"),
     ],
 )
-def test_unusable_path_is_reported_without_its_credentials(
-    text: str, remote: bool, message: str
-) -> None:
+def test_unusable_path_is_reported_without_its_credentials(text, remote, message):
     problem = path_problem(text, remote=remote)
 
     assert message in problem
     assert "secret" not in problem
 
 
-def test_a_remote_path_never_becomes_a_local_directory() -> None:
+def test_a_remote_path_never_becomes_a_local_directory():
     with raises("bad-path", "--model_dir"):
         local_path(Path("gs://b/x"), "--model_dir")
 
 
-def test_credentials_are_removed_from_messages() -> None:
+def test_credentials_are_removed_from_messages():
     assert redact("GET https://u:p@host/x?X-Amz-Signature=abc") == "GET https://…@host/x?…"

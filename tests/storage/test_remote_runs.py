@@ -99,7 +99,7 @@ def meanwhile(event: Callable[[], Any], action: Callable[[], None]) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def undisturbed(tmp_path_factory):
     """The results of the same run on a local disk."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -109,12 +109,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_killed_run_resumes_exactly_on_another_machine(
-    undisturbed: dict[str, Any],
-    store: ObjectStore,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    undisturbed, store, here, monkeypatch, capsys
+):
     arguments = [*_DIGITS, f"--model_dir={store.url}"]
     with (here / "err").open("w") as err:
         first = warm_runner.start(*arguments, stdout=subprocess.DEVNULL, stderr=err)
@@ -145,12 +141,7 @@ def test_killed_run_resumes_exactly_on_another_machine(
 
 
 @pytest.mark.slow
-def test_run_in_a_store_gives_config_and_weights_to_another(
-    store: ObjectStore,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_run_in_a_store_gives_config_and_weights_to_another(store, tmp_path, monkeypatch, capsys):
     assert main([*_DIGITS, "--trainer.train_steps=60", f"--model_dir={store.url}"]) == 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
 
@@ -163,12 +154,7 @@ def test_run_in_a_store_gives_config_and_weights_to_another(
 
 
 @pytest.mark.slow
-def test_temporary_store_failure_does_not_end_a_run(
-    undisturbed: dict[str, Any],
-    store: ObjectStore,
-    proxy: Proxy,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_temporary_store_failure_does_not_end_a_run(undisturbed, store, proxy, capsys):
     def fail_for_a_while() -> None:
         proxy.fail("busy")
         time.sleep(2.0)
@@ -185,11 +171,8 @@ def test_temporary_store_failure_does_not_end_a_run(
 
 @pytest.mark.slow
 def test_permanent_store_failure_is_one_error_that_names_the_local_files(
-    undisturbed: dict[str, Any],
-    store: ObjectStore,
-    proxy: Proxy,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    undisturbed, store, proxy, capfd
+):
     arguments = [*_DIGITS, f"--model_dir={store.url}"]
     with meanwhile(lambda: newest_step(store) >= 20, lambda: proxy.fail("down")):
         assert main(arguments) == 1
@@ -213,9 +196,7 @@ def test_permanent_store_failure_is_one_error_that_names_the_local_files(
     assert "a-secret-of-the-tests" not in store.read("run.json").decode()
 
 
-def test_checkpoint_is_uploaded_in_commit_order_before_the_old_one_is_deleted(
-    store: ObjectStore, proxy: Proxy
-) -> None:
+def test_checkpoint_is_uploaded_in_commit_order_before_the_old_one_is_deleted(store, proxy):
     ckpt = "checkpoints/ckpt"
     with training_scope(store.url) as copy:
         save(copy, 10)
@@ -246,7 +227,7 @@ def test_checkpoint_is_uploaded_in_commit_order_before_the_old_one_is_deleted(
     ]
 
 
-def test_run_is_restored_from_the_store(store: ObjectStore) -> None:
+def test_run_is_restored_from_the_store(store):
     with training_scope(store.url) as copy:
         save(copy, 10)
     (copy / "metrics.jsonl").write_text("of a process that was killed", encoding="utf-8")
@@ -262,7 +243,7 @@ def test_run_is_restored_from_the_store(store: ObjectStore) -> None:
     assert not [name for name in store.list() if "-20" in name]
 
 
-def test_run_has_one_owner(store: ObjectStore) -> None:
+def test_run_has_one_owner(store):
     with (
         training_scope(store.url),
         raises("run-locked", "--model_dir"),
@@ -283,9 +264,7 @@ def test_run_has_one_owner(store: ObjectStore) -> None:
     assert store.read(OWNER) == far
 
 
-def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(
-    proxy: Proxy, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(proxy, here, capsys):
     assert main([*_DIGITS, "--model_dir=s3://nobucket/run"]) == 2
 
     told = capsys.readouterr().err
@@ -294,9 +273,7 @@ def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(
     assert "importing tensorflow" not in told
 
 
-def test_cluster_rejects_a_run_directory_in_a_store(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cluster_rejects_a_run_directory_in_a_store(url, monkeypatch):
     task = {"type": "worker", "index": 0}
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))

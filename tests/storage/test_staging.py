@@ -13,7 +13,6 @@ from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.storage import staging
-from orbit_runner.storage.objects import ObjectStore
 from orbit_runner.storage.staging import localize, stage, stage_file
 from tests.support.problems import raises
 
@@ -21,7 +20,7 @@ from .conftest import Proxy
 
 
 @pytest.fixture(autouse=True)
-def new_process() -> None:
+def new_process():
     """Clears the caches of comparisons with the store, as in a new process."""
     for one in (
         staging._local_directory,
@@ -39,7 +38,7 @@ def downloads(proxy: Proxy) -> list[str]:
 
 
 @pytest.mark.slow
-def test_local_copy_is_updated_when_the_store_changes(store: ObjectStore, proxy: Proxy) -> None:
+def test_local_copy_is_updated_when_the_store_changes(store, proxy):
     store.write("a", b"1")
     store.write("sub/b", b"2")
 
@@ -64,7 +63,7 @@ def test_local_copy_is_updated_when_the_store_changes(store: ObjectStore, proxy:
     assert (folder / "a").read_bytes() == b"3"
 
 
-def test_staging_one_file_downloads_no_others(store: ObjectStore, proxy: Proxy) -> None:
+def test_staging_one_file_downloads_no_others(store, proxy):
     store.write("words.model", b"m")
     store.write("large", b"l")
 
@@ -72,7 +71,7 @@ def test_staging_one_file_downloads_no_others(store: ObjectStore, proxy: Proxy) 
     assert downloads(proxy) == ["words.model"]
 
 
-def test_missing_objects_are_errors(url: str) -> None:
+def test_missing_objects_are_errors(url):
     with raises("missing-file"):
         stage(url)
     with raises("missing-file"):
@@ -80,9 +79,7 @@ def test_missing_objects_are_errors(url: str) -> None:
 
 
 @pytest.mark.parametrize("data_dir", [True, False])
-def test_only_files_that_match_input_path_are_downloaded(
-    data_dir: bool, store: ObjectStore, proxy: Proxy
-) -> None:
+def test_only_files_that_match_input_path_are_downloaded(data_dir, store, proxy):
     for name in ("train-0.tfrecord", "train-1.tfrecord", "test-0.tfrecord"):
         store.write(name, b"x")
     pattern = "train-*" if data_dir else f"{store.url}/train-*"
@@ -114,7 +111,7 @@ class _CustomTask(TaskConfig):
     address: str = field("", help="not a path")
 
 
-def test_custom_task_gets_local_copies_of_the_paths_that_it_declares(store: ObjectStore) -> None:
+def test_custom_task_gets_local_copies_of_the_paths_that_it_declares(store):
     store.write("words.txt", b"w")
     url = f"{store.url}/words.txt"
     data = _CustomData(data_dir=store.url)
@@ -127,7 +124,7 @@ def test_custom_task_gets_local_copies_of_the_paths_that_it_declares(store: Obje
     assert local.address == url
 
 
-def test_images_and_labels_of_a_csv_file_are_downloaded(store: ObjectStore) -> None:
+def test_images_and_labels_of_a_csv_file_are_downloaded(store):
     names = ("images/a.jpg", "labels.csv", "more/all.csv")
     for name in names:
         store.write(name, b"x")
@@ -150,7 +147,7 @@ def test_images_and_labels_of_a_csv_file_are_downloaded(store: ObjectStore) -> N
     assert Path(data.classes_file).read_bytes() == b"x"
 
 
-def test_a_config_without_urls_stays_the_same_object() -> None:
+def test_a_config_without_urls_stays_the_same_object():
     config = resolve(Request(experiment="digits")).config
 
     assert localize(config) is config
@@ -166,9 +163,7 @@ def test_a_config_without_urls_stays_the_same_object() -> None:
         ("task.train_data.input_path", "a~b", "a~b"),
     ],
 )
-def test_the_home_directory_is_expanded(
-    path: str, given: str, expected: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_home_directory_is_expanded(path, given, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     flags = (("x", path, given),)
     found: Any = localize(resolve(Request(experiment="resnet50_imagenet", flags=flags)).config)
@@ -179,9 +174,7 @@ def test_the_home_directory_is_expanded(
 
 
 @pytest.mark.parametrize("given", ["{url}", "{url}/checkpoints/ckpt-7"])
-def test_a_checkpoint_is_found_by_its_directory_and_by_its_name(
-    given: str, store: ObjectStore, proxy: Proxy
-) -> None:
+def test_a_checkpoint_is_found_by_its_directory_and_by_its_name(given, store, proxy):
     store.write("checkpoint", b'model_checkpoint_path: "checkpoints/ckpt-7"\n')
     for name in ("ckpt-7.index", "ckpt-7.data-00000-of-00001", "ckpt-70.index", "ckpt-5.index"):
         store.write(f"checkpoints/{name}", b"x")
@@ -201,7 +194,7 @@ def test_a_checkpoint_is_found_by_its_directory_and_by_its_name(
     ]
 
 
-def test_missing_dataset_error_names_its_setting(url: str) -> None:
+def test_missing_dataset_error_names_its_setting(url):
     flags = (("x", "task.train_data.data_dir", url),)
     config = resolve(Request(experiment="mnist", flags=flags)).config
 
@@ -211,7 +204,7 @@ def test_missing_dataset_error_names_its_setting(url: str) -> None:
     assert raised.value.path == "task.train_data.data_dir"
 
 
-def test_config_files_and_their_bases_are_read_from_a_store(store: ObjectStore, here: Path) -> None:
+def test_config_files_and_their_bases_are_read_from_a_store(store, here):
     store.write("a.yaml", f"base: [digits, '{store.url}/b.yaml']\n".encode())
     store.write("b.yaml", b"runtime: {seed: 5}\n")
     store.write("c.yaml", b"trainer: {summary_interval: 3}\n")

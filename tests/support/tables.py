@@ -83,11 +83,6 @@ def write_parquet(path: Path, rows: Rows) -> Path:
     return path
 
 
-def table_arrays(count: int = 100) -> dict[str, np.ndarray]:
-    """Returns the rows of `make_rows` as arrays by column."""
-    return _columns(make_rows(count))
-
-
 def _columns(rows: Rows) -> dict[str, np.ndarray]:
     arrays = {
         name: np.array([np.nan if row[name] is None else row[name] for row in rows])

@@ -32,7 +32,7 @@ class _NoTraining:
 
 
 @pytest.fixture(autouse=True)
-def _no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_training(monkeypatch):
     monkeypatch.setattr("orbit_runner.sweep.open_sweep.TrialProcess", _NoTraining)
 
 
@@ -42,7 +42,7 @@ def opened(folder: Path, text: str = TEXT) -> Sweep:
     return open_sweep(directory, file, resolve_base(file), SignalGuard())()
 
 
-def test_new_directory_is_made(tmp_path: Path) -> None:
+def test_new_directory_is_made(tmp_path):
     sweep = opened(tmp_path)
 
     assert (sweep.trials, sweep.seeds, sweep.train_steps) == (8, (17,), 60)
@@ -68,7 +68,7 @@ def test_new_directory_is_made(tmp_path: Path) -> None:
         ("train_steps: 60", "train_steps: 80", "overrides.trainer.train_steps: 60 → 80"),
     ],
 )
-def test_other_sweep_is_refused(tmp_path: Path, old: str, new: str, expected: str) -> None:
+def test_other_sweep_is_refused(tmp_path, old, new, expected):
     opened(tmp_path)
 
     with pytest.raises(RunnerError) as error:
@@ -77,7 +77,7 @@ def test_other_sweep_is_refused(tmp_path: Path, old: str, new: str, expected: st
     assert error.value.exit_code == 2
 
 
-def test_directory_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_refused(tmp_path):
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / "run.json").write_text("{}")
 
@@ -93,7 +93,7 @@ def test_directory_with_other_files_is_refused(tmp_path: Path) -> None:
         *(("sweep.yaml", text) for text in ('sweep: !!int ""', "sweep: !!bool x")),
     ],
 )
-def test_unreadable_file_of_a_sweep_is_named(name: str, text: str, tmp_path: Path) -> None:
+def test_unreadable_file_of_a_sweep_is_named(name, text, tmp_path):
     opened(tmp_path)
     (tmp_path / "sweep" / name).write_text(text)
 
@@ -101,7 +101,7 @@ def test_unreadable_file_of_a_sweep_is_named(name: str, text: str, tmp_path: Pat
         opened(tmp_path)
 
 
-def test_budget_and_seeds_are_extended(tmp_path: Path) -> None:
+def test_budget_and_seeds_are_extended(tmp_path):
     opened(tmp_path)
     more = TEXT.replace("trials: 8", "trials: 12") + "seeds: 2\n"
     sweep = opened(tmp_path, more)
@@ -116,14 +116,14 @@ def test_budget_and_seeds_are_extended(tmp_path: Path) -> None:
         opened(tmp_path, more.replace("seeds: 2", "seeds: [18, 17]"))
 
 
-def test_first_trial_that_is_killed_is_built_again(tmp_path: Path) -> None:
+def test_first_trial_that_is_killed_is_built_again(tmp_path):
     _NoTraining.codes = (-9, -9, 0)
 
     assert opened(tmp_path).trials == 8
     assert _NoTraining.codes == ()
 
 
-def test_signal_ends_the_wait_for_another_process(tmp_path: Path) -> None:
+def test_signal_ends_the_wait_for_another_process(tmp_path):
     directory = SweepDirectory(tmp_path / "sweep")
     signals = SignalGuard()
     file = parsed(TEXT)
@@ -137,7 +137,7 @@ def test_signal_ends_the_wait_for_another_process(tmp_path: Path) -> None:
     assert not directory.file.exists()
 
 
-def test_failed_first_trial_makes_no_sweep(tmp_path: Path) -> None:
+def test_failed_first_trial_makes_no_sweep(tmp_path):
     _NoTraining.codes = (2,)
 
     with raises("failed-trial"):
@@ -146,7 +146,7 @@ def test_failed_first_trial_makes_no_sweep(tmp_path: Path) -> None:
     assert opened(tmp_path).trials == 8
 
 
-def test_changed_experiment_is_refused(tmp_path: Path) -> None:
+def test_changed_experiment_is_refused(tmp_path):
     experiment = tmp_path / "own.yaml"
     text = TEXT.replace("digits_mlp", str(experiment), 1)
     experiment.write_text("base: digits_mlp\n")

@@ -23,11 +23,11 @@ def write_run(run: Path, *, evaluated: dict, saved: dict, attempts: list[dict]) 
     (run / "run.json").write_text(json.dumps({"attempts": attempts}))
 
 
-def test_directory_that_does_not_exist_has_no_results(tmp_path: Path) -> None:
+def test_directory_that_does_not_exist_has_no_results(tmp_path):
     assert RunStates().read(tmp_path / "a", tmp_path / "f") == RunState()
 
 
-def test_rung_is_reached_after_its_evaluation_and_checkpoint(tmp_path: Path) -> None:
+def test_rung_is_reached_after_its_evaluation_and_checkpoint(tmp_path):
     write_run(tmp_path, evaluated={20: 0.5, 40: None}, saved={20: "a"}, attempts=[])
     found = RunStates().read(tmp_path, tmp_path / "f")
 
@@ -38,7 +38,7 @@ def test_rung_is_reached_after_its_evaluation_and_checkpoint(tmp_path: Path) -> 
     assert found.end is None
 
 
-def test_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
+def test_run_that_stopped_early_has_ended(tmp_path):
     early = {"outcome": "done", "step": 30, "train_steps": 60}
     write_run(tmp_path, evaluated={30: 0.5}, saved={30: "a"}, attempts=[early])
     found = RunStates().read(tmp_path, tmp_path / "f")
@@ -46,7 +46,7 @@ def test_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
     assert (found.end, found.early_end(40), found.early_end(20)) == (30, 30, None)
 
 
-def test_last_start_decides_whether_a_run_diverged(tmp_path: Path) -> None:
+def test_last_start_decides_whether_a_run_diverged(tmp_path):
     diverged = {"outcome": "Diverged: training diverged"}
     states = RunStates()
     write_run(tmp_path, evaluated={}, saved={}, attempts=[diverged])
@@ -56,7 +56,7 @@ def test_last_start_decides_whether_a_run_diverged(tmp_path: Path) -> None:
     assert not states.read(tmp_path, tmp_path / "f").diverged
 
 
-def test_state_is_read_again_after_a_change(tmp_path: Path) -> None:
+def test_state_is_read_again_after_a_change(tmp_path):
     states, failure = RunStates(), tmp_path / "failures" / "0000.json"
     run = tmp_path / "run"
     write_run(run, evaluated={20: 0.5}, saved={20: "a"}, attempts=[])

@@ -34,7 +34,7 @@ def at_first_rung() -> dict[int, RunState]:
     return {number: state({20: value}) for number, value in FIRST.items()}
 
 
-def test_all_trials_train_to_the_first_rung() -> None:
+def test_all_trials_train_to_the_first_rung():
     found = progress(sweep_of(FOUR), {})
 
     assert tasks(found) == [(0, 20), (1, 20), (2, 20), (3, 20)]
@@ -42,7 +42,7 @@ def test_all_trials_train_to_the_first_rung() -> None:
     assert not found.is_finished
 
 
-def test_rung_is_decided_when_all_trials_have_reached_it() -> None:
+def test_rung_is_decided_when_all_trials_have_reached_it():
     states = at_first_rung()
     waiting = progress(sweep_of(FOUR), {**states, 2: RunState()})
     decided = progress(sweep_of(FOUR), states)
@@ -54,13 +54,13 @@ def test_rung_is_decided_when_all_trials_have_reached_it() -> None:
     assert decided.results.trials[0].objective == 0.1
 
 
-def test_rung_counts_only_if_a_checkpoint_was_saved() -> None:
+def test_rung_counts_only_if_a_checkpoint_was_saved():
     evaluated = dataclasses.replace(state({20: 0.5}), weights={})
 
     assert (0, 20) in tasks(progress(sweep_of(FOUR), {**at_first_rung(), 0: evaluated}))
 
 
-def test_last_one_trains_to_the_end() -> None:
+def test_last_one_trains_to_the_end():
     states = at_first_rung() | {1: state({20: 0.8, 40: 0.7}), 3: state({20: 0.9, 40: 0.6})}
     found = progress(sweep_of(FOUR), states)
 
@@ -75,7 +75,7 @@ def test_last_one_trains_to_the_end() -> None:
     assert (done.results.best.number, done.results.best.objective) == (1, 0.75)
 
 
-def test_diverged_and_failed_trials_are_not_kept() -> None:
+def test_diverged_and_failed_trials_are_not_kept():
     states = at_first_rung()
     states[3] = dataclasses.replace(state({20: 0.9}), diverged=True)
     states[1] = RunState(failure="no space left")
@@ -86,13 +86,13 @@ def test_diverged_and_failed_trials_are_not_kept() -> None:
     assert found.results.trials[3].objective is None
 
 
-def test_run_that_stopped_early_competes_with_its_last_result() -> None:
+def test_run_that_stopped_early_competes_with_its_last_result():
     states = at_first_rung() | {3: state({10: 0.9}, end=10)}
 
     assert tasks(progress(sweep_of(FOUR), states)) == [(1, 40)]
 
 
-def test_added_trials_are_compared_with_each_other() -> None:
+def test_added_trials_are_compared_with_each_other():
     sweep = dataclasses.replace(sweep_of(FOUR), budgets=(4, 6))
     found = progress(sweep, {**at_first_rung(), 4: state({20: 0.01}), 5: state({20: 0.02})})
 
@@ -100,7 +100,7 @@ def test_added_trials_are_compared_with_each_other() -> None:
     assert progress(sweep, {}).settings[:4] == progress(sweep_of(FOUR), {}).settings
 
 
-def test_objective_of_several_seeds_is_their_mean() -> None:
+def test_objective_of_several_seeds_is_their_mean():
     sweep = sweep_of(f"{FOUR}seeds: [1, 2]\n")
 
     def of_seed(number: int, seed: int) -> RunState:
@@ -112,7 +112,7 @@ def test_objective_of_several_seeds_is_their_mean() -> None:
     assert len(found.tasks) == 4
 
 
-def test_trial_is_pending_until_all_its_seeds_have_ended() -> None:
+def test_trial_is_pending_until_all_its_seeds_have_ended():
     sweep = sweep_of(f"{FOUR}seeds: [1, 2]\n")
     diverged = dataclasses.replace(state({20: 0.9}), diverged=True)
     found = Schedule(sweep).progress(lambda n, seed: diverged if seed == 1 else RunState())
@@ -127,7 +127,7 @@ def ended(objective: float) -> RunState:
     return state({20: objective, 40: objective, 60: objective}, end=60)
 
 
-def test_search_that_learns_waits_for_the_results_of_a_batch() -> None:
+def test_search_that_learns_waits_for_the_results_of_a_batch():
     sweep = sweep_of(LEARNING)
     start = progress(sweep, {})
     first = progress(sweep, {0: ended(0.5), 1: state({20: 0.1})})
@@ -154,9 +154,7 @@ PEAK = {20: 0.7, 40: 0.9, 60: 0.8}
         (", value: best", "min", (0.7, 20)),
     ],
 )
-def test_objective_is_the_last_or_the_best_value(
-    value: str, mode: str, expected: tuple[float, int | None]
-) -> None:
+def test_objective_is_the_last_or_the_best_value(value, mode, expected):
     text = without_halving(FOUR).replace("mode: max", f"mode: {mode}{value}")
     run = progress(sweep_of(text), {0: state(PEAK, end=60)}).results.trials[0].runs[0]
 
@@ -164,7 +162,7 @@ def test_objective_is_the_last_or_the_best_value(
     assert (run.step, run.weights) == (60, "weights-60")
 
 
-def test_best_value_decides_at_a_rung_and_ignores_what_is_not_finite() -> None:
+def test_best_value_decides_at_a_rung_and_ignores_what_is_not_finite():
     text = FOUR.replace("mode: max", "mode: max, value: best").replace("[20, 40]", "[40]")
     states = {number: state({20: value, 40: 0.5}) for number, value in FIRST.items()}
     states[2] = state({20: float("nan"), 40: 0.85})
@@ -172,6 +170,6 @@ def test_best_value_decides_at_a_rung_and_ignores_what_is_not_finite() -> None:
     assert tasks(progress(sweep_of(text), states)) == [(2, None), (3, None)]
 
 
-def test_unknown_objective_value_is_refused() -> None:
+def test_unknown_objective_value_is_refused():
     with raises("not-allowed", "objective.value"):
         parsed(TEXT.replace("mode: max", "mode: max, value: beste"))

@@ -34,22 +34,22 @@ UNITS = {"m.units": Range(8, 64, is_integer=True)}
         (Range(1, 100, log=True, is_integer=True), [1, 7, 100]),
     ],
 )
-def test_value_lies_between_the_ends(values, expected: list) -> None:
+def test_value_lies_between_the_ends(values, expected):
     assert [values.quantile(fraction) for fraction in (0.0, 0.5, 1.0)] == expected
 
 
-def test_numbers_have_six_digits() -> None:
+def test_numbers_have_six_digits():
     assert Range(0.0, 1.0).quantile(1 / 3) == 0.333333
     assert Range(0.12345612, 1.0).quantile(0.0) == 0.12345612  # 0.123456 is not in the range
 
 
-def test_samples_have_each_value_and_both_ends() -> None:
+def test_samples_have_each_value_and_both_ends():
     first = {"m.name": "cnn", "m.units": 8}
     expected = [first, {**first, "m.name": "mlp"}, {**first, "m.units": 64}]
     assert samples({**NAME, **UNITS}) == expected
 
 
-def test_random_values_depend_on_seed_and_trial_but_not_on_other_settings() -> None:
+def test_random_values_depend_on_seed_and_trial_but_not_on_other_settings():
     alone = [random_settings(RATE, 1, number) for number in range(20)]
     together = [random_settings({**NAME, **UNITS, **RATE}, 1, number) for number in range(20)]
 
@@ -58,14 +58,14 @@ def test_random_values_depend_on_seed_and_trial_but_not_on_other_settings() -> N
     assert alone[0] == {"t.rate": 0.00244033} != random_settings(RATE, 2, 0)
 
 
-def test_draws_are_uniform() -> None:
+def test_draws_are_uniform():
     drawn = [draw(0, number, "a") for number in range(4000)]
 
     assert 0 <= min(drawn) < 0.01 < 0.99 < max(drawn) < 1
     assert abs(statistics.fmean(drawn) - 0.5) < 0.02
 
 
-def test_last_setting_of_a_grid_varies_fastest() -> None:
+def test_last_setting_of_a_grid_varies_fastest():
     found = grid_settings({**NAME, "m.depth": Range(1, 3, is_integer=True)})
     assert [tuple(one.values()) for one in found] == [
         *(("cnn", 1), ("cnn", 2), ("cnn", 3)),
@@ -86,13 +86,13 @@ OBJECTIVES = {0: 0.5, 1: 0.9, 2: 0.7, 3: 0.9}
         ("max", 0.7, [1, 2, 3]),
     ],
 )
-def test_best_trials_are_kept(mode: str, fraction: float, expected: list[int]) -> None:
+def test_best_trials_are_kept(mode, fraction, expected):
     assert select_best(OBJECTIVES, fraction, mode) == expected
     assert select_best(dict(reversed(OBJECTIVES.items())), fraction, mode) == expected
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
-def test_trial_without_an_objective_is_not_kept(value: float | None) -> None:
+def test_trial_without_an_objective_is_not_kept(value):
     assert select_best({0: value, 1: 0.1}, 0.9, "max") == [1]
     assert select_best({0: value, 1: 0.1}, 0.9, "min") == [1]
     assert select_best({0: value}, 0.9, "min") == []
@@ -101,7 +101,7 @@ def test_trial_without_an_objective_is_not_kept(value: float | None) -> None:
 @pytest.mark.parametrize(
     ("count", "fraction", "expected"), [(30, 0.1, 3), (31, 0.1, 4), (1, 0.5, 1), (5, 0.5, 3)]
 )
-def test_kept_part_is_rounded_up(count: int, fraction: float, expected: int) -> None:
+def test_kept_part_is_rounded_up(count, fraction, expected):
     assert count_kept(count, fraction) == expected
 
 
@@ -128,7 +128,7 @@ def results(count: int) -> Outcomes:
     return found
 
 
-def test_tpe_proposes_the_same_settings_for_the_same_results() -> None:
+def test_tpe_proposes_the_same_settings_for_the_same_results():
     settings = searched(results(32))
     others = [(objective and -objective, rung) for objective, rung in results(32)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ from tests.support.problems import raises
         (5, [(3,), (4,), (5,), (6,), (3,)]),
     ],
 )
-def test_cores_are_divided(jobs: int, expected: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_divided(jobs, expected, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {6, 3, 4, 5})
 
     assert divide_cores(jobs) == expected
@@ -32,11 +31,11 @@ def test_cores_are_divided(jobs: int, expected: list, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("said", "expected"), [("", []), ("-1", []), ("2, 5", ["2", "5"]), ("GPU-a", ["GPU-a"])]
 )
-def test_gpus_are_those_of_the_environment(said: str, expected: list[str]) -> None:
+def test_gpus_are_those_of_the_environment(said, expected):
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": said}) == expected
 
 
-def test_no_two_trials_get_the_same_gpu(tmp_path: Path) -> None:
+def test_no_two_trials_get_the_same_gpu(tmp_path):
     environ = {"CUDA_VISIBLE_DEVICES": "0,1,2"}
     devices = [Devices(1, Claims(tmp_path), environ) for _ in range(2)]
     first, second, third = (
@@ -57,7 +56,7 @@ def test_no_two_trials_get_the_same_gpu(tmp_path: Path) -> None:
     assert again[0] == {"CUDA_VISIBLE_DEVICES": "1"}
 
 
-def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path: Path) -> None:
+def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path):
     # Slurm may number the GPUs of each job from 0.
     jobs = [{"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_ID": number} for number in ("7", "8")]
     devices = [Devices(1, Claims(tmp_path), environ) for environ in (*jobs, jobs[0])]
@@ -69,7 +68,7 @@ def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path: Path) -> 
     assert third is None  # A process of the same job.
 
 
-def test_too_few_gpus_are_reported(tmp_path: Path) -> None:
+def test_too_few_gpus_are_reported(tmp_path):
     with raises("missing-device", "--devices_per_job"):
         Devices(2, Claims(tmp_path), {"CUDA_VISIBLE_DEVICES": "0"})
 
@@ -84,7 +83,7 @@ time.sleep(60)
 """
 
 
-def test_lock_is_held_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
+def test_lock_is_held_by_one_process_until_it_is_killed(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE
     ) as holder:
@@ -95,7 +94,7 @@ def test_lock_is_held_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
     assert Claims(tmp_path).try_acquire("0007") is not None
 
 
-def test_child_process_does_not_keep_a_lock(tmp_path: Path) -> None:
+def test_child_process_does_not_keep_a_lock(tmp_path):
     claim = Claims(tmp_path).acquire("a", SignalGuard())
     assert claim is not None
     with claim:
@@ -107,7 +106,7 @@ def test_child_process_does_not_keep_a_lock(tmp_path: Path) -> None:
         child.wait()
 
 
-def test_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "claims").write_text("")
 
     with raises("not-writable", "--model_dir"):

@@ -25,7 +25,7 @@ def problems(text: str) -> str:
     return "no problem"
 
 
-def test_file_is_read() -> None:
+def test_file_is_read():
     file = parsed()
 
     assert file.space == {
@@ -38,7 +38,7 @@ def test_file_is_read() -> None:
     check_space(file, resolve_base(file))
 
 
-def test_shipped_sweep_is_valid() -> None:
+def test_shipped_sweep_is_valid():
     file = read_sweep_file(shipped_root() / "configs" / "sweeps" / "digits_mlp.yaml", "s.yaml")
     check_space(file, resolve_base(file))
 
@@ -51,7 +51,7 @@ def _without_head() -> str:
     return text[text.index("experiment:") :]
 
 
-def test_grid_has_all_combinations() -> None:
+def test_grid_has_all_combinations():
     text = TEXT.replace("type: random, trials: 8, seed: 1", "type: grid")
     text = text.replace("{log_uniform: [1.0e-4, 1.0e-2]}", "[1.0e-4, 1.0e-3, 1.0e-2]")
 
@@ -61,13 +61,11 @@ def test_grid_has_all_combinations() -> None:
 @pytest.mark.parametrize(
     ("seeds", "expected"), [("", (17,)), ("seeds: 3", (17, 18, 19)), ("seeds: [5, 2]", (5, 2))]
 )
-def test_seeds_are_counted_from_that_of_the_experiment(
-    seeds: str, expected: tuple[int, ...]
-) -> None:
+def test_seeds_are_counted_from_that_of_the_experiment(seeds, expected):
     assert sweep_of(f"{TEXT}{seeds}\n").seeds == expected
 
 
-def test_threads_are_set_unless_the_experiment_sets_them() -> None:
+def test_threads_are_set_unless_the_experiment_sets_them():
     assert sweep_of().machine_settings == {"runtime.inter_op_threads": 1}
     own = TEXT.replace("overrides:\n", "overrides:\n  runtime: {inter_op_threads: 2}\n")
     file = parsed(own)
@@ -111,21 +109,21 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("type: random", "type: grid", ["a grid search needs a list of values", "s.yaml:6"]),
     ],
 )  # fmt: skip
-def test_mistake_is_reported_with_its_line(old: str, new: str, expected: list[str]) -> None:
+def test_mistake_is_reported_with_its_line(old, new, expected):
     said = problems(TEXT.replace(old, new, 1))
 
     assert [part for part in expected if part not in said] == []
     assert len(said.splitlines()) < 10
 
 
-def test_too_many_runs_are_reported() -> None:
+def test_too_many_runs_are_reported():
     said = problems(f"{TEXT.replace('trials: 8', 'trials: 60000')}seeds: 2\n")
 
     assert "seeds — s.yaml:10" in said
     assert "60000 trials are 120,000 runs, allowed: at most 100,000" in said
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_all_problems_are_reported_at_once():
     said = problems(TEXT.replace("mode: max", "mode: x").replace("[0.0, 0.3]", "[]"))
 
     assert said.startswith("2 problems")

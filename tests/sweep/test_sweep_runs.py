@@ -56,7 +56,7 @@ def sweep(folder: Path, file: Path, *arguments: str, code: int = 0) -> dict[str,
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """A finished sweep; the file is beside it. Its directory has an odd name."""
     name = "-line\nfeed: [v2] *"
     folder = tmp_path_factory.mktemp("whole") / name
@@ -66,7 +66,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_sweep_halves_its_trials(whole: Path) -> None:
+def test_sweep_halves_its_trials(whole):
     found = json.loads((whole / "sweep.json").read_text())
 
     ends = sorted((trial["status"], trial["runs"][0]["step"]) for trial in found["trials"])
@@ -80,7 +80,7 @@ def test_sweep_halves_its_trials(whole: Path) -> None:
 
 
 @pytest.mark.slow
-def test_finished_sweep_trains_nothing_again(whole: Path) -> None:
+def test_finished_sweep_trains_nothing_again(whole):
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("run.json")}
     text = (whole / "sweep.json").read_text()
     sweep(whole, whole.parent / "s.yaml")
@@ -90,7 +90,7 @@ def test_finished_sweep_trains_nothing_again(whole: Path) -> None:
 
 
 @pytest.mark.slow
-def test_winner_runs_again_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
+def test_winner_runs_again_with_the_same_weights(whole, tmp_path):
     found = json.loads((whole / "sweep.json").read_text())
     flags = [f"--experiment={whole / 'best.yaml'}", f"--model_dir={tmp_path / 'run'}", "--json"]
     done = warm_runner.run(*flags, check=True)
@@ -100,7 +100,7 @@ def test_winner_runs_again_with_the_same_weights(whole: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_interrupted_sweep_goes_on(whole: Path, tmp_path: Path) -> None:
+def test_interrupted_sweep_goes_on(whole, tmp_path):
     file = write(tmp_path, SMALL)
     process = start(tmp_path / "sweep", file, "--jobs=2")
     while not [*tmp_path.glob("sweep/trials/*/metrics.jsonl")] and process.poll() is None:
@@ -114,7 +114,7 @@ def test_interrupted_sweep_goes_on(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_metric_that_no_trial_reports_is_refused_before_training(tmp_path: Path) -> None:
+def test_metric_that_no_trial_reports_is_refused_before_training(tmp_path):
     file = write(tmp_path, SMALL.replace("metric: accuracy", "metric: acuracy"))
     (problem,) = sweep(tmp_path / "sweep", file, code=2)["errors"]
 
@@ -125,7 +125,7 @@ def test_metric_that_no_trial_reports_is_refused_before_training(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_failed_trial_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+def test_failed_trial_is_reported_and_the_others_go_on(tmp_path):
     text = SMALL.replace(", halving: {rungs: [20], keep: 0.5}", "").replace(
         "trials: 3", "trials: 2"
     )
@@ -149,9 +149,7 @@ def test_failed_trial_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_clock_that_is_a_day_behind_does_not_change_the_results(
-    whole: Path, tmp_path: Path
-) -> None:
+def test_clock_that_is_a_day_behind_does_not_change_the_results(whole, tmp_path):
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(_CLOCK)
     late = {**os.environ, "PYTHONPATH": str(tmp_path / "clock")}
@@ -166,7 +164,7 @@ def test_clock_that_is_a_day_behind_does_not_change_the_results(
 
 
 @pytest.mark.slow
-def test_reproduce_names_the_run_of_a_sweep_that_differs(whole: Path, tmp_path: Path) -> None:
+def test_reproduce_names_the_run_of_a_sweep_that_differs(whole, tmp_path):
     folder = tmp_path / "sweep"
     shutil.copytree(whole, folder)
     results = json.loads((folder / "sweep.json").read_text())

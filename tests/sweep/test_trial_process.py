@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ _started: list[TrialProcess] = []
 
 
 @pytest.fixture(autouse=True)
-def _killed() -> Iterator[None]:
+def _killed():
     yield
     while _started:
         _started.pop().kill()
@@ -70,7 +69,7 @@ def texts(run: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_second_trial_of_a_process_equals_the_first_one(tmp_path: Path) -> None:
+def test_second_trial_of_a_process_equals_the_first_one(tmp_path):
     process = start(trial(tmp_path / "other", *SHORT, "--seed=5"))
     assert end_of(process) == 0
     command = trial(tmp_path / "second", *SHORT)
@@ -90,7 +89,7 @@ def test_second_trial_of_a_process_equals_the_first_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_process_ends_with_a_trial_that_fails_or_is_stopped(tmp_path: Path) -> None:
+def test_process_ends_with_a_trial_that_fails_or_is_stopped(tmp_path):
     failing = trial(tmp_path / "a", "run", "--experiment=none_such")
     process = start(failing)
     assert end_of(process) == 2
@@ -109,7 +108,7 @@ def test_process_ends_with_a_trial_that_fails_or_is_stopped(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_state_of_a_trial_in_its_process(tmp_path: Path) -> None:
+def test_state_of_a_trial_in_its_process(tmp_path):
     (tmp_path / "probe_of_trial.py").write_text(_PROBE)
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
     cores = (max(os.sched_getaffinity(0)),)

@@ -1,9 +1,6 @@
 """What a constant prediction reaches is known for each task with classes or numbers, and shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -34,25 +31,25 @@ SPLIT = TableSplitConfig(column="part")
 CLASSES, SIZES = ("majority", 0.25), ("mean", 7.5)  # 1 of 4; |5|, |0|, |-10|, |15| on average
 
 
-def _sections(kind: type, **settings: Any) -> dict[str, Any]:
+def _sections(kind, **settings):
     return {
         "train_data": kind(is_training=True, **settings),
         "validation_data": kind(is_training=False, **settings),
     }
 
 
-def _tabular() -> Any:
+def _tabular():
     targets = [TargetConfig(column="kind"), TargetConfig(column="size", type="regression")]
     data = _sections(TableDataConfig, source="csv", input_path="a.csv")
     return TabularConfig(targets=targets, split=SPLIT, **data)
 
 
-def _keras(outputs: Any) -> Any:
+def _keras(outputs):
     train = KerasDataConfig(source="csv", input_path="a.csv", is_training=True)
     return KerasConfig(inputs=["x"], outputs=outputs, split=SPLIT, train_data=train)
 
 
-def _images(config: type, section: type) -> Any:
+def _images(config, section):
     for part, counts in (("train", (2, 1)), ("val", (1, 3))):
         for name, count in zip(("cat", "dog"), counts, strict=True):
             folder = Path("set", part, name)
@@ -73,9 +70,7 @@ def _images(config: type, section: type) -> Any:
         (lambda: _images(KerasConfig, KerasDataConfig), {"accuracy": CLASSES}),
     ],
 )
-def test_each_task_knows_what_a_constant_reaches(
-    config: Any, expected: dict[str, Any], here: Path
-) -> None:
+def test_each_task_knows_what_a_constant_reaches(config, expected, here):
     ROWS.to_csv("a.csv", index=False)
 
     baselines = task_data(config()).baselines_of(expected)
@@ -96,9 +91,7 @@ def test_each_task_knows_what_a_constant_reaches(
         ([3e8, 2e8], [3e8], None),  # A name for each class number would fill the memory.
     ],
 )
-def test_labels_of_keras_have_classes_in_each_form(
-    train: list[Any], validation: list[Any], accuracy: float | None
-) -> None:
+def test_labels_of_keras_have_classes_in_each_form(train, validation, accuracy):
     baselines = constant_label(np.array(train), np.array(validation))
     assert baselines.get("accuracy", ("", None))[1] == accuracy
 
@@ -113,16 +106,12 @@ def test_labels_of_keras_have_classes_in_each_form(
         ({"rmse": float("nan")}, {"rmse": ("mean", 1.9)}, True),
     ],
 )
-def test_a_model_that_is_no_better_is_a_warning(
-    metrics: dict[str, float], baselines: dict[str, Any], worse: bool
-) -> None:
+def test_a_model_that_is_no_better_is_a_warning(metrics, baselines, worse):
     assert bool(worse_than_constant(metrics, baselines)) == worse
 
 
 @pytest.mark.parametrize("result", [float("nan"), float("inf"), "broken"])
-def test_constant_that_is_not_known_is_not_compared(
-    result: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_constant_that_is_not_known_is_not_compared(result, monkeypatch):
     data = task_data(_keras("size"))
     known = {"mae": ("mean", result), "mse": ("mean", 2.0)}
     monkeypatch.setattr(data, "baselines", lambda: known)
@@ -130,7 +119,7 @@ def test_constant_that_is_not_known_is_not_compared(
     assert found == ({} if result == "broken" else {"mse": ("mean", 2.0)})
 
 
-def test_report_shows_the_constant_and_the_warning(tmp_path: Path) -> None:
+def test_report_shows_the_constant_and_the_warning(tmp_path):
     run = write_run(tmp_path / "a", accuracies={100: 0.5, 200: 0.6, 300: 0.55})
     for result, is_worse in ((0.7593, True), (0.41, False)):
         write_data(run, InputData(baselines={"accuracy": ("majority", result)}))

@@ -1,10 +1,6 @@
 """Metrics of Keras for class numbers and logits, and for numbers; and their form in a config."""
 # ruff: noqa: E501 (one line a case)
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,11 +24,11 @@ GUESSES = (NUMBERS + _RNG.normal(size=40)).astype(np.float32)
 LARGEST = "tests.support.keras_models:LargestOutput"
 
 
-def _item(name: str, /, **config: Any) -> dict[str, Any]:
+def _item(name, /, **config):
     return {"class_name": name, "config": config}
 
 
-def _value(item: Any, labels: Any, outputs: Any, weights: Any = None) -> float:
+def _value(item, labels, outputs, weights=None):
     metric = make_metric(item, 3 if outputs.ndim == 2 else None, "task.metrics[0]")
     sample_weight = None if weights is None else tf.constant(weights, tf.float32)
     metric.update_state(tf.constant(labels), tf.constant(outputs), sample_weight)
@@ -56,7 +52,7 @@ def _value(item: Any, labels: Any, outputs: Any, weights: Any = None) -> float:
         (_item(LARGEST), LOGITS.max(axis=1).mean()),
     ],
 )  # fmt: skip
-def test_value_for_classes_is_that_of_scikit_learn(item: Any, expected: float) -> None:
+def test_value_for_classes_is_that_of_scikit_learn(item, expected):
     np.testing.assert_allclose(_value(item, LABELS, LOGITS), expected, rtol=1e-5)
     # Rows that only pad a batch have weight 0, and do not count.
     padded = np.concatenate([LABELS, [0, 0]]).astype(np.int32)
@@ -65,7 +61,7 @@ def test_value_for_classes_is_that_of_scikit_learn(item: Any, expected: float) -
     np.testing.assert_allclose(_value(item, padded, outputs, weights), expected, rtol=1e-5)
 
 
-def test_auc_of_each_class_is_close_to_scikit_learn() -> None:
+def test_auc_of_each_class_is_close_to_scikit_learn():
     item = _item("AUC", multi_label=True, num_thresholds=2000)
     expected = reference.roc_auc_score(LABELS, PROBABILITIES, multi_class="ovr")
 
@@ -81,7 +77,7 @@ def test_auc_of_each_class_is_close_to_scikit_learn() -> None:
         ("tests.support.keras_models:Gap", np.abs(NUMBERS - GUESSES).mean()),
     ],
 )
-def test_value_for_numbers_is_that_of_scikit_learn(item: Any, expected: float) -> None:
+def test_value_for_numbers_is_that_of_scikit_learn(item, expected):
     np.testing.assert_allclose(_value(item, NUMBERS, GUESSES), expected, rtol=1e-5)
     padded = np.concatenate([NUMBERS, [9.0]]).astype(np.float32)
     outputs = np.concatenate([GUESSES, [0.0]]).astype(np.float32)
@@ -90,13 +86,13 @@ def test_value_for_numbers_is_that_of_scikit_learn(item: Any, expected: float) -
 
 
 @pytest.mark.parametrize("item", ["accuracy", _item("f1_score", average="macro"), "r2_score"])
-def test_value_of_mirrored_replicas_is_that_of_one(item: Any) -> None:
+def test_value_of_mirrored_replicas_is_that_of_one(item):
     expected = _value(item, LABELS, LOGITS)
     strategy = make_strategy("mirrored2")
     with strategy.scope():
         metric = make_metric(item, 3, "task.metrics[0]")
 
-    def step() -> None:
+    def step():
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         metric.update_state(tf.constant(LABELS)[replica::2], tf.constant(LOGITS)[replica::2])
 
@@ -116,13 +112,13 @@ def test_value_of_mirrored_replicas_is_that_of_one(item: Any) -> None:
         (_item(LARGEST, x=1), 3, "bad-arguments"),
     ],
 )
-def test_unusable_metric_is_an_error(item: Any, num_classes: int | None, code: str) -> None:
+def test_unusable_metric_is_an_error(item, num_classes, code):
     with problems.raises(code, "task.metrics[1]"):
         make_metric(item, num_classes, "task.metrics[1]")
 
 
-def test_name_of_a_metric_is_that_of_its_class_or_the_given_one() -> None:
-    items: list[Any] = [
+def test_name_of_a_metric_is_that_of_its_class_or_the_given_one():
+    items = [
         "mae",
         _item("mae", name="other"),
         "AUC",
@@ -146,13 +142,13 @@ def test_name_of_a_metric_is_that_of_its_class_or_the_given_one() -> None:
         (_item("F1Score", name="auc"), "set-twice"),
     ],
 )
-def test_wrong_form_and_taken_name_are_found_in_the_config(item: Any, code: str) -> None:
+def test_wrong_form_and_taken_name_are_found_in_the_config(item, code):
     found = metric_problems({0: "auc", 2: item}, taken=("accuracy",))
     problems.check(found, (code, "metrics[2]"))
 
 
-def test_evaluations_of_images_have_the_metrics_of_the_config() -> None:
+def test_evaluations_of_images_have_the_metrics_of_the_config():
     items = "[auc, {class_name: F1Score, config: {average: macro, name: macro_f1}}]"
-    task: Any = digits_config(task__metrics=items).task
+    task = digits_config(task__metrics=items).task
     built = ImageClassificationTask(task).build_metrics(training=False)
     assert [metric.name for metric in built] == ["accuracy", "top_5_accuracy", "auc", "macro_f1"]

@@ -1,48 +1,19 @@
 """Each example of an evaluation counts once; metrics on the host are those of the device."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.tasks.tabular import networks
 from orbit_runner.train.evaluator import value_of
-from tests.support.digits import digits_config
 from tests.support.evaluations import evaluate
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import make_strategy
 
-_ROWS = "['tests.support.keras_models:Rows']"
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "changes"),
-    [
-        ("one_device", {}),
-        ("mirrored2", {"task__validation_data__on_device": "false"}),
-        ("one_device", {"runtime__logical_replicas": 4}),
-    ],
-)
-def test_images_are_counted_once(strategy: str, changes: dict[str, Any]) -> None:
-    config = digits_config(
-        task__metrics=_ROWS, task__validation_data__global_batch_size=100, **changes
-    )
-    _, found = evaluate(config, strategy)
-
-    assert found["validation_examples"] == found["rows"] == 359
-
-
-@pytest.mark.slow
-def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(tmp_path, monkeypatch):
     path = write_csv(tmp_path / "rows.csv", make_rows(100))
     plain, found = _evaluate_with_number_of_rows(table_config(path), monkeypatch)
 
@@ -55,9 +26,7 @@ def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(
 
 
 @pytest.mark.slow
-def test_row_of_a_table_with_weight_0_is_not_taken_for_padding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_of_a_table_with_weight_0_is_not_taken_for_padding(tmp_path, monkeypatch):
     rows = [row | {"w": 3 * (number < 96)} for number, row in enumerate(make_rows(100))]
     config = table_config(
         write_csv(tmp_path / "rows.csv", rows),
@@ -72,14 +41,12 @@ def test_row_of_a_table_with_weight_0_is_not_taken_for_padding(
     assert difference == pytest.approx(found["validation_examples"], abs=0.01)
 
 
-def _evaluate_with_number_of_rows(
-    config: Any, monkeypatch: pytest.MonkeyPatch
-) -> tuple[dict[str, float], dict[str, float]]:
+def _evaluate_with_number_of_rows(config, monkeypatch):
     """Returns two evaluations; in the second one, the model adds its number of rows to the loss."""
     _, plain = evaluate(config)
     original = networks.mlp
 
-    def with_loss(**settings: Any) -> tf_keras.Model:
+    def with_loss(**settings):
         model = original(**settings)
         model.add_loss(tf.cast(tf.shape(tf.nest.flatten(model.inputs)[0])[0], tf.float32))
         return model
@@ -100,9 +67,7 @@ def _evaluate_with_number_of_rows(
     ],
 )
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_mean_read_on_the_host_equals_its_tensor_result(
-    strategy: str, values: list[tuple[float, float]], expected: float
-) -> None:
+def test_mean_read_on_the_host_equals_its_tensor_result(strategy, values, expected):
     place = make_strategy(strategy)
     with place.scope():
         mean = RunningMean("mean")

@@ -1,7 +1,5 @@
 """The task: its loss and metrics against numpy, and what it passes to the pipelines."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,11 +15,11 @@ LOGITS = RNG.normal(size=(6, 10)).astype(np.float32) * 3
 LABELS = RNG.integers(0, 10, size=6).astype(np.int32)
 
 
-def _task(**changes: Any) -> ImageClassificationTask:
-    return ImageClassificationTask(digits_config(**changes).task)  # type: ignore[arg-type]
+def _task(**changes):
+    return ImageClassificationTask(digits_config(**changes).task)
 
 
-def _entropy(smoothing: float = 0.0) -> np.ndarray:
+def _entropy(smoothing=0.0):
     shifted = LOGITS.astype(np.float64) - LOGITS.max(axis=1, keepdims=True)
     log_share = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     target = np.eye(10)[LABELS] * (1 - smoothing) + smoothing / 10
@@ -30,14 +28,14 @@ def _entropy(smoothing: float = 0.0) -> np.ndarray:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("weight", [1.0, 0.5])
-def test_cross_entropy_matches_numpy(smoothing: float, weight: float) -> None:
+def test_cross_entropy_matches_numpy(smoothing, weight):
     task = _task(task__losses__label_smoothing=smoothing, task__losses__loss_weight=weight)
     losses = task.example_losses(tf.constant(LABELS), tf.constant(LOGITS))
     assert losses.shape == [6]
     np.testing.assert_allclose(losses.numpy(), weight * _entropy(smoothing), rtol=1e-5)
 
 
-def test_the_loss_of_a_batch_is_a_weighted_mean() -> None:
+def test_the_loss_of_a_batch_is_a_weighted_mean():
     task, weights = _task(), np.array([1, 1, 0, 1, 0, 1], np.float32)
     plain = task.build_losses(LABELS, tf.constant(LOGITS))
     np.testing.assert_allclose(plain.numpy(), _entropy().mean(), rtol=1e-5)
@@ -49,9 +47,9 @@ def test_the_loss_of_a_batch_is_a_weighted_mean() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.02])
-def test_weight_decay_is_half_the_sum_of_squared_kernels(rate: float) -> None:
+def test_weight_decay_is_half_the_sum_of_squared_kernels(rate):
     config = cnn_config(task__losses__l2_weight_decay=rate)
-    model = ImageClassificationTask(config.task).build_model()  # type: ignore[arg-type]
+    model = ImageClassificationTask(config.task).build_model()
     kernels = [value for value in model.get_weights() if value.ndim > 1]
     assert len(kernels) == 4
     expected = rate * sum(float((kernel.astype(np.float64) ** 2).sum()) / 2 for kernel in kernels)
@@ -67,12 +65,12 @@ def test_weight_decay_is_half_the_sum_of_squared_kernels(rate: float) -> None:
         (5, True, ["accuracy"]),
     ],
 )
-def test_top_k_needs_more_than_k_classes(k: int, training: bool, names: list[str]) -> None:
+def test_top_k_needs_more_than_k_classes(k, training, names):
     metrics = _task(task__top_k=k).build_metrics(training=training)
     assert [metric.name for metric in metrics] == names
 
 
-def test_metrics_ignore_examples_with_zero_weight() -> None:
+def test_metrics_ignore_examples_with_zero_weight():
     task, weights = _task(task__top_k=3), np.array([1, 1, 0, 1, 0, 1], np.float32)
     metrics = task.build_metrics(training=False)
     task.process_metrics(metrics, LABELS, tf.constant(LOGITS), sample_weight=tf.constant(weights))
@@ -83,7 +81,7 @@ def test_metrics_ignore_examples_with_zero_weight() -> None:
         np.testing.assert_allclose(metric.result().numpy(), expected, rtol=1e-6)
 
 
-def test_accuracy_and_running_mean_work_without_weights() -> None:
+def test_accuracy_and_running_mean_work_without_weights():
     accuracy, mean = SparseAccuracy("a"), RunningMean("m")
     accuracy.update_state(LABELS, tf.constant(LOGITS))
     np.testing.assert_allclose(accuracy.result(), (LOGITS.argmax(1) == LABELS).mean(), rtol=1e-6)
@@ -97,27 +95,24 @@ def test_accuracy_and_running_mean_work_without_weights() -> None:
     assert (mean.result().numpy(), mean.weight().numpy()) == (0.0, 0.0)
 
 
-def _first(dataset: tf.data.Dataset) -> tuple[np.ndarray, ...]:
-    return tuple(part.numpy() for part in next(iter(dataset)))
-
-
-def _train(start_step: int = 0, **changes: Any) -> tuple[np.ndarray, ...]:
+def _train(start_step=0, **changes):
     config = digits_config(**{f"task__train_data__{k}": v for k, v in changes.items()})
-    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
-    return _first(task.build_inputs(config.task.train_data, start_step=start_step))
+    task = ImageClassificationTask(config.task)
+    batch = next(iter(task.build_inputs(config.task.train_data, start_step=start_step)))
+    return tuple(part.numpy() for part in batch)
 
 
 @pytest.mark.slow
-def test_training_inputs_reflect_every_setting() -> None:
+def test_training_inputs_reflect_every_setting():
     source = load_source(digits_config().task.train_data)
 
-    def expected(**options: Any) -> tuple[np.ndarray, ...]:
+    def expected(**options):
         (batch,) = train_dataset(source, global_batch_size=64, **options).take(1)
         return batch["image"].numpy(), batch["label"].numpy()
 
     from orbit_runner.data.augment import CropFlip
 
-    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    cases = [
         ({}, {"seed": 0}),
         ({"seed": 3}, {"seed": 3}),
         ({"shuffle_buffer_size": 1}, {"seed": 0, "shuffle": False}),
@@ -140,13 +135,13 @@ def test_training_inputs_reflect_every_setting() -> None:
     np.testing.assert_array_equal(later, expected(seed=0, start_step=9)[0])
 
 
-def test_tf_data_settings_reach_the_pipeline() -> None:
+def test_tf_data_settings_reach_the_pipeline():
     config = digits_config(
         task__train_data__deterministic=False,
         task__train_data__ram_budget=1,
         task__train_data__autotune_algorithm="MAX_PARALLELISM",
     )
-    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    task = ImageClassificationTask(config.task)
     options = task.build_inputs(config.task.train_data).options()
     assert options.deterministic is False
     assert options.autotune.ram_budget == 2**30

@@ -1,12 +1,9 @@
 """Losses, metrics, optimizers and schedules of Keras as settings, and back as equal objects."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -25,7 +22,7 @@ _NO_ITEMS = (
     *("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap"),
 )
 _DECAY = {"initial_learning_rate": 0.5, "decay_steps": 9}
-_REQUIRED: Mapping[str, dict[str, Any]] = {
+_REQUIRED = {
     "IoU": {"num_classes": 3, "target_class_ids": [0]},
     "MeanIoU": {"num_classes": 3},
     "MeanRelativeError": {"normalizer": [1.0, 2.0]},
@@ -43,7 +40,7 @@ _REQUIRED: Mapping[str, dict[str, Any]] = {
     "PolynomialDecay": _DECAY,
 }
 # Values of arguments whose default is a name, a tuple or None.
-_OTHERS: Mapping[str, Any] = {
+_OTHERS = {
     "average": "macro",
     "class_aggregation": "variance_weighted_average",
     "class_id": 1,
@@ -72,19 +69,19 @@ class _Class(NamedTuple):
     kind: str  # losses, metrics, optimizers, optimizers.legacy or optimizers.schedules
     name: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.version} {self.kind} {self.name}"
 
     @property
-    def cls(self) -> Any:
+    def cls(self):
         return getattr(_module(self.version, self.kind), self.name)
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self):
         """The required arguments, and others that differ from the defaults."""
         return {**dict(self._others()), **_REQUIRED.get(self.name, {})}
 
-    def _others(self) -> Iterator[tuple[str, Any]]:
+    def _others(self):
         for name, parameter in inspect.signature(self.cls).parameters.items():
             default = parameter.default
             if name in _NOT_IN_CONFIG:
@@ -99,14 +96,14 @@ class _Class(NamedTuple):
                 yield name, _OTHERS[name]
 
 
-def _module(version: str, kind: str) -> Any:
+def _module(version, kind):
     module = _PACKAGES[version]
     for part in kind.split("."):
         module = getattr(module, part)
     return module
 
 
-def _classes(*kinds: str) -> list[_Class]:
+def _classes(*kinds):
     return [
         _Class(version, kind, name)
         for version in _PACKAGES
@@ -118,14 +115,14 @@ def _classes(*kinds: str) -> list[_Class]:
     ]
 
 
-def _rebuilt(value: Any, kind: str, version: str) -> Any:
+def _rebuilt(value, kind, version):
     """Returns what a config with an object builds."""
     setting = json.loads(json.dumps(items_of(value, "argument")))
     assert not list(item_problems(setting, "argument"))
     return build_items(setting, kind, _PACKAGES[version], "task.argument")
 
 
-def _settings_of(value: Any) -> dict[str, Any]:
+def _settings_of(value):
     """Returns all arguments of an object, also those of the function that it calls."""
     config = {**function_arguments(value), **value.get_config()}
     if isinstance(config.get("name"), str):  # Keras numbers names in a process.
@@ -133,7 +130,7 @@ def _settings_of(value: Any) -> dict[str, Any]:
     return {name: json.loads(json.dumps(part, default=_plain)) for name, part in config.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value):
     if hasattr(value, "get_config"):
         return {type(value).__name__: value.get_config()}
     return value.__name__ if callable(value) else np.asarray(value).tolist()
@@ -142,7 +139,7 @@ def _plain(value: Any) -> Any:
 @pytest.mark.parametrize(
     "case", _classes("losses", "metrics", "optimizers", "optimizers.legacy"), ids=str
 )
-def test_object_of_keras_is_a_setting_that_builds_an_equal_one(case: _Class) -> None:
+def test_object_of_keras_is_a_setting_that_builds_an_equal_one(case):
     kind = case.kind.partition(".")[0]
     for arguments in (_REQUIRED.get(case.name, {}), case.arguments):
         made = case.cls(**arguments)
@@ -153,15 +150,11 @@ def test_object_of_keras_is_a_setting_that_builds_an_equal_one(case: _Class) -> 
         item = items_of(made, "argument")
         assert item["class_name"].removeprefix("legacy.") == case.name
         found = {name: item["config"].get(name) for name in arguments}
-        assert found == {name: _as_in_config(value) for name, value in arguments.items()}
-
-
-def _as_in_config(value: Any) -> Any:
-    return json.loads(json.dumps(value))
+        assert found == json.loads(json.dumps(arguments))
 
 
 @pytest.mark.parametrize("version", _PACKAGES)
-def test_object_that_was_used_is_a_setting(version: str) -> None:
+def test_object_that_was_used_is_a_setting(version):
     package = _PACKAGES[version]
     layers = package.layers
     model = package.Sequential([package.Input([4]), layers.Dense(3, activation="softmax")])
@@ -176,7 +169,7 @@ def test_object_that_was_used_is_a_setting(version: str) -> None:
 
 
 @pytest.mark.parametrize("case", _classes("optimizers.schedules"), ids=str)
-def test_schedule_is_a_setting_with_the_same_rates(case: _Class) -> None:
+def test_schedule_is_a_setting_with_the_same_rates(case):
     for arguments in (_REQUIRED[case.name], case.arguments):
         schedule = case.cls(**arguments)
         optimizer = _PACKAGES[case.version].optimizers.SGD(schedule)
@@ -189,7 +182,7 @@ def test_schedule_is_a_setting_with_the_same_rates(case: _Class) -> None:
 
 
 @pytest.mark.parametrize("version", _PACKAGES)
-def test_names_of_variables_without_weight_decay_are_kept(version: str) -> None:
+def test_names_of_variables_without_weight_decay_are_kept(version):
     optimizer = _PACKAGES[version].optimizers.AdamW()
     optimizer.exclude_from_weight_decay(var_names=["gamma", "bias"])
     config = items_of(optimizer, "optimizer")["config"]
@@ -202,7 +195,7 @@ def test_names_of_variables_without_weight_decay_are_kept(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", _PACKAGES)
-def test_names_of_metrics_are_those_of_fit(version: str) -> None:
+def test_names_of_metrics_are_those_of_fit(version):
     metrics = _PACKAGES[version].metrics
     _PACKAGES[version].backend.clear_session()
     given = [
@@ -222,7 +215,7 @@ def test_names_of_metrics_are_those_of_fit(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", _PACKAGES)
-def test_lists_and_mappings_by_output_are_kept(version: str) -> None:
+def test_lists_and_mappings_by_output_are_kept(version):
     package = _PACKAGES[version]
     loss = {"kind": "mse", "size": package.losses.Huber(0.5), "other": None}
     built = _rebuilt(loss, "losses", version)
@@ -236,55 +229,55 @@ def test_lists_and_mappings_by_output_are_kept(version: str) -> None:
 @pytest.mark.parametrize("version", _PACKAGES)
 @pytest.mark.parametrize("kind", ["losses", "metrics"])
 @pytest.mark.parametrize("name", ["mse", "mean_squared_error", "MeanSquaredError", "accuracy"])
-def test_name_stays_a_name(name: str, kind: str, version: str) -> None:
+def test_name_stays_a_name(name, kind, version):
     if (kind, name) != ("losses", "accuracy"):
         assert build_items(name, kind, _PACKAGES[version], "task.loss") == name
 
 
-def test_no_setting_is_none() -> None:
+def test_no_setting_is_none():
     for setting in (None, "", (), [], {}):
         assert build_items(setting, "metrics", keras, "task.metrics") is None
 
 
-def _loss(package: Any) -> Any:
+def _loss(package):
     """Returns a class of losses whose config lacks an argument."""
 
-    class Scaled(package.losses.Loss):  # type: ignore[misc, name-defined]
-        def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+    class Scaled(package.losses.Loss):
+        def __init__(self, factor=1.0, **kwargs):
             super().__init__(**kwargs)
             self.factor = factor
 
-        def call(self, y_true: Any, y_pred: Any) -> Any:
+        def call(self, y_true, y_pred):
             return self.factor * (y_true - y_pred)
 
     return Scaled
 
 
-def _metric(package: Any) -> Any:
+def _metric(package):
     """Returns a class of metrics whose config lacks an argument."""
 
-    class Scaled(package.metrics.Mean):  # type: ignore[misc, name-defined]
-        def __init__(self, factor: float = 1.0, name: str = "own", dtype: Any = None) -> None:
+    class Scaled(package.metrics.Mean):
+        def __init__(self, factor=1.0, name="own", dtype=None):
             super().__init__(name=name, dtype=dtype)
             self.factor = factor
 
     return Scaled
 
 
-class Scaled(_loss(tf_keras)):  # type: ignore[misc]
+class Scaled(_loss(tf_keras)):
     """A loss whose config has its arguments."""
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self):
         return {**super().get_config(), "factor": self.factor}
 
 
 class _Optimizer3(keras.optimizers.SGD):
-    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, factor=1.0, **kwargs):
         super().__init__(**kwargs)
         self.factor = factor
 
 
-def test_object_of_a_class_of_the_user_is_its_class_with_its_config() -> None:
+def test_object_of_a_class_of_the_user_is_its_class_with_its_config():
     item = items_of(Scaled(2.0), "loss")
     assert item["class_name"] == f"{__name__}:Scaled"
     assert item["config"]["factor"] == 2.0
@@ -293,7 +286,7 @@ def test_object_of_a_class_of_the_user_is_its_class_with_its_config() -> None:
     assert built.factor == 2.0
 
 
-def test_nadam_of_keras_2_is_refused() -> None:
+def test_nadam_of_keras_2_is_refused():
     with raises("not-supported", "task.optimizer"):
         build_items("nadam", "optimizers", tf_keras, "task.optimizer")
     assert build_items("legacy.Nadam", "optimizers", tf_keras, "task.optimizer")
@@ -301,15 +294,13 @@ def test_nadam_of_keras_2_is_refused() -> None:
 
 @pytest.mark.parametrize(("make", "kind"), [(_loss, "losses"), (_metric, "metrics")])
 @pytest.mark.parametrize("version", _PACKAGES)
-def test_object_whose_config_lacks_an_argument_stays_as_it_is(
-    version: str, make: Any, kind: str
-) -> None:
+def test_object_whose_config_lacks_an_argument_stays_as_it_is(version, make, kind):
     """Its class would have the default of the argument."""
     made = make(_PACKAGES[version])(2.0)
     assert _rebuilt(made, kind, version).factor == 2.0
 
 
-def test_optimizer_whose_config_lacks_an_argument_is_refused() -> None:
+def test_optimizer_whose_config_lacks_an_argument_is_refused():
     with raises("not-supported", "optimizer"):
         items_of(_Optimizer3(2.0), "optimizer")
     with raises("not-supported", "optimizer"):
@@ -317,13 +308,13 @@ def test_optimizer_whose_config_lacks_an_argument_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", _PACKAGES)
-def test_function_is_its_name(version: str) -> None:
+def test_function_is_its_name(version):
     from tests.support import keras_models
 
     assert items_of(keras_models.squared, "loss") == f"{_MODELS}:squared"
     assert _rebuilt(keras_models.squared, "losses", version) is keras_models.squared
 
-    def local(y_true: Any, y_pred: Any) -> Any:
+    def local(y_true, y_pred):
         return y_true - y_pred
 
     assert _rebuilt(local, "losses", version) is local
@@ -348,15 +339,13 @@ def test_function_is_its_name(version: str) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("version", _PACKAGES)
-def test_what_keras_does_not_know_is_an_error(
-    setting: Any, kind: str, code: str, path: str, version: str
-) -> None:
+def test_what_keras_does_not_know_is_an_error(setting, kind, code, path, version):
     with raises(code, path):
         build_items(setting, kind, _PACKAGES[version], "task.x")
 
 
 @pytest.mark.parametrize("value", [{"kind": [None, 3]}, object()])
-def test_other_values_are_refused(value: Any) -> None:
+def test_other_values_are_refused(value):
     with raises("wrong-type", "metrics"):
         items_of(value, "metrics")
 
@@ -373,5 +362,5 @@ def test_other_values_are_refused(value: Any) -> None:
         ({"a": None, "b": "mse"}, []),
     ],
 )  # fmt: skip
-def test_wrong_forms_are_found_in_the_config(setting: Any, problems: list[tuple[str, str]]) -> None:
+def test_wrong_forms_are_found_in_the_config(setting, problems):
     check(item_problems(setting, "task.loss"), *problems)

@@ -14,11 +14,11 @@ from tests.support.tuned import LAYERS, TunedConfig, TunedTask
 
 
 @pytest.fixture(scope="module")
-def model() -> tf_keras.Model:
+def model():
     return TunedTask(TunedConfig()).build_model()
 
 
-def test_layers_have_the_names_of_those_that_contain_them(model: tf_keras.Model) -> None:
+def test_layers_have_the_names_of_those_that_contain_them(model):
     found = named_layers(model)
 
     assert [one.name for one in found] == ["tuned", *LAYERS]
@@ -26,7 +26,7 @@ def test_layers_have_the_names_of_those_that_contain_them(model: tf_keras.Model)
     assert [len(one.trainable_weights) for one in found] == [0, 2, 2, 0, 2, 2]
 
 
-def test_shared_layer_is_listed_once_under_its_first_name() -> None:
+def test_shared_layer_is_listed_once_under_its_first_name():
     shared = tf_keras.layers.Dense(3, name="shared")
     inputs = tf_keras.Input([3])
     nested = tf_keras.Sequential([tf_keras.Input([3]), shared], name="nested")
@@ -35,7 +35,7 @@ def test_shared_layer_is_listed_once_under_its_first_name() -> None:
     assert [one.name for one in named_layers(model)] == ["model", "shared", "nested"]
 
 
-def test_variables_are_named_after_their_layers(model: tf_keras.Model) -> None:
+def test_variables_are_named_after_their_layers(model):
     names = variable_names(model)
 
     assert [names[id(one)] for one in model.trainable_variables] == [
@@ -58,7 +58,7 @@ def test_variables_are_named_after_their_layers(model: tf_keras.Model) -> None:
         ("Block", "block", False),
     ],
 )
-def test_pattern_selects_a_layer_and_all_inside_it(pattern: str, name: str, expected: bool) -> None:
+def test_pattern_selects_a_layer_and_all_inside_it(pattern, name, expected):
     assert selects(pattern, name) is expected
 
 
@@ -71,14 +71,14 @@ def test_pattern_selects_a_layer_and_all_inside_it(pattern: str, name: str, expe
         ("*", ""),
     ],
 )
-def test_message_names_the_nearest_layer_and_all_layers(pattern: str, nearest: str) -> None:
+def test_message_names_the_nearest_layer_and_all_layers(pattern, nearest):
     first, _, rest = no_match_message("layer", pattern, LAYERS).partition("\n")
 
     assert first == f"{pattern!r} matches no layer{nearest}"
     assert rest.split() == ["the", "names", "of", "layers:", *LAYERS]
 
 
-def test_layers_by_name_include_those_without_weights(model: tf_keras.Model) -> None:
+def test_layers_by_name_include_those_without_weights(model):
     found = layers_by_name(model)
     assert {name: found[name] for name in LAYERS} == {
         one.name: one.layer for one in named_layers(model)[1:]
@@ -87,9 +87,9 @@ def test_layers_by_name_include_those_without_weights(model: tf_keras.Model) -> 
     assert any(not layer.weights for layer in found.values())
 
 
-def test_layers_with_the_same_name_have_different_names() -> None:
+def test_layers_with_the_same_name_have_different_names():
     class Two(tf_keras.Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(name="two")
             self.parts = [tf_keras.layers.ReLU(name="same") for _ in range(2)]
 

@@ -1,8 +1,5 @@
 """`task.init_checkpoint` reads checkpoints and runs; `init_ignore` leaves variables out."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,12 +15,12 @@ from tests.support.tuned import TunedConfig, TunedTask, tuned_config
 _BEST = keep_best("validation_loss")
 
 
-def _model(**settings: Any) -> tf_keras.Model:
+def _model(**settings):
     return TunedTask(TunedConfig(**settings)).build_model()
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[tf_keras.Model, Path]:
+def trained(tmp_path_factory):
     """A model, and the directory of the run that has trained it."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     return run(tuned_config(**_BEST), folder)[0], folder
@@ -31,9 +28,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[tf_keras.Model, P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "checkpoints", "checkpoints/ckpt-20"])
-def test_latest_checkpoint_of_a_run_is_loaded(
-    trained: tuple[tf_keras.Model, Path], place: str
-) -> None:
+def test_latest_checkpoint_of_a_run_is_loaded(trained, place):
     expected, folder = trained
     model = _model()
     loaded = load_weights(model, str(folder / place))
@@ -44,9 +39,7 @@ def test_latest_checkpoint_of_a_run_is_loaded(
 
 
 @pytest.mark.parametrize("pattern", ["w", "w/*", "[v-x]"])
-def test_ignored_layers_keep_their_values(
-    trained: tuple[tf_keras.Model, Path], pattern: str
-) -> None:
+def test_ignored_layers_keep_their_values(trained, pattern):
     model = _model(outputs=2)
     before = weights(model)
     loaded = load_weights(model, str(trained[1]), [pattern])
@@ -60,9 +53,7 @@ def test_ignored_layers_keep_their_values(
     assert loaded.unused == []
 
 
-def test_values_that_the_model_does_not_have_are_named_in_one_line(
-    trained: tuple[tf_keras.Model, Path],
-) -> None:
+def test_values_that_the_model_does_not_have_are_named_in_one_line(trained):
     layers = tf_keras.layers
     model = tf_keras.Sequential([tf_keras.Input([3]), layers.Dense(5, name="first")])
     loaded = load_weights(model, str(trained[1]))
@@ -74,9 +65,7 @@ def test_values_that_the_model_does_not_have_are_named_in_one_line(
     assert "first/kernel" not in loaded.unused
 
 
-def test_other_shapes_are_an_error_with_both_shapes_and_the_pattern(
-    trained: tuple[tf_keras.Model, Path],
-) -> None:
+def test_other_shapes_are_an_error_with_both_shapes_and_the_pattern(trained):
     model = _model(outputs=2)
     before = weights(model)
     with pytest.raises(SettingError) as caught:
@@ -93,28 +82,24 @@ def test_other_shapes_are_an_error_with_both_shapes_and_the_pattern(
     assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in before]
 
 
-def test_pattern_that_matches_no_variable_is_an_error(
-    trained: tuple[tf_keras.Model, Path],
-) -> None:
+def test_pattern_that_matches_no_variable_is_an_error(trained):
     with raises("unknown-name", "task.init_ignore"):
         load_weights(_model(), str(trained[1]), ["w", "frist/*"])
 
 
-def test_checkpoint_without_a_model_is_an_error(tmp_path: Path) -> None:
+def test_checkpoint_without_a_model_is_an_error(tmp_path):
     path = tf.train.Checkpoint(backbone=_model()).save(str(tmp_path / "ckpt"))
     with raises("damaged-checkpoint", "task.init_checkpoint"):
         load_weights(_model(), path)
 
 
-def test_ignored_patterns_without_a_checkpoint_are_an_error() -> None:
+def test_ignored_patterns_without_a_checkpoint_are_an_error():
     with raises("no-effect", "task.init_ignore"):
         tuned_config(task__init_ignore=["w"])
 
 
 @pytest.mark.slow
-def test_replicas_of_a_model_in_float16_are_initialized(
-    trained: tuple[tf_keras.Model, Path], tmp_path: Path
-) -> None:
+def test_replicas_of_a_model_in_float16_are_initialized(trained, tmp_path):
     notes = Notes()
     settings = {"task__init_checkpoint": trained[1], "runtime__mixed_precision_dtype": "float16"}
     _, logs = run(tuned_config(**settings), tmp_path / "a", "eval", "mirrored2", notes=notes)
@@ -125,9 +110,7 @@ def test_replicas_of_a_model_in_float16_are_initialized(
     np.testing.assert_allclose(logs["validation_loss"], expected["validation_loss"], rtol=1e-2)
 
 
-def test_run_reports_the_layers_that_are_new(
-    trained: tuple[tf_keras.Model, Path], tmp_path: Path
-) -> None:
+def test_run_reports_the_layers_that_are_new(trained, tmp_path):
     notes = Notes()
     settings = {"task__init_checkpoint": trained[1], "task__init_ignore": ["w"]}
     run(tuned_config(task__outputs=2, **settings), tmp_path / "b", notes=notes)

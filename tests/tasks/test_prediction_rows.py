@@ -1,12 +1,8 @@
 """`predict` reads rows as training does, in each format; a bad row is reported in its place."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,11 +18,11 @@ COLUMNS = ("a", "b")
 MARK = b"\xef\xbb\xbf"
 
 
-def _data(source: str = "csv", **settings: Any) -> TableDataConfig:
+def _data(source="csv", **settings):
     return TableDataConfig(source=source, **settings)
 
 
-def _trained(path: Path, data: TableDataConfig) -> list[tuple[str, ...]]:
+def _trained(path, data):
     """The texts of the columns as training reads them."""
     options = TableOptions(
         delimiter=data.delimiter,
@@ -41,7 +37,7 @@ def _trained(path: Path, data: TableDataConfig) -> list[tuple[str, ...]]:
     return [tuple(table.columns[n].text(row) for n in COLUMNS) for row in range(table.size)]
 
 
-def _asked(rows: Any) -> list[tuple[str, ...]]:
+def _asked(rows):
     texts = []
     for row in rows:
         assert not row.problem, row
@@ -69,9 +65,7 @@ def _asked(rows: Any) -> list[tuple[str, ...]]:
         ("a.jsonl.gz", gzip.compress(b'{"a": 1, "b": "x"}\n'), _data("jsonl")),
     ],
 )
-def test_rows_are_those_of_training(
-    name: str, content: bytes, data: TableDataConfig, tmp_path: Path
-) -> None:
+def test_rows_are_those_of_training(name, content, data, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
     trained = _trained(path, data)
@@ -86,7 +80,7 @@ def test_rows_are_those_of_training(
 
 
 @pytest.mark.slow
-def test_random_csv_is_read_as_in_training(tmp_path: Path) -> None:
+def test_random_csv_is_read_as_in_training(tmp_path):
     generator = random.Random(5)
     pieces = ["a", "b", ",", ",", '"', '""', "\n", "\r\n", "\r", " ", "NA", "é", "\u2028", "\x0c"]
     path, compared = tmp_path / "a.csv", 0
@@ -117,9 +111,7 @@ def test_random_csv_is_read_as_in_training(tmp_path: Path) -> None:
         (b'{"a": 1, "b": [2]}\n{"a": 1, "b": "x"}\n', {0: "got [2], expected a text"}),
     ],
 )
-def test_bad_rows_are_reported_and_the_others_read(
-    content: bytes, problems: dict[int, str], tmp_path: Path
-) -> None:
+def test_bad_rows_are_reported_and_the_others_read(content, problems, tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(content)
     lines = io.StringIO(content.decode(errors="surrogateescape"), newline="\n")
@@ -136,7 +128,7 @@ def test_bad_rows_are_reported_and_the_others_read(
             assert row.where.endswith(f"row {number + 1}")
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "utf16.csv").write_bytes("a,b\n1,x\n".encode("utf-16"))
     (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,x\n" * 9999)[:50])
     (tmp_path / "twice.csv").write_bytes(b"a,a\n1,2\n")

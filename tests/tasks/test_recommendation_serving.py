@@ -1,9 +1,6 @@
 """Serving of the task: published ids in and out, unknown users and items."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from tests.support.ratings import ratings_config, write_100k
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def served(tmp_path_factory):
     """A model of random weights on a set whose ids are multiples of ten."""
     folder = tmp_path_factory.mktemp("set")
     write_100k(folder)
@@ -27,20 +24,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
             for name, value in (("source", "movielens"), ("data_dir", str(folder)))
         }
     )
-    task = RecommendationTask(config.task)  # type: ignore[arg-type]
+    task = RecommendationTask(config.task)
     model, generator = task.build_model(), np.random.default_rng(2)
     for variable in model.variables:
         variable.assign(generator.normal(size=variable.shape))
     return task, model, task.serving(model), load_source(config.task.train_data)
 
 
-def _scores(model: Any, source: Any, user: int) -> np.ndarray:
+def _scores(model, source, user):
     items = np.arange(source.num_items, dtype=np.int32)
     logits = model({"user": np.full_like(items, user), "item": items}).numpy()
     return 1 / (1 + np.exp(-logits.astype(np.float64)))
 
 
-def test_pairs_signature_scores_known_pairs_and_flags_unknown_ones(served: Any) -> None:
+def test_pairs_signature_scores_known_pairs_and_flags_unknown_ones(served):
     _, model, serving, source = served
     users, items = source.user_ids[[0, 7, 7]], source.item_ids[[3, 1, 90]]
     user = tf.constant([*users, 15, users[0], 10**12, -1], tf.int64)
@@ -53,7 +50,7 @@ def test_pairs_signature_scores_known_pairs_and_flags_unknown_ones(served: Any) 
 
 
 @pytest.mark.parametrize("k", [1, 250])
-def test_top_k_excludes_items_already_chosen(served: Any, k: int) -> None:
+def test_top_k_excludes_items_already_chosen(served, k):
     _, model, serving, source = served
     numbers = [4, 0, 11]
     ids = [*source.user_ids[numbers], 15]
@@ -75,9 +72,7 @@ def test_top_k_excludes_items_already_chosen(served: Any, k: int) -> None:
 
 
 @pytest.mark.parametrize("top_k", [None, 3])
-def test_predictions_list_the_best_items_or_an_error_for_each_user(
-    served: Any, top_k: int | None
-) -> None:
+def test_predictions_list_the_best_items_or_an_error_for_each_user(served, top_k):
     task, model, serving, source = served
     predictor = task.predictor(serving.signatures, top_k=top_k)
     first, second = source.user_ids[[2, 5]].tolist()
@@ -104,6 +99,6 @@ def test_predictions_list_the_best_items_or_an_error_for_each_user(
             list(predictor.items([bad], []))
 
 
-def test_top_k_accepts_an_empty_batch_of_users(served: Any) -> None:
+def test_top_k_accepts_an_empty_batch_of_users(served):
     found = served[2].signatures["top_k"](user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32))
     assert found["item"].shape == (0, 3)

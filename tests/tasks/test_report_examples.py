@@ -1,11 +1,7 @@
 """What tasks let the report show of an evaluation."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,24 +19,24 @@ from tests.support.translations import sentences, translation_config, write_set
 _CLASSES = 3
 
 
-def _logits() -> np.ndarray:
+def _logits():
     return np.random.default_rng(0).normal(size=(200, _CLASSES)).astype(np.float32)
 
 
-def _model() -> tf_keras.Model:
+def _model():
     """The logits of an image are its first pixels."""
     inputs = tf_keras.Input([2, 2, 1])
     return tf_keras.Model(inputs, tf_keras.layers.Flatten()(inputs)[:, :_CLASSES])
 
 
-def _batches(logits: np.ndarray, labels: np.ndarray, *more: np.ndarray) -> list[Any]:
+def _batches(logits, labels, *more):
     pixels = np.pad(logits, ((0, 0), (0, 4 - _CLASSES))).reshape(-1, 2, 2, 1)
     tensors = [tf.constant(one) for one in (pixels, labels, *more)]
     return [tuple(one[n : n + 64] for one in tensors) for n in range(0, len(labels), 64)]
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
-def test_confusion_matrix_and_worst_mistakes_are_those_of_the_logits(one_hot: bool) -> None:
+def test_confusion_matrix_and_worst_mistakes_are_those_of_the_logits(one_hot):
     logits, labels = _logits(), np.arange(200) % _CLASSES
     given = np.eye(_CLASSES, dtype=np.float32)[labels] if one_hot else labels
 
@@ -58,13 +54,12 @@ def test_confusion_matrix_and_worst_mistakes_are_those_of_the_logits(one_hot: bo
         f"{names[labels[n]]} → {names[predicted[n]]} {shares[n].max():.2f}\nexample {n}"
         for n in worst
     ]
-    assert found.images is not None
     np.testing.assert_array_equal(found.images.reshape(24, 4)[:, :_CLASSES], logits[worst])
     correct = sum(count for (a, b), count in pairs.items() if a == b)
     assert found.note.startswith(f"{correct} correct predictions for the first 200 examples")
 
 
-def test_rows_without_weight_are_left_out() -> None:
+def test_rows_without_weight_are_left_out():
     weights = np.ones(200, np.float32)
     weights[[3, 150]] = 0
     labels = np.zeros(200, np.int32)
@@ -76,7 +71,7 @@ def test_rows_without_weight_are_left_out() -> None:
     assert not {"example 3", "example 150"} & {text.split("\n")[1] for text in found.captions}
 
 
-def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_end_at_the_limit(monkeypatch):
     monkeypatch.setattr(report_examples, "_MAX_EXAMPLES", 70)
     batches = iter(_batches(_logits(), np.zeros(200, np.int32)))
 
@@ -87,15 +82,12 @@ def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(batches)) == 2  # The rest was not read.
 
 
-def test_translation_shows_sentences_of_the_last_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_translation_shows_sentences_of_the_last_evaluation(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = translation_config(write_set(tmp_path / "set"))
-    task = TranslationTask(config.task)  # type: ignore[arg-type]
+    task = TranslationTask(config.task)
     assert adapt(task).report_examples(None, []) is None  # Nothing has been translated yet.
     words, pairs, gathered = task.vocabulary, sentences(21, 1), Translations()
-    assert words is not None
     for number in range(21):
         row = words.encode([f"nummer {number}"]).row(0)
         outputs = {"ids": [tf.constant([number])], "outputs": [tf.constant([row])]}
@@ -104,7 +96,6 @@ def test_translation_shows_sentences_of_the_last_evaluation(
 
     found = adapt(task).report_examples(None, [])
 
-    assert found is not None
     translated = words.decode([words.encode([f"nummer {n}"]).row(0) for n in range(10)])
     expected = [(*pair, text) for pair, text in zip(pairs[:10], translated, strict=True)]
     assert found.rows == expected
@@ -112,7 +103,7 @@ def test_translation_shows_sentences_of_the_last_evaluation(
 
 
 @pytest.mark.slow
-def test_mistakes_name_the_right_files_if_an_image_cannot_be_decoded(tmp_path: Path) -> None:
+def test_mistakes_name_the_right_files_if_an_image_cannot_be_decoded(tmp_path):
     for part in ("train", "val"):
         write_folder(tmp_path / "set" / part, dict.fromkeys("abcdefgh", 1))
     damaged = min((tmp_path / "set/val/b").iterdir())

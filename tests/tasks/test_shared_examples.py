@@ -1,17 +1,13 @@
 """Validation examples that are also training examples, for each task and source."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from orbit_runner.config.resolve import load_config
 from orbit_runner.data.images import stored
+from orbit_runner.tasks.image_classification import sources
 from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
 from tests.support.images import write_folder, write_listed, write_tfds
@@ -25,7 +21,7 @@ from tests.support.translations import write_set as write_translations
 _CLASSES = {"cat": 6, "dog": 4}
 
 
-def _images(**changes: Any) -> Any:
+def _images(**changes):
     base = {
         "task.name": "image_classification",
         "task.model.name": "mlp",
@@ -45,13 +41,13 @@ def _images(**changes: Any) -> Any:
     return config_of(base, **both)
 
 
-def _counts(config: Any) -> tuple[int, int] | None:
+def _counts(config):
     assert not [*config.data.problems()]
     found = find_shared_examples(config)
     return None if found is None else (found.count, found.size)
 
 
-def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path: Path) -> None:
+def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path):
     write_folder(tmp_path, _CLASSES)
     found = find_shared_examples(
         _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
@@ -63,7 +59,7 @@ def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path: Path
 
 
 @pytest.mark.parametrize("way", ["copy", "link"])
-def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
+def test_images_are_equal_under_other_names(way, tmp_path):
     write_folder(tmp_path / "train", _CLASSES)
     paths = write_folder(tmp_path / "val", _CLASSES, first=100)
     config = _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
@@ -75,21 +71,14 @@ def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
         shutil.copy(source, target)
     else:
         target.symlink_to(source)
-    _forget()
+    sources._load_cached.cache_clear()
     found = find_shared_examples(config)
 
-    assert found is not None
     assert (found.count, found.size) == (1, 11)
     assert found.places == (str(target), str(source))
 
 
-def _forget() -> None:
-    from orbit_runner.tasks.image_classification import sources
-
-    sources._load_cached.cache_clear()
-
-
-def test_listed_images_are_separate_if_they_are_split(tmp_path: Path) -> None:
+def test_listed_images_are_separate_if_they_are_split(tmp_path):
     labels = write_listed(tmp_path, _CLASSES)
     places = {
         "task__both__source": "image_csv",
@@ -106,11 +95,9 @@ def test_listed_images_are_separate_if_they_are_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [0, 10**6], ids=["by place", "by contents"])
 @pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
-def test_records_in_patterns_that_overlap(
-    kind: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_in_patterns_that_overlap(kind, most, tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "_MOST_COMPARED", most)
-    write: Callable[..., Any] = write_file if kind == "tfrecord" else write_array_file
+    write = write_file if kind == "tfrecord" else write_array_file
     images = [np.random.default_rng(n).bytes(100) for n in range(9)]
     for number in range(3):
         records = [example(image, 0) for image in images[3 * number : 3 * number + 3]]
@@ -137,7 +124,7 @@ def test_records_in_patterns_that_overlap(
         (("train", "train"), (20, 20)),
     ],
 )
-def test_splits_of_tfds_that_overlap(splits: tuple[str, str], counts: Any, tmp_path: Path) -> None:
+def test_splits_of_tfds_that_overlap(splits, counts, tmp_path):
     write_tfds(tmp_path, "pets", {"train": [9, 11]}, ["a", "b"])
     config = _images(
         task__both__source="tfds",
@@ -150,20 +137,17 @@ def test_splits_of_tfds_that_overlap(splits: tuple[str, str], counts: Any, tmp_p
     assert _counts(config) == counts
 
 
-def test_rows_of_a_table_without_a_split(tmp_path: Path) -> None:
+def test_rows_of_a_table_without_a_split(tmp_path):
     found = find_shared_examples(
         table_config(write_csv(tmp_path / "rows.csv", make_rows()), task__split=None)
     )
 
-    assert found is not None
     assert (found.count, found.size) == (100, 100)
     assert "have the features of training rows, such as" in str(found)
     assert str(found).endswith("set task.split to evaluate on other rows")
 
 
-def test_rows_of_a_large_table_are_compared_by_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_large_table_are_compared_by_their_place(tmp_path, monkeypatch):
     monkeypatch.setattr("orbit_runner.tasks.table_checks._MOST_COMPARED_ROWS", 50)
     path = write_csv(tmp_path / "rows.csv", make_rows())
 
@@ -171,7 +155,7 @@ def test_rows_of_a_large_table_are_compared_by_their_place(
     assert _counts(table_config(path, task__split__hash_of=["id"])) is None
 
 
-def test_categories_that_are_long_numbers_are_compared_as_texts(tmp_path: Path) -> None:
+def test_categories_that_are_long_numbers_are_compared_as_texts(tmp_path):
     # As float32 numbers, some of them would be equal.
     rows = [{"code": 123_456_000 + number, "y": "ab"[number % 2]} for number in range(80)]
     train, validation = (
@@ -188,7 +172,7 @@ def test_categories_that_are_long_numbers_are_compared_as_texts(tmp_path: Path) 
     assert _counts(config) == (1, 40)
 
 
-def test_texts_in_both_sections(tmp_path: Path) -> None:
+def test_texts_in_both_sections(tmp_path):
     for name in ("train", "val"):
         (tmp_path / f"{name}.en").write_text(f"a red cat {name}\na dog\n")
         (tmp_path / f"{name}.de").write_text(f"eine Katze {name}\n")
@@ -210,7 +194,7 @@ def test_texts_in_both_sections(tmp_path: Path) -> None:
         ({"task__validation_data__arguments": {"seed": 1}}, (100, 100)),
     ],
 )
-def test_arrays_of_a_keras_model(changes: dict[str, Any], counts: Any) -> None:
+def test_arrays_of_a_keras_model(changes, counts):
     base = {
         "task__train_data__function": "tests.support.keras_models:classes",
         "task__validation_data__function": "tests.support.keras_models:classes",
@@ -220,19 +204,18 @@ def test_arrays_of_a_keras_model(changes: dict[str, Any], counts: Any) -> None:
     assert _counts(keras_config(**{**base, **changes})) == counts
 
 
-def test_pairs_of_sentences(tmp_path: Path) -> None:
+def test_pairs_of_sentences(tmp_path):
     write_translations(tmp_path, 40, 9)
     config = translation_config(tmp_path)
     same = translation_config(tmp_path, task__validation_data__split="train")
     found = find_shared_examples(same)
 
     assert _counts(config) in (None, (1, 9), (2, 9))
-    assert found is not None
     assert (found.count, found.size, found.unit) == (40, 40, "pairs")
     assert found.places[0].startswith("line 1 of ")
 
 
-def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path: Path) -> None:
+def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path):
     path = write_csv(tmp_path / "rows.csv", make_rows())
     config = table_config(path, task__split=None, task__train_data__exclude=[*range(100)][:40])
 

@@ -1,12 +1,9 @@
 """What a table contains is decided by all of its cells, and what is left out is named."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow
@@ -24,7 +21,7 @@ ROWS = 400
 SECTIONS = ("train_data", "validation_data")
 
 
-def _config(path: Path | str, source: str = "", **settings: Any) -> Any:
+def _config(path, source="", **settings):
     """The task of `breast_cancer` on other files; `__` in a name stands for a dot."""
     changes = {"split": "null", "targets": "[y]", "train_data__global_batch_size": 8}
     for section in SECTIONS:
@@ -35,15 +32,15 @@ def _config(path: Path | str, source: str = "", **settings: Any) -> Any:
     return resolve(Request(experiment="breast_cancer", params_overrides=flags)).config.task
 
 
-def _problems(config: Any) -> dict[str, str]:
+def _problems(config):
     return dict(pairs(task_data(config).problems()))
 
 
-def _columns(**columns: list[Any]) -> dict[str, list[Any]]:
+def _columns(**columns):
     return {**columns, "y": ["no", "yes"] * (ROWS // 2)}
 
 
-def _write(path: Path, columns: dict[str, list[Any]]) -> Path:
+def _write(path, columns):
     rows = [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
@@ -66,10 +63,8 @@ FORMATS = ("csv", "jsonl", "parquet")
 
 @pytest.mark.parametrize("odd", ["?", "5 kg", "None"])
 @pytest.mark.parametrize("source", FORMATS)
-def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(
-    source: str, odd: str, tmp_path: Path
-) -> None:
-    numbers: list[Any] = [number + 0.5 for number in range(ROWS)]
+def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(source, odd, tmp_path):
+    numbers = [number + 0.5 for number in range(ROWS)]
     numbers[298] = odd
     path = _write(tmp_path / f"a.{source}", _columns(x=numbers))
 
@@ -87,12 +82,10 @@ def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(
 
 
 @pytest.mark.parametrize("source", ["csv", "jsonl"])
-def test_odd_cell_anywhere_in_the_files_is_an_error(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_cell_anywhere_in_the_files_is_an_error(source, tmp_path, monkeypatch):
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1000)
     for file, odd_row in (("a", None), ("b", 390)):
-        numbers: list[Any] = list(range(ROWS))
+        numbers = list(range(ROWS))
         if odd_row is not None:
             numbers[odd_row] = "?"
         _write(tmp_path / f"{file}.{source}", _columns(x=numbers))
@@ -102,9 +95,7 @@ def test_odd_cell_anywhere_in_the_files_is_an_error(
     assert f"b.{source}, row 391: column 'x': got '?'" in message
 
 
-def test_leading_zero_after_the_first_block_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leading_zero_after_the_first_block_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1000)
     path = _write(tmp_path / "a.csv", _columns(zip=[*range(ROWS - 1), "007"]))
     (message,) = _problems(_config(path)).values()
@@ -112,9 +103,9 @@ def test_leading_zero_after_the_first_block_is_an_error(
     assert _problems(_config(path, features__numeric="[zip]")) == {}
 
 
-def test_dates_as_texts_are_refused_and_typed_times_left_out(tmp_path: Path) -> None:
+def test_dates_as_texts_are_refused_and_typed_times_left_out(tmp_path):
     start = datetime.datetime(2024, 1, 1)
-    times: list[Any] = [(start + datetime.timedelta(minutes=n)).time() for n in range(ROWS)]
+    times = [(start + datetime.timedelta(minutes=n)).time() for n in range(ROWS)]
     days = [f"2024-{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(ROWS)]
     numbers = [n / 2 for n in range(ROWS)]
     path = _write(tmp_path / "a.parquet", _columns(a=numbers, when=times, day=days))
@@ -131,7 +122,7 @@ def test_dates_as_texts_are_refused_and_typed_times_left_out(tmp_path: Path) -> 
     assert table_query(declared).part("train_data").column("when").text(0).startswith("00:00:00")
 
 
-def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:
+def test_columns_that_are_not_used_are_listed(tmp_path):
     parts = ["train"] * 300 + ["validation"] * 90 + ["trian"] * 10
     columns = _columns(x=list(range(ROWS)), part=parts)
     path = _write(tmp_path / "a.csv", columns | {"z": [1] * ROWS})
@@ -150,23 +141,21 @@ def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:
         ({}, {"features__exclude": "[xx]"}, "features.exclude", "unknown column 'xx'"),
     ],
 )  # fmt: skip
-def test_odd_targets_and_weights_are_errors(
-    columns: dict[str, list[Any]], settings: dict[str, str], path: str, message: str, tmp_path: Path
-) -> None:
+def test_odd_targets_and_weights_are_errors(columns, settings, path, message, tmp_path):
     table = _columns(x=list(range(ROWS))) | columns
     found = _problems(_config(_write(tmp_path / "a.csv", table), **settings))
     assert list(found) == [path]
     assert message in found[path]
 
 
-def test_quotation_mark_without_an_end_is_an_error(tmp_path: Path) -> None:
+def test_quotation_mark_without_an_end_is_an_error(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('x,y\n1,no\n2,yes\n3,"no\n4,yes\n5,no\n')
     message = _problems(_config(path))["train_data.input_path"]
     assert "a.csv, row 3: has a quotation mark without an end" in message
 
 
-def test_spaces_do_not_decide_on_the_kind(tmp_path: Path) -> None:
+def test_spaces_do_not_decide_on_the_kind(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("x,zip,c,y\n" + "1, 07, u,no\n 2.5,10,v ,yes\n NA, 11,u,no\n" * 9)
     config = _config(path)
@@ -176,7 +165,7 @@ def test_spaces_do_not_decide_on_the_kind(tmp_path: Path) -> None:
     assert table_query(config).part("train_data").column("x").is_missing().sum() == 9
 
 
-def test_each_type_of_parquet_is_a_feature_or_named(tmp_path: Path) -> None:
+def test_each_type_of_parquet_is_a_feature_or_named(tmp_path):
     texts, numbers = ["u", "v"] * (ROWS // 2), [*range(ROWS)]
     categories = {
         "view": pyarrow.array(texts, pyarrow.string_view()),

@@ -1,16 +1,11 @@
 """The tabular task: settings, checks before a run, inputs, losses, and exact resumes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.base import WeightedLabels
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
@@ -24,23 +19,22 @@ from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
-from tests.support.tables import WRITERS, make_rows, table_config, write_csv
+from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
-SECTIONS = ("train_data", "validation_data")
 
 
-def _task(config: ExperimentConfig, folder: Path | None = None) -> TabularTask:
-    return TabularTask(config.task, logging_dir=folder and str(folder))  # type: ignore[arg-type]
+def _task(config, folder=None):
+    return TabularTask(config.task, logging_dir=folder and str(folder))
 
 
-def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
-    part = table_query(config.task).part(section)  # type: ignore[arg-type]
+def _rows_of(config, section):
+    part = table_query(config.task).part(section)
     return [make_rows()[row] for row in part.places.all_rows()]
 
 
-def _problems(path: Path, **changes: Any) -> dict[str, str]:
+def _problems(path, **changes):
     return dict(pairs(table_config(path, **changes).data.problems()))
 
 
@@ -62,9 +56,7 @@ def _problems(path: Path, **changes: Any) -> dict[str, str]:
         ({"w": None}, {"task__weight_column": "w"}, "weight_column", "has nan in {path}, row 5"),
     ],
 )  # fmt: skip
-def test_problems_of_a_table_name_column_and_row(
-    change: dict[str, Any], changes: dict[str, Any], field: str, message: str, tmp_path: Path
-) -> None:
+def test_problems_of_a_table_name_column_and_row(change, changes, field, message, tmp_path):
     rows = [
         row | {"part": "train" if n > 20 else "validation"} for n, row in enumerate(make_rows())
     ]
@@ -90,9 +82,7 @@ def test_problems_of_a_table_name_column_and_row(
         ([{"y": n} for n in range(40)], "features", "no columns are left for features"),
     ],
 )  # fmt: skip
-def test_columns_that_tell_nothing_are_reported(
-    rows: list[dict[str, Any]], field: str, message: str, tmp_path: Path
-) -> None:
+def test_columns_that_tell_nothing_are_reported(rows, field, message, tmp_path):
     path = write_csv(tmp_path / "a.csv", rows)
 
     problems = _problems(path, task__features={"numeric": [], "categorical": []})
@@ -100,7 +90,7 @@ def test_columns_that_tell_nothing_are_reported(
     assert message in problems[field]
 
 
-def test_features_are_all_columns_that_nothing_else_uses(path: Path) -> None:
+def test_features_are_all_columns_that_nothing_else_uses(path):
     config = table_config(
         path,
         task__features={"numeric": [], "categorical": []},
@@ -109,17 +99,17 @@ def test_features_are_all_columns_that_nothing_else_uses(path: Path) -> None:
         task__split__hash_of=["id"],
     )
 
-    fitted = fit(config.task)  # type: ignore[arg-type]
+    fitted = fit(config.task)
 
     assert list(fitted.numeric) == ["size", "age"]
     assert list(fitted.categorical) == ["color"]
 
 
-def test_preprocessing_is_fitted_on_the_training_rows(path: Path) -> None:
+def test_preprocessing_is_fitted_on_the_training_rows(path):
     config = table_config(path, task__targets=TWO)
     rows = _rows_of(config, "train_data")
 
-    fitted = fit(config.task)  # type: ignore[arg-type]
+    fitted = fit(config.task)
 
     assert 50 < len(rows) < 90
     for name in ("size", "age"):
@@ -133,7 +123,7 @@ def test_preprocessing_is_fitted_on_the_training_rows(path: Path) -> None:
     assert fitted.scales["price"].mean == pytest.approx(price.mean(), rel=1e-5)
 
 
-def test_texts_that_training_does_not_have_get_code_0() -> None:
+def test_texts_that_training_does_not_have_get_code_0():
     fitted = Preprocessing({}, {"c": ("a", "b"), "m": ("", "a")}, {"y": ("a", "b")}, {})
     for name, expected in (("c", [1, 0, 2, 0]), ("m", [2, 0, 0, 1])):
         column = Column(name, "category", np.array([0, 2, 1, -1], np.int32), ("a", "b", "new"))
@@ -142,9 +132,7 @@ def test_texts_that_training_does_not_have_get_code_0() -> None:
     assert column.numbers(("a", "b")).tolist() == [1, 0, 1]
 
 
-def test_evaluation_notes_categories_that_training_does_not_have(
-    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_evaluation_notes_categories_that_training_does_not_have(path, tmp_path, caplog):
     rows = make_rows(5)
     for row, color in zip(rows, ["pink", "red", None, "pink", "lime"], strict=True):
         row["color"] = color
@@ -157,9 +145,7 @@ def test_evaluation_notes_categories_that_training_does_not_have(
     assert "categories: color 'lime' in 1 row, color 'pink' in 2 rows" in caplog.text
 
 
-def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(
-    path: Path, tmp_path: Path
-) -> None:
+def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(path, tmp_path):
     config = table_config(path, task__targets=TWO)
     task = _task(config, tmp_path / "run")
     fitted = task.fitted
@@ -177,7 +163,7 @@ def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(
         _ = _task(config, tmp_path / "run").fitted
 
 
-def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
+def test_numbers_are_normalized_and_missing_ones_are_marked():
     layer = NormalizeColumns([NumberFit(10, 2), NumberFit(1, 4, True)])
     found = layer(tf.constant([[12, np.nan], [np.nan, 9.0]]))
     assert found.numpy().tolist() == [[1, 0, 1], [0, 2, 0]]
@@ -185,7 +171,7 @@ def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
     assert layer.trainable_weights == []
 
 
-def test_codes_become_one_hot_vectors_or_embeddings_and_unknown_texts_zeros() -> None:
+def test_codes_become_one_hot_vectors_or_embeddings_and_unknown_texts_zeros():
     layer = EncodeCategories([2, 11], width=3)
     found = layer(tf.constant([[1, 11], [2, 1], [0, 0]])).numpy()
     table = layer.tables[1].numpy()
@@ -195,7 +181,7 @@ def test_codes_become_one_hot_vectors_or_embeddings_and_unknown_texts_zeros() ->
     np.testing.assert_array_equal(found[2], np.zeros(5))
 
 
-def test_each_text_has_its_own_weight_in_the_wide_part() -> None:
+def test_each_text_has_its_own_weight_in_the_wide_part():
     layer = CategoryWeights([2, 3], 1)
     codes = tf.constant([[1, 1], [2, 3], [0, 2], [0, 0]])
     layer(codes)
@@ -203,11 +189,11 @@ def test_each_text_has_its_own_weight_in_the_wide_part() -> None:
     assert layer(codes).numpy()[:, 0].tolist() == [10 + 1e4, 100 + 1e6, 1e5, 0]
 
 
-def _numpy(batch: Any) -> Any:
+def _numpy(batch):
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
 
 
-def test_batches_are_the_rows_of_the_table(path: Path) -> None:
+def test_batches_are_the_rows_of_the_table(path):
     config = table_config(path, task__targets=TWO, task__weight_column="w")
     task, rows = _task(config), _rows_of(config, "validation_data")
     fitted, seen = task.fitted, 0
@@ -230,7 +216,7 @@ def test_batches_are_the_rows_of_the_table(path: Path) -> None:
     assert seen == len(rows) == task.num_examples(config.task.validation_data)
 
 
-def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:
+def test_loss_is_the_weighted_sum_over_the_targets(path):
     config = table_config(path, task__targets=TWO)
     task = _task(config)
     logits, price = np.array([[1.0, 3], [0, -2]]), np.array([20.0, 90])
@@ -252,32 +238,7 @@ def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:
     assert found == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
 
 
-@pytest.mark.parametrize("source", ["csv", "parquet", "hugging_face"])
-def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_path: Path) -> None:
-    write = WRITERS[source]
-    changes = {f"task__{section}__source": source for section in SECTIONS}
-    config = table_config(write(tmp_path / "a", make_rows()), **changes)
-    features, targets = _numpy(
-        _task(config).batch_at(config.task.train_data)(tf.constant(5, tf.int64))
-    )
-    # The order of rows is part of what a version promises.
-    assert features["numeric"][:2, 0].tolist() == [60.5, 71.33999633789062]
-    assert targets["y"].dtype == np.int32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_see_the_rows_of_one_device(path: Path, tmp_path: Path, replicas: int) -> None:
-    config = table_config(path, task__model__dropout_rate=0.0, task__weight_column="w")
-    alone, _ = run(config, tmp_path / "one")
-    shared, _ = run(config, tmp_path / "more", strategy=f"mirrored{replicas}")
-    for one, other in zip(alone.get_weights(), shared.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-
-
-def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(
-    path: Path, tmp_path: Path
-) -> None:
+def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(path, tmp_path):
     config = config_of(
         {
             "task.name": "tabular",
@@ -288,7 +249,7 @@ def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(
         }
     )
     _, logs = run(config, tmp_path / "run")
-    assert logs["validation_examples"] == table_query(config.task).part("validation_data").size  # type: ignore[arg-type]
+    assert logs["validation_examples"] == table_query(config.task).part("validation_data").size
     assert 10 <= logs["validation_examples"] <= 30
     best = json.loads((tmp_path / "run" / "best" / "info.json").read_text())
     assert best["validation_loss"] <= logs["validation_loss"]

@@ -1,30 +1,25 @@
 """A table with columns of each kind: inputs, signature, predictions, and an exact resume."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from orbit_runner.data.tables.columns import MISSING_DATE, Column
-from orbit_runner.tasks.tabular import networks
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
-from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, fit_text
+from orbit_runner.tasks.tabular.preprocessing import fit_text
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import run_and_resume
 
 SECTIONS = ("train_data", "validation_data")
-TARGETS = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
-FEATURES: dict[str, Any] = {
+
+
+FEATURES = {
     "numeric": ["size", "age"],
     "categorical": ["color"],
     "date": ["when", "day"],
@@ -32,7 +27,7 @@ FEATURES: dict[str, Any] = {
 }
 
 
-def _rows() -> list[dict[str, Any]]:
+def _rows():
     start = datetime.datetime(2019, 12, 30, 22, 15)
     rows = []
     for number, row in enumerate(make_rows()):
@@ -50,14 +45,14 @@ def _rows() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     return write_csv(tmp_path_factory.mktemp("table") / "a.csv", _rows())
 
 
 @pytest.fixture(scope="module", params=["mlp", "wide_deep"])
-def served(request: pytest.FixtureRequest, path: Path) -> Any:
+def served(request, path):
     """A task, its model of random weights, and its signatures."""
-    config: Any = table_config(path, task__features=FEATURES, task__model__name=request.param)
+    config = table_config(path, task__features=FEATURES, task__model__name=request.param)
     task = TabularTask(config.task)
     model, generator = task.build_model(), np.random.default_rng(2)
     for variable in model.trainable_variables:
@@ -65,8 +60,8 @@ def served(request: pytest.FixtureRequest, path: Path) -> Any:
     return task, model, task.serving(model)
 
 
-def test_arrays_have_the_values_of_each_column(path: Path) -> None:
-    config: Any = table_config(path, task__features=FEATURES)
+def test_arrays_have_the_values_of_each_column(path):
+    config = table_config(path, task__features=FEATURES)
     task, data = TabularTask(config.task), config.task.validation_data
     assert [*config.data.problems()] == []
     dates = task.fitted.dates
@@ -87,13 +82,13 @@ def test_arrays_have_the_values_of_each_column(path: Path) -> None:
         assert abouts[row] == part.column("about me").text(row).lower().strip("!")
 
 
-def test_signature_and_predictor_take_raw_columns(served: Any, tmp_path: Path) -> None:
+def test_signature_and_predictor_take_raw_columns(served, tmp_path):
     task, model, serving = served
     data = task.task_config.validation_data
     part = task.part(data)
     arguments = {"size": "size", "age": "age", "color": "color", "note": "note",
                  "about me": "about_me"}  # fmt: skip
-    raw: dict[str, Any] = {}
+    raw = {}
     for name, argument in arguments.items():
         column = part.column(name)
         texts = [column.text(row) for row in range(part.size)]
@@ -141,48 +136,27 @@ def test_signature_and_predictor_take_raw_columns(served: Any, tmp_path: Path) -
         ({"date": ["color"]}, "features", "column 'color': got 'red', expected a date such as"),
     ],
 )
-def test_columns_of_another_kind_are_an_error(
-    path: Path, features: dict[str, Any], field: str, message: str
-) -> None:
+def test_columns_of_another_kind_are_an_error(path, features, field, message):
     problems = dict(pairs(table_config(path, task__features=features).data.problems()))
     assert message in problems[field]
 
 
-def test_synthetic_tables_have_columns_of_each_kind() -> None:
+def test_synthetic_tables_have_columns_of_each_kind():
     changes = {f"task__{section}__source": "synthetic" for section in SECTIONS}
-    config: Any = table_config("", task__features=FEATURES, **changes)
+    config = table_config("", task__features=FEATURES, **changes)
     task = TabularTask(config.task)
     assert [*config.data.problems()] == []
     assert len(task.fitted.texts["note"].words) == 100
     assert len({*task.part(config.task.train_data).column("day").values.tolist()}) > 100
 
 
-@pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("model", ["mlp", "wide_deep"])
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_stopped_and_resumed_run_gets_the_same_weights(
-    path: Path, tmp_path: Path, strategy: str, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(networks, "_MAX_ONE_HOT", 2)
-    changes: dict[str, Any] = {
-        "task__model__name": model, "task__targets": TARGETS, "task__weight_column": "w",
-        "task__features": FEATURES,
-    }  # fmt: skip
-    resumed = run_and_resume(table_config(path, **changes), tmp_path, strategy)
-    assert resumed.resumed_logs["validation_loss"] == resumed.logs["validation_loss"]
-    assert {"y_accuracy", "price_mae", "price_rmse"} <= set(resumed.logs)
-    assets = [tmp_path / name / "assets" / PREPROCESSING_FILE for name in ("whole", "parts")]
-    assert assets[0].read_bytes() == assets[1].read_bytes()
-
-
-def _column(*texts: str) -> Column:
+def _column(*texts):
     known = sorted({text for text in texts if text})
     codes = [known.index(text) if text else -1 for text in texts]
     return Column("c", "category", np.array(codes, np.int32), tuple(known))
 
 
-def test_words_are_ordered_by_their_number_in_the_training_rows() -> None:
+def test_words_are_ordered_by_their_number_in_the_training_rows():
     column = _column("b a", "B, c", "b a", "d", "d", "d", "")
     fitted = fit_text(TextColumnConfig(column="c", max_length=2), column)
     assert fitted.words == ("b", "d", "a", "c")
@@ -193,7 +167,7 @@ def test_words_are_ordered_by_their_number_in_the_training_rows() -> None:
     assert fitted.decode([[3, 4], [1, 2], [0, 0]]) == ["d a", "⁇ b", ""]
 
 
-def test_tokens_are_embedded_and_averaged_without_padding() -> None:
+def test_tokens_are_embedded_and_averaged_without_padding():
     layer = TokenMean(5, 2)
     tokens = tf.constant([[2, 4, 0], [0, 0, 0], [1, 0, 0]])
     found = layer(tokens).numpy()

@@ -1,10 +1,7 @@
 """Columns of dates: how they are read, inferred and encoded, in training and prediction."""
 
-from __future__ import annotations
-
 import datetime
 import math
-from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -40,7 +37,7 @@ DAY = 24 * HOUR
         ("0001-01-01", -62_135_596_800),
     ],
 )
-def test_dates_are_read(text: str, seconds: int) -> None:
+def test_dates_are_read(text, seconds):
     assert parse_date(text) == seconds
 
 
@@ -49,17 +46,17 @@ def test_dates_are_read(text: str, seconds: int) -> None:
     ["", "2024", "2024-02", "2023-02-29", "2024-1-1", "31.1.2024", "2024-01-01T24:00", "10:30",
      "2024-01-01T10:30 in the morning", "20240101", "2024-13-01", "0000-01-01"],
 )  # fmt: skip
-def test_what_is_no_date_is_refused(text: str) -> None:
+def test_what_is_no_date_is_refused(text):
     with pytest.raises(ValueError, match=r".*"):
         parse_date(text)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, DAY, 1_709_202_600, -62_135_596_800])
-def test_the_text_of_a_date_is_read_as_the_same_date(seconds: int) -> None:
+def test_the_text_of_a_date_is_read_as_the_same_date(seconds):
     assert parse_date(date_text(seconds)) == seconds
 
 
-def test_training_and_prediction_read_texts_alike(tmp_path: Path) -> None:
+def test_training_and_prediction_read_texts_alike(tmp_path):
     random = np.random.default_rng(5)
     forms = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H")
     start = datetime.datetime(1800, 1, 1)
@@ -78,7 +75,7 @@ def test_training_and_prediction_read_texts_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "date32[day]", "timestamp[s]"])
-def test_date_that_means_a_missing_value_is_one_in_each_form(form: str, tmp_path: Path) -> None:
+def test_date_that_means_a_missing_value_is_one_in_each_form(form, tmp_path):
     texts = pyarrow.array(["1900-01-01", "2024-02-29"])
     column = texts if form == "text" else texts.cast(form)
     parquet.write_table(pyarrow.table({"when": column}), tmp_path / "a.parquet")
@@ -90,7 +87,7 @@ def test_date_that_means_a_missing_value_is_one_in_each_form(form: str, tmp_path
     assert values == [MISSING_DATE, parse_date("2024-02-29")]
 
 
-def _encode(fit: DateFit, *moments: datetime.datetime | None) -> np.ndarray:
+def _encode(fit, *moments):
     seconds = [
         math.nan if moment is None else (moment - datetime.datetime(1970, 1, 1)).total_seconds()
         for moment in moments
@@ -99,12 +96,12 @@ def _encode(fit: DateFit, *moments: datetime.datetime | None) -> np.ndarray:
     return EncodeDates([fit])(inputs).numpy()
 
 
-def _angle_of_year(moment: datetime.datetime) -> float:
+def _angle_of_year(moment):
     year = moment.year if moment.month >= 3 else moment.year - 1
     return 2 * math.pi * (moment - datetime.datetime(year, 3, 1)).days / 366
 
 
-def test_the_encoding_is_that_of_the_calendar() -> None:
+def test_the_encoding_is_that_of_the_calendar():
     random = np.random.default_rng(1)
     start = datetime.datetime(1600, 1, 1)
     moments = [
@@ -127,7 +124,7 @@ def test_the_encoding_is_that_of_the_calendar() -> None:
         np.testing.assert_allclose(row, [(since - 100.5) / 2, *expected], rtol=1e-6, atol=2e-6)
 
 
-def test_missing_dates_are_zeros_and_set_a_flag() -> None:
+def test_missing_dates_are_zeros_and_set_a_flag():
     moment = datetime.datetime(2024, 1, 1)
 
     encoded = _encode(DateFit(0.0, 1.0, has_missing=True), moment, None)
@@ -137,7 +134,7 @@ def test_missing_dates_are_zeros_and_set_a_flag() -> None:
     assert encoded[1].tolist() == [0, 0, 0, 0, 0, 1]
 
 
-def test_a_column_without_time_has_days_and_seconds() -> None:
+def test_a_column_without_time_has_days_and_seconds():
     column = Column("day", DATE, np.array([0, DAY - 1, -1, MISSING_DATE]))
     assert [column.text(row) for row in range(4)] == [
         "1970-01-01", "1970-01-01T23:59:59", "1969-12-31T23:59:59", "",

@@ -1,17 +1,10 @@
 """Metrics of a table by the names of Keras, beside those that a target always has."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-import tf_keras
 
 from orbit_runner.reporting.results import Results
 from orbit_runner.reporting.results import rows as result_rows
-from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support import problems
@@ -22,7 +15,7 @@ PRICE = {"column": "price", "type": "regression"}
 MIXED = [{"column": "y"}, PRICE]
 
 
-def _outputs(config: TabularConfig, model: tf_keras.Model) -> tuple[Any, Any]:
+def _outputs(config, model):
     """Returns the targets and outputs of all validation rows."""
     task = TabularTask(config)
     features, targets, _ = next(iter(task.build_inputs(config.validation_data)))
@@ -31,9 +24,7 @@ def _outputs(config: TabularConfig, model: tf_keras.Model) -> tuple[Any, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", ["", "w"])
-def test_metrics_of_a_regression_are_those_of_keras(
-    path: Path, tmp_path: Path, weight: str
-) -> None:
+def test_metrics_of_a_regression_are_those_of_keras(path, tmp_path, weight):
     config = table_config(
         path,
         task__targets=[PRICE],
@@ -45,7 +36,7 @@ def test_metrics_of_a_regression_are_those_of_keras(
     )
     model, logs = run(config, tmp_path / "run")
 
-    whole: Any = config.task.replace(
+    whole = config.task.replace(
         validation_data=config.task.validation_data.replace(global_batch_size=64)
     )
     part = table_query(whole).part("validation_data")
@@ -62,12 +53,12 @@ def test_metrics_of_a_regression_are_those_of_keras(
     assert logs["mae"] == pytest.approx(np.average(np.abs(error), weights=weights), rel=1e-4)
 
 
-def test_only_evaluations_have_the_metrics_of_the_config(path: Path) -> None:
+def test_only_evaluations_have_the_metrics_of_the_config(path):
     metrics = [
         {"class_name": "R2Score", "target": "price"},
         {"class_name": "F1Score", "config": {"average": "macro", "name": "f1"}, "target": "y"},
     ]
-    config: Any = table_config(path, task__targets=[PRICE, "y"], task__metrics=metrics).task
+    config = table_config(path, task__targets=[PRICE, "y"], task__metrics=metrics).task
     task = TabularTask(config)
     always = ["price_mae", "price_rmse", "y_accuracy"]
     assert [metric.name for metric in task.build_metrics(training=True)] == always
@@ -89,15 +80,13 @@ def test_only_evaluations_have_the_metrics_of_the_config(path: Path) -> None:
          "set-twice", "[1]"),
     ],
 )  # fmt: skip
-def test_a_wrong_metric_is_named(
-    targets: list[Any], metrics: list[Any], code: str, path: str
-) -> None:
+def test_a_wrong_metric_is_named(targets, metrics, code, path):
     with problems.raises(code, f"task.metrics{path}"):
         table_config("a.csv", task__targets=targets, task__metrics=metrics)
 
 
 @pytest.mark.parametrize("weight", ["", "w"])
-def test_baselines_are_what_constants_of_the_training_rows_reach(path: Path, weight: str) -> None:
+def test_baselines_are_what_constants_of_the_training_rows_reach(path, weight):
     exclude = ["1", "5"]
     config = table_config(
         path,
@@ -108,11 +97,11 @@ def test_baselines_are_what_constants_of_the_training_rows_reach(path: Path, wei
     rows = make_rows()
     parts = {}
     for section in ("train_data", "validation_data"):
-        part = table_query(config.task).part(section)  # type: ignore[arg-type]
+        part = table_query(config.task).part(section)
         parts[section] = [rows[row] for row in part.places.all_rows()]
     train = [row for n, row in enumerate(parts["train_data"]) if str(n) not in exclude]
     validation = parts["validation_data"]
-    counts: dict[str, float] = {}
+    counts = {}
     for row in train:
         counts[row["y"]] = counts.get(row["y"], 0) + (row[weight] if weight else 1)
     majority = max(counts, key=lambda text: counts[text])
@@ -129,7 +118,7 @@ def test_baselines_are_what_constants_of_the_training_rows_reach(path: Path, wei
     assert found["price_rmse"][1] == pytest.approx(np.average(errors**2, weights=weights) ** 0.5)
 
 
-def test_results_show_the_baseline_beside_the_metric() -> None:
+def test_results_show_the_baseline_beside_the_metric():
     results = Results(
         experiment="a", mode="train_and_eval", step=1, seconds=1.0, steps_per_second=None,
         parameters=1, metrics={"accuracy": 0.9, "loss": 0.5}, best={}, best_metric="",

@@ -1,16 +1,9 @@
 """What the report shows of an evaluation of a table."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.tabular import report_examples
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.tables import table_config
@@ -18,7 +11,7 @@ from tests.support.tables import table_config
 PRICE = {"column": "price", "type": "regression"}
 
 
-def _task(shared_path: Path, targets: list[Any], **changes: Any) -> tuple[TabularTask, Any]:
+def _task(shared_path, targets, **changes):
     task = TabularTask(table_config(shared_path, task__targets=targets, **changes).task)
     model = task.build_model()
     generator = np.random.default_rng(2)
@@ -27,22 +20,17 @@ def _task(shared_path: Path, targets: list[Any], **changes: Any) -> tuple[Tabula
     return task, model
 
 
-def _batches(task: TabularTask) -> Iterator[Any]:
-    return iter(task.build_inputs(task.task_config.validation_data))
+def _examples(task, model):
+    batches = iter(task.build_inputs(task.task_config.validation_data))
+    return task.report_examples(model, batches)
 
 
-def _examples(task: TabularTask, model: Any) -> ReportExamples:
-    examples = task.report_examples(model, _batches(task))
-    assert examples is not None
-    return examples
-
-
-def _outputs(task: TabularTask, model: Any, target: str) -> tuple[np.ndarray, np.ndarray]:
+def _outputs(task, model, target):
     arrays = task.arrays(task.task_config.validation_data).arrays
     return arrays["targets"][target], model(arrays["features"])[target].numpy()
 
 
-def test_classes_and_worst_rows_are_those_of_the_model(shared_path: Path) -> None:
+def test_classes_and_worst_rows_are_those_of_the_model(shared_path):
     task, model = _task(shared_path, ["y"])
 
     examples = _examples(task, model)
@@ -67,7 +55,7 @@ def test_classes_and_worst_rows_are_those_of_the_model(shared_path: Path) -> Non
     assert mean == pytest.approx(shares.max(axis=-1).mean())
 
 
-def test_errors_of_numbers_are_summarized(shared_path: Path) -> None:
+def test_errors_of_numbers_are_summarized(shared_path):
     task, model = _task(shared_path, [PRICE])
 
     examples = _examples(task, model)
@@ -83,7 +71,7 @@ def test_errors_of_numbers_are_summarized(shared_path: Path) -> None:
     assert examples.note.startswith("predictions for all ")
 
 
-def test_each_target_has_its_own_part(shared_path: Path) -> None:
+def test_each_target_has_its_own_part(shared_path):
     examples = _examples(*_task(shared_path, ["y", PRICE]))
 
     assert [other.title for other in examples.others] == ["y", "price"]
@@ -92,7 +80,7 @@ def test_each_target_has_its_own_part(shared_path: Path) -> None:
     assert examples.others[1].facts
 
 
-def test_weighted_rows_and_the_limit(shared_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_rows_and_the_limit(shared_path, monkeypatch):
     monkeypatch.setattr(report_examples, "_MOST_ROWS", 20)
 
     examples = _examples(*_task(shared_path, ["y"], task__weight_column="w"))
@@ -101,7 +89,7 @@ def test_weighted_rows_and_the_limit(shared_path: Path, monkeypatch: pytest.Monk
     assert "for the first 20 examples of" in examples.note
 
 
-def test_no_batches_are_no_examples(shared_path: Path) -> None:
+def test_no_batches_are_no_examples(shared_path):
     task, model = _task(shared_path, ["y"])
 
     assert task.report_examples(model, []) is None

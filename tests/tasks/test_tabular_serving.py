@@ -1,11 +1,7 @@
 """Serving of tables: columns by name, new categories, bad rows, and models without their data."""
 
-from __future__ import annotations
-
 import csv
 import io
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -13,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.predictions import print_predictions
-from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import error_of, raises
 from tests.support.tables import make_rows, table_config, write_csv
@@ -21,14 +16,11 @@ from tests.support.tables import make_rows, table_config, write_csv
 TARGETS = [{"column": "y"}, {"column": "the price", "type": "regression"}]
 
 
-def _rows() -> list[dict[str, Any]]:
-    return [{**row, "the price": row["price"], "1 size": row["size"]} for row in make_rows()]
-
-
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def served(tmp_path_factory):
     """A model of random weights on a table with names that are no identifiers."""
-    path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", _rows())
+    rows = [{**row, "the price": row["price"], "1 size": row["size"]} for row in make_rows()]
+    path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", rows)
     features = {"numeric": ["1 size", "age"], "categorical": ["color"]}
     config = table_config(path, task__targets=TARGETS, task__features=features)
     task = TabularTask(config.task)
@@ -38,11 +30,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return task, model, task.serving(model)
 
 
-def _predictor(served: Any) -> RowPredictor:
+def _predictor(served):
     return served[0].predictor(served[2].signatures)
 
 
-def test_signature_takes_raw_columns(served: Any) -> None:
+def test_signature_takes_raw_columns(served):
     task, model, serving = served
     assert serving.default == "predict"
     sizes = np.array([10, np.nan, 80], np.float32)
@@ -59,9 +51,7 @@ def test_signature_takes_raw_columns(served: Any) -> None:
     assert not np.isnan(found["the_price"]).any()
 
 
-def test_values_get_the_same_predictions_whatever_format_they_are_written_in(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_get_the_same_predictions_whatever_format_they_are_written_in(tmp_path, capsys):
     rows = pandas.DataFrame({"sold": [True, False] * 20, "floors": [3.0, None, 4.0, 12.0] * 10})
     rows.assign(y=[*"aab"] * 13 + ["b"], n=range(40)).to_parquet(tmp_path / "a.parquet")
     features = {"numeric": [], "categorical": ["sold", "floors"]}
@@ -91,9 +81,7 @@ def test_values_get_the_same_predictions_whatever_format_they_are_written_in(
     np.testing.assert_array_equal(written["y"], known["y"])
 
 
-def test_scored_table_has_all_columns_and_the_predictions(
-    served: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scored_table_has_all_columns_and_the_predictions(served, tmp_path, capsys):
     predictor = _predictor(served)
     path = tmp_path / "a.csv"
     path.write_text(
@@ -132,7 +120,7 @@ def test_scored_table_has_all_columns_and_the_predictions(
         (["--to=a.csv"], "a.csv is one of the items"),
     ],
 )
-def test_wrong_scored_file_is_refused_at_once(flags: list[str], message: str) -> None:
+def test_wrong_scored_file_is_refused_at_once(flags, message):
     assert message in str(error_of(["predict", "run", "a.csv", *flags]))
 
 
@@ -148,7 +136,7 @@ def test_wrong_scored_file_is_refused_at_once(flags: list[str], message: str) ->
         ('{"1 size": 1, "age": 3, "color": "\\udc00"}', "column 'color': is not valid UTF-8"),
     ],
 )  # fmt: skip
-def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: str) -> None:
+def test_bad_rows_are_reported_in_their_place(served, row, message):
     good = '{"1 size": 1, "age": null, "color": "red"}'
     predictor = _predictor(served)
     items = list(predictor.items([], io.StringIO(f"{good}\n{row}\n{good}\n")))
@@ -160,7 +148,7 @@ def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: st
     assert found[1].text.startswith("standard input, row 2: error: ")
 
 
-def test_row_is_an_argument(served: Any) -> None:
+def test_row_is_an_argument(served):
     row = '{"1 size": 1, "age": null, "color": "red"}'
     predictor = _predictor(served)
     items = [*predictor.items([row], []), *predictor.items([], [row])]
@@ -168,12 +156,12 @@ def test_row_is_an_argument(served: Any) -> None:
     assert line == {"row": "standard input, row 1", **argument}
 
 
-def test_what_is_no_file_is_refused(served: Any) -> None:
+def test_what_is_no_file_is_refused(served):
     with raises("bad-item"):
         list(_predictor(served).items(["absent.csv"], []))
 
 
-def test_number_of_classes_is_refused_if_there_are_none() -> None:
+def test_number_of_classes_is_refused_if_there_are_none():
     config = table_config("a.csv", task__targets=TARGETS[1:])
     with raises("no-effect", "--top_k"):
         TabularTask(config.task).predictor({}, top_k=2)

@@ -1,11 +1,8 @@
 """A table whose only feature is a text: files of each class, tokens, and predictions for texts."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +11,10 @@ import tf_keras
 
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import CATEGORY, TEXT
 from orbit_runner.data.text.lines import read_lines
 from orbit_runner.step.batches import sentences
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.tasks.tabular.preprocessing import TextFit
-from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
@@ -32,16 +26,16 @@ from tests.support.translations import WORDS
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A directory of texts."""
     return write_texts(tmp_path_factory.mktemp("texts"))
 
 
-def _problems(folder: Path, **changes: Any) -> dict[str, str]:
+def _problems(folder, **changes):
     return dict(pairs(text_config(folder, **changes).data.problems()))
 
 
-def test_files_are_found_plain_or_packed(folder: Path) -> None:
+def test_files_are_found_plain_or_packed(folder):
     assert _problems(folder) == {}
     others = write_texts(folder / "others")
     (others / "val.de").unlink()
@@ -62,24 +56,20 @@ def test_files_are_found_plain_or_packed(folder: Path) -> None:
         ({"task__split__column": "part"}, "split.column", "unknown column 'part'"),
     ],
 )  # fmt: skip
-def test_problems_of_files_name_their_setting(
-    folder: Path, changes: dict[str, Any], field: str, message: str
-) -> None:
+def test_problems_of_files_name_their_setting(folder, changes, field, message):
     found = _problems(folder, **changes)
     assert message in found[field]
     assert list(found) == [field]
 
 
-def test_text_files_are_listed_by_their_class(folder: Path) -> None:
+def test_text_files_are_listed_by_their_class(folder):
     with pytest.raises(ConfigError, match="not read by `source: text_files`; set files"):
         text_config(folder, task__train_data__input_path="train.en")
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
 @pytest.mark.parametrize(("feature", "kind"), [("", TEXT), ("categorical", CATEGORY)])
-def test_lines_of_text_files_are_texts_by_default(
-    folder: Path, feature: str, kind: str, is_whole: bool
-) -> None:
+def test_lines_of_text_files_are_texts_by_default(folder, feature, kind, is_whole):
     settings = {
         "task.name": "tabular",
         "task.targets": ["label"],
@@ -101,15 +91,15 @@ def test_lines_of_text_files_are_texts_by_default(
     assert table_query(config).feature_kinds() == {"text": kind}
 
 
-def _task(config: ExperimentConfig) -> TabularTask:
+def _task(config):
     return TabularTask(config.task)
 
 
-def _fit(task: TabularTask) -> TextFit:
+def _fit(task):
     return task.fitted.texts["text"]
 
 
-def _rows(folder: Path) -> list[tuple[str, str]]:
+def _rows(folder):
     """The validation texts with their class."""
     return [
         (line, name)
@@ -118,7 +108,7 @@ def _rows(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def test_evaluation_batches_are_the_first_words_of_each_line(folder: Path) -> None:
+def test_evaluation_batches_are_the_first_words_of_each_line(folder):
     config = text_config(folder)
     task, rows = _task(config), _rows(folder)
     found = []
@@ -134,7 +124,7 @@ def test_evaluation_batches_are_the_first_words_of_each_line(folder: Path) -> No
     assert task.num_examples(config.task.validation_data) == len(rows) == 18
 
 
-def test_words_are_those_of_the_training_texts(folder: Path) -> None:
+def test_words_are_those_of_the_training_texts(folder):
     whole = _fit(_task(text_config(folder)))
     assert sorted(whole.words) == sorted([*WORDS, *WORDS.values()])
     assert whole.size == 22
@@ -151,7 +141,7 @@ def test_words_are_those_of_the_training_texts(folder: Path) -> None:
     assert 2 <= len(lines) < 20
 
 
-def test_logits_are_float32_with_16_bits(folder: Path) -> None:
+def test_logits_are_float32_with_16_bits(folder):
     before = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
@@ -167,7 +157,7 @@ TEXTS = ["one TWO, three", "zehn", "unknown words", "", "  FÜNF\u00a0 sechs ", 
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path) -> Any:
+def served(folder):
     """A model of random weights."""
     text = {"column": "text", "vocab_size": 40, "max_length": 9}
     task = _task(text_config(folder, task__features__text=[text]))
@@ -177,11 +167,11 @@ def served(folder: Path) -> Any:
     return task, model, task.serving(model)
 
 
-def _predictor(served: Any, top_k: int | None = None) -> RowPredictor:
+def _predictor(served, top_k=None):
     return served[0].predictor(served[2].signatures, top_k=top_k)
 
 
-def _tokens(task: TabularTask, texts: list[str]) -> np.ndarray:
+def _tokens(task, texts):
     """The tokens of texts as training makes them."""
     column = task.part(task.task_config.validation_data).column("text")
     missing = -1
@@ -191,7 +181,7 @@ def _tokens(task: TabularTask, texts: list[str]) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_signature_splits_texts_as_training_does(served: Any) -> None:
+def test_signature_splits_texts_as_training_does(served):
     task, model, serving = served
     found = serving.signatures[serving.default](text=tf.constant(TEXTS))
     tokens = _tokens(task, TEXTS)
@@ -202,7 +192,7 @@ def test_signature_splits_texts_as_training_does(served: Any) -> None:
     assert names == [b"english", b"german"]
 
 
-def test_texts_of_all_kinds_of_items_get_the_same_labels(served: Any, tmp_path: Path) -> None:
+def test_texts_of_all_kinds_of_items_get_the_same_labels(served, tmp_path):
     predictor, texts = _predictor(served), ["one two", "zehn, acht", "drei"]
     rows = [{"id": n, "text": text} for n, text in enumerate(texts)]
     (tmp_path / "a.txt").write_text("".join(f"{text}\r\n" for text in texts), encoding="utf-8")
@@ -243,14 +233,12 @@ def test_texts_of_all_kinds_of_items_get_the_same_labels(served: Any, tmp_path: 
         ("\none\n", ["", "one"]),
     ],
 )
-def test_first_line_decides_whether_lines_are_texts(
-    served: Any, lines: str, texts: list[str]
-) -> None:
+def test_first_line_decides_whether_lines_are_texts(served, lines, texts):
     items = [*_predictor(served).items([], io.StringIO(lines))]
     assert [item.values["text"] for item in items if not item.problem] == texts
 
 
-def test_lines_of_a_table_without_a_header_are_its_rows(tmp_path: Path) -> None:
+def test_lines_of_a_table_without_a_header_are_its_rows(tmp_path):
     (tmp_path / "a.csv").write_text("english,one two\ngerman,eins\n" * 20)
     settings = {
         "task__targets": ["label"],
@@ -264,7 +252,7 @@ def test_lines_of_a_table_without_a_header_are_its_rows(tmp_path: Path) -> None:
     assert [item.values for item in items] == [{"label": "german", "text": "drei"}]
 
 
-def test_top_k_limits_the_classes(served: Any) -> None:
+def test_top_k_limits_the_classes(served):
     both, one = (_predictor(served, top_k=k) for k in (2, 1))
     (item,) = both.items(["one two"], [])
     (answer,), (limited,) = both.predict([item]), one.predict([item])
@@ -276,14 +264,14 @@ def test_top_k_limits_the_classes(served: Any) -> None:
     assert limited.text == f"label {first} ({larger:.4f})  one two"
 
 
-def test_what_is_neither_a_text_nor_a_file_is_refused(served: Any) -> None:
+def test_what_is_neither_a_text_nor_a_file_is_refused(served):
     with raises("missing-file"):
         list(_predictor(served).items(["absent.csv"], []))
     (answer,) = _predictor(served).predict([*_predictor(served).items(["one \udcff"], [])])
     assert answer.data["error"] == "is not valid UTF-8"
 
 
-def test_scored_lines_are_a_table(served: Any, tmp_path: Path) -> None:
+def test_scored_lines_are_a_table(served, tmp_path):
     (tmp_path / "a.txt").write_text("one, two\n\n", encoding="utf-8")
     scored = tmp_path / "scored.csv"
 
@@ -296,7 +284,7 @@ def test_scored_lines_are_a_table(served: Any, tmp_path: Path) -> None:
     assert {"predicted_label", "probability_label_english"} < rows[0].keys()
 
 
-def test_description_of_a_batch_has_the_texts_if_asked(folder: Path) -> None:
+def test_description_of_a_batch_has_the_texts_if_asked(folder):
     order = TrainingOrder(text_config(folder), None)
     plain, full = order.step(1), order.step(1, text=True)
     for row, known in zip(plain.chosen, full.chosen, strict=True):
@@ -306,7 +294,7 @@ def test_description_of_a_batch_has_the_texts_if_asked(folder: Path) -> None:
         assert known == row | {"texts": {"text": line}}
 
 
-def test_batches_are_shown_as_the_texts_that_the_model_sees(folder: Path) -> None:
+def test_batches_are_shown_as_the_texts_that_the_model_sees(folder):
     task = _task(text_config(folder))
     batch = ({"tokens": tf.constant([[2, 1, 0, 0], [3, 2, 4, 0]])}, {"label": tf.constant([0, 1])})
     first, second, third = _fit(task).words[:3]

@@ -1,9 +1,6 @@
 """Tasks register what they read, which commands look at without TensorFlow."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,7 +17,7 @@ from orbit_runner.tasks.translation.config import TranslationConfig, Translation
 
 
 @pytest.fixture(autouse=True)
-def _registry() -> Iterator[None]:
+def _registry():
     """Leaves only the tasks of the package, also if other tests have registered theirs."""
     before = dict(TASKS._entries)
     for name, entry in before.items():
@@ -42,7 +39,7 @@ class _Ratings(RecommendationConfig):
 
 
 class _Data(TaskData):
-    def files(self) -> None:
+    def files(self):
         return None
 
 
@@ -50,7 +47,7 @@ class _OtherData(_Data):
     pass
 
 
-def test_task_without_data_is_not_checked() -> None:
+def test_task_without_data_is_not_checked():
     register_task("mine", config=_Config, task="none:None")
     config = _Config(name="mine")
 
@@ -59,7 +56,7 @@ def test_task_without_data_is_not_checked() -> None:
     assert task_data(config).files() is None
 
 
-def test_config_names_its_data() -> None:
+def test_config_names_its_data():
     register_task("mine", config=_Config, data=_Data, task="none:None")
     register_task("other", config=_Config, data=_OtherData, task="none:None")
 
@@ -70,7 +67,7 @@ def test_config_names_its_data() -> None:
     assert experiment.data.config is experiment.task
 
 
-def test_subclass_of_a_config_has_the_data_of_its_base_class() -> None:
+def test_subclass_of_a_config_has_the_data_of_its_base_class():
     register_task("mine", config=_Ratings, task="none:None")
     assert type(task_data(_Ratings(name="mine"))) is RecommendationData
 
@@ -92,10 +89,10 @@ _TEXT_FILES = TranslationDataConfig(source="parallel_text")
         (_Ratings(), []),
     ],
 )
-def test_data_names_the_packages_that_compute_it(config: TaskConfig, packages: list[str]) -> None:
+def test_data_names_the_packages_that_compute_it(config, packages):
     assert [*task_data(config).packages()] == packages
 
 
-def test_error_of_a_dataset_names_a_setting_of_its_section() -> None:
+def test_error_of_a_dataset_names_a_setting_of_its_section():
     error = DataError("is missing", field="data_dir")
     assert task_data(_Config()).setting_of_error("train_data", error) == "train_data.data_dir"

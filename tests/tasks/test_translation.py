@@ -1,15 +1,9 @@
 """Runs of the task on text files: strategies, exactness, shapes, and learning."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.translation.serving import translate
 from orbit_runner.tasks.translation.task import TranslationTask
@@ -19,19 +13,15 @@ from tests.support.translations import translation_config, write_set
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def _no_dropout() -> dict[str, Any]:
+def _no_dropout():
     names = ("dropout_rate", "attention_dropout_rate", "intermediate_dropout")
     stacks = {f"task__model__{s}__{n}": 0.0 for s in ("encoder", "decoder") for n in names}
     return {"task__model__dropout_rate": 0.0, **stacks}
 
 
-def _task(config: ExperimentConfig) -> TranslationTask:
-    return TranslationTask(config.task)  # type: ignore[arg-type]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
+def test_a_run_trains_and_evaluates(tmp_path, dtype):
     config = translation_config(
         write_set(tmp_path / "set"),
         trainer__train_steps=3,
@@ -56,7 +46,7 @@ def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.slow
-def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path) -> None:
+def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path):
     config = translation_config(write_set(tmp_path / "set"), **_no_dropout())
     accumulating = config.replace(trainer=config.trainer.replace(gradient_accumulation_steps=2))
     (one, one_logs), (two, two_logs), (pieces, _) = (
@@ -77,7 +67,7 @@ def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_static_batch_and_padded_decode_give_fixed_shapes(tmp_path: Path) -> None:
+def test_static_batch_and_padded_decode_give_fixed_shapes(tmp_path):
     config = translation_config(
         write_set(tmp_path / "set"),
         task__train_data__static_batch=True,
@@ -86,23 +76,23 @@ def test_static_batch_and_padded_decode_give_fixed_shapes(tmp_path: Path) -> Non
         task__model__decode_max_length=20,
         trainer__train_steps=2,
     )
-    task = _task(config)
-    spec = task.build_inputs(config.task.train_data).element_spec  # type: ignore[arg-type]
+    task = TranslationTask(config.task)
+    spec = task.build_inputs(config.task.train_data).element_spec
     shapes = {tuple(part.shape) for part in tf.nest.flatten(spec)}
     assert shapes == {(8, 32), (8,)}
     model, logs = run(config, tmp_path / "run")
     assert logs["validation_examples"] == 21
-    batch = next(iter(task.build_inputs(config.task.validation_data)))  # type: ignore[arg-type]
+    batch = next(iter(task.build_inputs(config.task.validation_data)))
     ids = batch[0]["inputs"]
     fixed, free = model({"inputs": ids}), translate(model, ids)
     assert fixed["outputs"].shape == [8, 20]
-    decode = task.vocabulary.decode  # type: ignore[union-attr]
+    decode = task.vocabulary.decode
     assert decode(fixed["outputs"].numpy()) == decode(free["outputs"].numpy())
     np.testing.assert_allclose(fixed["scores"], free["scores"], rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_model_learns_to_translate_word_by_word(tmp_path: Path) -> None:
+def test_model_learns_to_translate_word_by_word(tmp_path):
     config = translation_config(
         write_set(tmp_path / "set", train=400),
         **_no_dropout(),

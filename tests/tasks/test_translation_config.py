@@ -1,10 +1,6 @@
 """Settings of the task: contradictions, files that are missing or do not fit, the schedule."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +14,11 @@ from tests.support.translations import translation_config, write_set
 
 
 @pytest.fixture
-def folder(tmp_path: Path, own_cache: Path) -> Path:
+def folder(tmp_path, own_cache):
     return write_set(tmp_path / "set")
 
 
-def _preflight(folder: Path, **changes: Any) -> dict[str, str]:
+def _preflight(folder, **changes):
     return dict(pairs(translation_config(folder, **changes).data.problems()))
 
 
@@ -36,9 +32,7 @@ def _preflight(folder: Path, **changes: Any) -> dict[str, str]:
         (gzip.compress(b"eins\n" * 200, mtime=0)[:-9], "train_data.input_path", "cannot be read"),
     ],
 )
-def test_preflight_reports_bad_text_files(
-    folder: Path, content: bytes | None, path: str, message: str
-) -> None:
+def test_preflight_reports_bad_text_files(folder, content, path, message):
     (folder / "train.de.gz").unlink()
     if content is not None:
         (folder / "train.de").write_bytes(content)
@@ -52,9 +46,7 @@ def test_preflight_reports_bad_text_files(
     ("content", "message"),
     [(None, "cannot be read"), (b"no model", "is not a SentencePiece model")],
 )
-def test_preflight_reports_an_unusable_vocabulary_file(
-    folder: Path, content: bytes | None, message: str
-) -> None:
+def test_preflight_reports_an_unusable_vocabulary_file(folder, content, message):
     path = folder / "words.model"
     if content is not None:
         path.write_bytes(content)
@@ -63,31 +55,27 @@ def test_preflight_reports_an_unusable_vocabulary_file(
     assert message in problems["sentencepiece_model_path"]
 
 
-def test_vocab_size_too_large_for_the_text_is_rejected(folder: Path) -> None:
+def test_vocab_size_too_large_for_the_text_is_rejected(folder):
     config = translation_config(folder, task__vocab_size=4000)
     with raises("out-of-range", "task.vocab_size"):
-        TranslationTask(config.task).build_model()  # type: ignore[arg-type]
+        TranslationTask(config.task).build_model()
 
 
-def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path: Path) -> None:
-    config: Any = translation_config(folder).task
+def test_vocabulary_in_the_run_directory_takes_precedence(folder, tmp_path):
+    config = translation_config(folder).task
     built = load_vocabulary(config, Assets())
-    assert built is not None
     assets = Assets(tmp_path)
-    other = load_vocabulary(config.replace(vocab_size=36), assets)
-    assert other is not None
+    load_vocabulary(config.replace(vocab_size=36), assets)
     assets.write()
     stored = load_vocabulary(config, Assets(tmp_path))
-    assert stored is not None
     assert (built.size, stored.size) == (40, 36)
     path = tmp_path / "assets" / "vocabulary.model"
     given = config.replace(sentencepiece_model_path=str(path))
     loaded = load_vocabulary(given, Assets(tmp_path / "elsewhere"))
-    assert loaded is not None
     assert loaded.size == 36
 
 
-def _schedule(experiment: str, *fragments: str) -> Any:
+def _schedule(experiment, *fragments):
     from official.modeling import optimization
 
     config = resolve(Request(experiment=experiment, config_files=fragments)).config
@@ -105,9 +93,7 @@ def _schedule(experiment: str, *fragments: str) -> Any:
         ("base_multi_gpu", 512, 8000, 2),
     ],
 )
-def test_learning_rate_schedule_matches_the_paper(
-    name: str, width: int, warmup: int, factor: int
-) -> None:
+def test_learning_rate_schedule_matches_the_paper(name, width, warmup, factor):
     fragments = [f"configs/model/transformer_{name}.yaml"] if name else []
     rate = _schedule("transformer_wmt_ende", *fragments)
     for step in (1, warmup // 2, warmup, warmup + 1, 100_000):

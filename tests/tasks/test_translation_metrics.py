@@ -1,10 +1,5 @@
 """Loss, metrics and BLEU of translation, compared with numpy, Model Garden and sacrebleu."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import sacrebleu
@@ -42,7 +37,7 @@ TARGETS[1, 3:] = TARGETS[2, 1:] = TARGETS[3] = 0
 MASK = TARGETS > 0
 
 
-def _entropy(smoothing: float) -> np.ndarray:
+def _entropy(smoothing):
     logits = LOGITS.astype(np.float64)
     log_share = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     spread = np.full((4, 5, VOCAB), smoothing / (VOCAB - 1))
@@ -51,13 +46,13 @@ def _entropy(smoothing: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
-def test_smoothed_cross_entropy_matches_numpy(smoothing: float) -> None:
+def test_smoothed_cross_entropy_matches_numpy(smoothing):
     found = smoothed_cross_entropy(tf.constant(TARGETS), tf.constant(LOGITS), smoothing)
     np.testing.assert_allclose(found, _entropy(smoothing), rtol=1e-5, atol=1e-6)
     assert (found.numpy()[~MASK] == 0).all()
 
 
-def test_gradient_of_the_loss_matches_model_garden() -> None:
+def test_gradient_of_the_loss_matches_model_garden():
     # Model Garden subtracts the smallest possible loss, so that a perfect model has 0.
     with tf.GradientTape(persistent=True) as tape:
         logits = tf.constant(LOGITS)
@@ -72,15 +67,15 @@ def test_gradient_of_the_loss_matches_model_garden() -> None:
     np.testing.assert_allclose(ours - theirs, lowest * weights.numpy().sum(), rtol=1e-5)
 
 
-def _task() -> TranslationTask:
+def _task():
     changes = {
         f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
     }
-    return TranslationTask(translation_config("nowhere", **changes).task)  # type: ignore[arg-type]
+    return TranslationTask(translation_config("nowhere", **changes).task)
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1, 0, 1, 1], np.float32)])
-def test_metrics_ignore_padding_and_rows_with_zero_weight(weights: Any) -> None:
+def test_metrics_ignore_padding_and_rows_with_zero_weight(weights):
     counted = MASK if weights is None else MASK & (weights > 0)[:, np.newaxis]
     labels = {"targets": tf.constant(TARGETS)}
     accuracy, perplexity = TokenAccuracy("a"), Perplexity("p")
@@ -96,10 +91,10 @@ def test_metrics_ignore_padding_and_rows_with_zero_weight(weights: Any) -> None:
     assert Perplexity("p").result().numpy() == 1
 
 
-def test_validation_step_weights_the_loss_by_tokens() -> None:
+def test_validation_step_weights_the_loss_by_tokens():
     task = _task()
 
-    def model(features: object, training: bool) -> tf.Tensor:
+    def model(features, training):
         return tf.constant(LOGITS)
 
     weights = np.array([1, 1, 0, 1], np.float32)
@@ -134,7 +129,7 @@ TRANSLATIONS = [
 
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "none"])
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_bleu_score_and_signature_match_sacrebleu(tokenize: str, lowercase: bool) -> None:
+def test_bleu_score_and_signature_match_sacrebleu(tokenize, lowercase):
     metric = CorpusBleu(tokenize=tokenize, lowercase=lowercase)
     theirs = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase)
     expected = theirs.corpus_score(TRANSLATIONS, [REFERENCES])
@@ -143,7 +138,7 @@ def test_bleu_score_and_signature_match_sacrebleu(tokenize: str, lowercase: bool
     assert metric.signature == str(theirs.get_signature())
 
 
-def test_bleu_counts_of_parts_add_up_to_the_whole() -> None:
+def test_bleu_counts_of_parts_add_up_to_the_whole():
     metric = CorpusBleu()
     parts = [metric.counts(TRANSLATIONS[a:b], REFERENCES[a:b]) for a, b in [(0, 1), (1, 4), (4, 4)]]
     total = [sum(column) for column in zip(*parts, strict=True)]
@@ -155,22 +150,22 @@ def test_bleu_counts_of_parts_add_up_to_the_whole() -> None:
 class Echo:
     """A fake model: its translation of a sentence is the sentence itself."""
 
-    def __init__(self) -> None:
-        self.rows: list[int] = []
+    def __init__(self):
+        self.rows = []
 
-    def __call__(self, inputs: Any, training: bool) -> dict[str, tf.Tensor]:
+    def __call__(self, inputs, training):
         assert not training
         self.rows.append(inputs["inputs"].shape[0])
         return {"outputs": inputs["inputs"]}
 
 
 @pytest.mark.parametrize(("static", "rows"), [(False, [2]), (True, [4, 4])])
-def test_only_selected_sentences_are_translated(static: bool, rows: list[int]) -> None:
+def test_only_selected_sentences_are_translated(static, rows):
     inputs = tf.constant([[5, 1], [6, 1], [7, 1], [8, 1]])
     ids = tf.constant([3, 0, 9, 1], tf.int64)
     model, gathered = Echo(), Translations()
     for asked in ([False, True, False, True], [False] * 4):
-        logs = decode(model, inputs, ids, tf.constant(asked), static=static)  # type: ignore[arg-type]
+        logs = decode(model, inputs, ids, tf.constant(asked), static=static)
         logs = {name: (value,) for name, value in logs.items()}
         gathered.add(logs | {"sentences": (tf.constant(4),)})
     assert model.rows == rows
@@ -182,16 +177,15 @@ def test_only_selected_sentences_are_translated(static: bool, rows: list[int]) -
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("asked", "expected"), [(None, 21), (5, 5), (0, None)])
 def test_bleu_is_computed_on_the_first_sentences_of_the_dataset(
-    asked: int | None, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    asked, expected, tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = translation_config(write_set(tmp_path / "set"), task__bleu_examples=asked)
-    task = TranslationTask(config.task)  # type: ignore[arg-type]
+    task = TranslationTask(config.task)
     words, pairs = task.vocabulary, sentences(21, 1)
-    assert words is not None
     state = None
     # Two replicas, and batches by length: the first sentences may be anywhere.
-    for batch in task.build_inputs(config.task.validation_data):  # type: ignore[arg-type]
+    for batch in task.build_inputs(config.task.validation_data):
         features, labels, weights = batch
         chosen = tf.logical_and(weights > 0, labels["id"] < (21 if asked is None else asked))
         # The "translation" is the target, except for the first sentence.

@@ -1,12 +1,7 @@
 """Served signatures, and predictions for lines of text."""
 
-from __future__ import annotations
-
 import gzip
 import io
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.lines import read_stream
-from orbit_runner.tasks.serving import Line, Predictor
+from orbit_runner.tasks.serving import Line
 from orbit_runner.tasks.translation.serving import LinePredictor
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.problems import raises
@@ -24,17 +19,17 @@ LINES = ["three four", "", "one", "  ", "nine eight seven six five four", "two t
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> TranslationTask:
+def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
-        found = TranslationTask(translation_config(write_set(folder / "set")).task)  # type: ignore[arg-type]
+        found = TranslationTask(translation_config(write_set(folder / "set")).task)
         assert found.vocabulary is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def served(task: TranslationTask) -> Any:
+def served(task):
     tf_keras.utils.set_random_seed(1)
     model = task.build_model()
     # Untrained weights give the same output for all sentences.
@@ -43,12 +38,9 @@ def served(task: TranslationTask) -> Any:
 
 
 @pytest.mark.slow
-def test_text_signature_agrees_with_the_tokens_signature(
-    task: TranslationTask, served: Any
-) -> None:
+def test_text_signature_agrees_with_the_tokens_signature(task, served):
     assert served.default == "text"
     words, lines = task.vocabulary, [line for line in LINES if line.strip()]
-    assert words is not None
     rows = [words.encode([line]).row(0).tolist() for line in lines]
     width = max(map(len, rows))
     ids = tf.constant([row + [0] * (width - len(row)) for row in rows])
@@ -61,11 +53,11 @@ def test_text_signature_agrees_with_the_tokens_signature(
 
 
 @pytest.mark.slow
-def test_model_without_a_vocabulary_serves_only_tokens() -> None:
+def test_model_without_a_vocabulary_serves_only_tokens():
     changes = {
         f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
     }
-    task = TranslationTask(translation_config("nowhere", **changes).task)  # type: ignore[arg-type]
+    task = TranslationTask(translation_config("nowhere", **changes).task)
     served = task.serving(task.build_model())
     assert [*served.signatures] == [served.default] == ["tokens"]
     with raises("missing-file"):
@@ -77,10 +69,10 @@ def test_model_without_a_vocabulary_serves_only_tokens() -> None:
 class Upper:
     """A fake signature: a translation is the line in capitals, a score its length."""
 
-    def __init__(self) -> None:
-        self.batches: list[list[str]] = []
+    def __init__(self):
+        self.batches = []
 
-    def __call__(self, text: tf.Tensor) -> Mapping[str, tf.Tensor]:
+    def __call__(self, text):
         lines = [raw.decode() for raw in text.numpy()]
         self.batches.append(lines)
         return {
@@ -89,7 +81,7 @@ class Upper:
         }
 
 
-def test_lines_keep_their_order_and_empty_ones_stay_empty() -> None:
+def test_lines_keep_their_order_and_empty_ones_stay_empty():
     signature = Upper()
     lines = [*LINES, *(f"{'word ' * (n * 7 % 11)}{n}" for n in range(70))]
     answers = LinePredictor({"text": signature}).predict([*map(Line, lines)])
@@ -104,8 +96,8 @@ def test_lines_keep_their_order_and_empty_ones_stay_empty() -> None:
     assert all(line.strip() for batch in signature.batches for line in batch)
 
 
-def test_predictor_items_come_from_files_stdin_or_arguments(tmp_path: Path) -> None:
-    predictor: Predictor = LinePredictor({"text": Upper()})
+def test_predictor_items_come_from_files_stdin_or_arguments(tmp_path):
+    predictor = LinePredictor({"text": Upper()})
     path = tmp_path / "a.txt"
     path.write_bytes("erste\r\n\nzwei drei\u2028vier".encode())
     standard = ["from\n", "\n", "stdin"]
@@ -122,11 +114,11 @@ def test_predictor_items_come_from_files_stdin_or_arguments(tmp_path: Path) -> N
             list(predictor.items([name], []))
 
 
-def test_line_that_is_not_utf8_is_reported_in_its_place(tmp_path: Path) -> None:
+def test_line_that_is_not_utf8_is_reported_in_its_place(tmp_path):
     predictor = LinePredictor({"text": Upper()})
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress("\ufeffeins\u0085zwei\r\n".encode() + b"dr\xffei\nvier\n"))
-    standard = read_stream(io.BufferedReader(io.BytesIO(b"f\xfcnf\nsechs\n")), "standard input")  # type: ignore[arg-type]
+    standard = read_stream(io.BufferedReader(io.BytesIO(b"f\xfcnf\nsechs\n")), "standard input")
     answers = predictor.predict([*predictor.items([str(path), "-", "sie\udcffben"], standard)])
 
     assert [answer.data.get("error") for answer in answers] == [
@@ -140,8 +132,8 @@ def test_line_that_is_not_utf8_is_reported_in_its_place(tmp_path: Path) -> None:
     assert [answers[n].text for n in (0, 2, 4)] == ["EINS\u0085ZWEI", "VIER", "SECHS"]
 
 
-def test_sentence_that_fails_its_batch_is_reported_alone() -> None:
-    def translate(*, text: tf.Tensor) -> dict[str, tf.Tensor]:
+def test_sentence_that_fails_its_batch_is_reported_alone():
+    def translate(*, text):
         if b"two" in text.numpy():
             raise tf.errors.InvalidArgumentError(None, None, "no such word")
         return Upper()(text=text)

@@ -27,7 +27,7 @@ from tools.docs_hooks import on_page_markdown
         ("runs.md", "[missing](missing)", "[missing](missing)"),
     ],
 )
-def test_links_lead_to_pages_of_the_site(source: str, text: str, expected: str) -> None:
+def test_links_lead_to_pages_of_the_site(source, text, expected):
     page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=source))
 
     assert on_page_markdown(text, page, None, None) == expected

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,21 +34,19 @@ def in_new_process(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def pages(tmp_path_factory):
     """The texts of all files, by name."""
     folder = tmp_path_factory.mktemp("reference")
     in_new_process("-m", "tools.reference", str(folder))
     return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
 
-def test_all_files_are_written(pages: dict[str, str]) -> None:
+def test_all_files_are_written(pages):
     assert {*pages} == {*FILES}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_a_section_with_its_flags(
-    command: str, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_has_a_section_with_its_flags(command, pages, monkeypatch):
     monkeypatch.setenv("COLUMNS", "88")
     section = pages["commands.md"].split(f"\n### runner {command}\n", 1)[1]
     section = re.split("\n##?#? ", section, maxsplit=1)[0]
@@ -60,7 +57,7 @@ def test_every_command_has_a_section_with_its_flags(
     assert f"```sh\n{textwrap.dedent(examples).strip()}\n```" in section
 
 
-def test_every_setting_has_a_row(pages: dict[str, str]) -> None:
+def test_every_setting_has_a_row(pages):
     code = (
         "from orbit_runner.config.describe import describe_settings\n"
         "from orbit_runner.config.schema.experiment import ExperimentConfig\n"
@@ -76,11 +73,11 @@ def test_every_setting_has_a_row(pages: dict[str, str]) -> None:
         assert f"\n| `{name}` |" in section
 
 
-def test_every_code_of_an_error_has_a_row(pages: dict[str, str]) -> None:
+def test_every_code_of_an_error_has_a_row(pages):
     assert {*re.findall(r"^\| `([a-z-]+)` \| ", pages["errors.md"], re.M)} >= {*MEANINGS}
 
 
-def test_schema_is_what_the_command_prints(pages: dict[str, str]) -> None:
+def test_schema_is_what_the_command_prints(pages):
     assert pages["schema.json"] == in_new_process("-m", "orbit_runner", "show", "--schema")
 
 
@@ -90,7 +87,7 @@ def plain(node: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_each_file_names_the_schema_and_is_valid(path: Path, pages: dict[str, str]) -> None:
+def test_each_file_names_the_schema_and_is_valid(path, pages):
     first = path.read_text(encoding="utf-8").splitlines()[0]
     named = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
     assert named is not None, first
@@ -102,11 +99,11 @@ def test_each_file_names_the_schema_and_is_valid(path: Path, pages: dict[str, st
     assert [error.message for error in validator.iter_errors(content)] == []
 
 
-def test_all_files_with_the_line_are_experiments_or_fragments() -> None:
+def test_all_files_with_the_line_are_experiments_or_fragments():
     assert {*YAML_FILES} <= {*experiment_files().values(), *fragment_files().values()}
 
 
-def test_the_descriptions_in_the_list_are_not_the_lines_for_editors() -> None:
+def test_the_descriptions_in_the_list_are_not_the_lines_for_editors():
     fragments = json.loads(in_new_process("-m", "orbit_runner", "list", "--json"))["fragments"]
 
     assert fragments["configs/runtime/cpu.yaml"] == "one replica on the CPU"

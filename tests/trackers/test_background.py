@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,7 @@ class Recording(Tracker):
 
 
 @pytest.fixture
-def notes() -> Iterator[list[str]]:
+def notes():
     found: list[str] = []
     with log_scope(PlainMessages(found.append)):
         yield found
@@ -70,7 +70,7 @@ def _run(tracker: Tracker, steps: int, *, wait: float = 60.0, max_waiting: int =
     return ids
 
 
-def test_records_arrive_in_order_and_are_flushed(notes: list[str]) -> None:
+def test_records_arrive_in_order_and_are_flushed(notes):
     tracker = Recording()
 
     ids = _run(tracker, 5)
@@ -81,9 +81,7 @@ def test_records_arrive_in_order_and_are_flushed(notes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError, SystemExit, KeyError])
-def test_failing_tracker_is_called_again_and_reported_once(
-    error: Callable[[str], BaseException], notes: list[str]
-) -> None:
+def test_failing_tracker_is_called_again_and_reported_once(error, notes):
     tracker = Recording(failures=3, error=error)
 
     _run(tracker, 5)
@@ -98,7 +96,7 @@ def test_failing_tracker_is_called_again_and_reported_once(
     assert notes[1] == "tracker mine: works again"
 
 
-def test_tracker_whose_package_is_missing_is_switched_off(notes: list[str]) -> None:
+def test_tracker_whose_package_is_missing_is_switched_off(notes):
     tracker = Recording(failures=100, error=ImportError)
 
     _run(tracker, 5)
@@ -110,7 +108,7 @@ def test_tracker_whose_package_is_missing_is_switched_off(notes: list[str]) -> N
     ]
 
 
-def test_full_queue_drops_records_and_reports_their_number(notes: list[str]) -> None:
+def test_full_queue_drops_records_and_reports_their_number(notes):
     tracker = Recording()
 
     _run(tracker, 8, max_waiting=5)
@@ -119,7 +117,7 @@ def test_full_queue_drops_records_and_reports_their_number(notes: list[str]) -> 
     assert notes == ["warning: tracker mine: 3 records could not be sent; metrics.jsonl has them"]
 
 
-def test_hanging_tracker_does_not_delay_the_end(notes: list[str]) -> None:
+def test_hanging_tracker_does_not_delay_the_end(notes):
     release = threading.Event()
 
     class Hanging(Tracker):
@@ -135,7 +133,7 @@ def test_hanging_tracker_does_not_delay_the_end(notes: list[str]) -> None:
     ]
 
 
-def test_ids_survive_and_do_not_recreate_a_removed_directory(tmp_path: Path) -> None:
+def test_ids_survive_and_do_not_recreate_a_removed_directory(tmp_path):
     path = tmp_path / "run" / "trackers.json"
     TrackerIds(path).put("a", "1")
     assert not path.parent.exists()

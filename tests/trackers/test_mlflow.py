@@ -54,7 +54,7 @@ def _tracked(store: Path, info: RunInfo, *logged: tuple[int, Mapping[str, float]
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
-def test_run_is_tracked_and_continued_after_a_resume(tmp_path: Path) -> None:
+def test_run_is_tracked_and_continued_after_a_resume(tmp_path):
     store, folder = tmp_path / "store", tmp_path / "a"
     trackers = f"[{{class_name: mlflow, arguments: {{tracking_uri: {store}}}}}]"
     run(toy_config(trainer__train_steps=10, trackers=trackers), folder)
@@ -81,7 +81,7 @@ def test_run_is_tracked_and_continued_after_a_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_repeated_steps_are_not_sent_twice(tmp_path: Path) -> None:
+def test_repeated_steps_are_not_sent_twice(tmp_path):
     info = _info(tmp_path)
     run_id = _tracked(tmp_path, info, (5, {"loss": 1.0}), (10, {"loss": 0.5}))
 
@@ -92,7 +92,7 @@ def test_repeated_steps_are_not_sent_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_unknown_id_creates_another_run(tmp_path: Path) -> None:
+def test_unknown_id_creates_another_run(tmp_path):
     run_id = _tracked(tmp_path, _info(tmp_path))
     missing = _info(tmp_path, previous_id="0" * 32)
 
@@ -101,7 +101,7 @@ def test_unknown_id_creates_another_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_settings_and_metrics_beyond_the_limits_are_sent(tmp_path: Path) -> None:
+def test_settings_and_metrics_beyond_the_limits_are_sent(tmp_path):
     settings = {f"a.x{number}": number for number in range(230)}
     settings |= {"long": "x" * 9000, "empty": "", "odd[0]": [1, 2]}
     metrics = {f"top @ {number}": float(number) for number in range(1200)}
@@ -119,7 +119,7 @@ def test_settings_and_metrics_beyond_the_limits_are_sent(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_server_that_is_down_does_not_end_the_run(tmp_path: Path) -> None:
+def test_server_that_is_down_does_not_end_the_run(tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"

@@ -29,7 +29,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
-def test_own_tracker_receives_the_records_of_a_run_and_of_its_resume(tmp_path: Path) -> None:
+def test_own_tracker_receives_the_records_of_a_run_and_of_its_resume(tmp_path):
     folder, path = tmp_path / "a", tmp_path / "tracked"
     trackers = _own("FileTracker", path=str(path))
     run(toy_config(trainer__train_steps=10, trackers=trackers), folder)
@@ -65,7 +65,7 @@ def test_own_tracker_receives_the_records_of_a_run_and_of_its_resume(tmp_path: P
 
 
 @pytest.mark.usefixtures("patient")
-def test_evaluation_is_tracked_apart_from_training(tmp_path: Path) -> None:
+def test_evaluation_is_tracked_apart_from_training(tmp_path):
     folder, path = tmp_path / "a", tmp_path / "tracked"
     config = toy_config(trackers=_own("FileTracker", path=str(path)))
     run(config, folder)
@@ -100,7 +100,7 @@ class _Raise(Callback):
         (StoppedAtStep("left"), "interrupted"),
     ],
 )
-def test_tracker_learns_how_a_run_ended(error: BaseException, status: str, tmp_path: Path) -> None:
+def test_tracker_learns_how_a_run_ended(error, status, tmp_path):
     path = tmp_path / "tracked"
     config = toy_config(trackers=_own("FileTracker", path=str(path)))
     with pytest.raises(type(error)):
@@ -113,7 +113,7 @@ def test_tracker_learns_how_a_run_ended(error: BaseException, status: str, tmp_p
 
 
 @pytest.fixture(scope="module")
-def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]]:
+def untracked(tmp_path_factory):
     """The model and the results of a run without trackers."""
     return run(toy_config(trackers="[]"), tmp_path_factory.mktemp("untracked"))
 
@@ -131,12 +131,7 @@ def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, 
     ],
     ids=["__init__", "start", "log", "flush", "finish", "exits", "hangs"],
 )
-def test_broken_tracker_only_causes_warnings(
-    trackers: str,
-    untracked: tuple[Any, dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_broken_tracker_only_causes_warnings(trackers, untracked, tmp_path, monkeypatch):
     monkeypatch.setattr("orbit_runner.trackers.tracking._WAIT", 2.0)
     model, logs = untracked
     notes = Notes()
@@ -154,9 +149,7 @@ def test_broken_tracker_only_causes_warnings(
     assert "could not be sent" in warnings[-1]
 
 
-def test_records_do_not_end_loops_because_of_a_tracker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_do_not_end_loops_because_of_a_tracker(tmp_path, monkeypatch):
     taken: list[bool] = []
     monkeypatch.setattr(Trainer, "_build_recorder", lambda self: taken.append(True))
 
@@ -173,9 +166,7 @@ def test_records_do_not_end_loops_because_of_a_tracker(
         (_own("FileTracker", pth="x"), "trackers[0].arguments", "bad-arguments"),
     ],
 )
-def test_wrong_class_is_an_error_before_training(
-    trackers: str, path: str, code: str, tmp_path: Path
-) -> None:
+def test_wrong_class_is_an_error_before_training(trackers, path, code, tmp_path):
     with raises(code, path):
         run(toy_config(trackers=trackers), tmp_path)
     assert records_or_none(tmp_path) is None
@@ -186,9 +177,7 @@ def records_or_none(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize(("trackers", "written"), [("[]", False), ("[tensorboard]", True)])
-def test_event_files_are_written_only_with_the_tracker_tensorboard(
-    trackers: str, written: bool, tmp_path: Path
-) -> None:
+def test_event_files_are_written_only_with_the_tracker_tensorboard(trackers, written, tmp_path):
     run(toy_config(trackers=trackers), tmp_path)
 
     assert (tmp_path / "train").exists() is written

@@ -53,7 +53,7 @@ def _history(content: list[Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("patient")
-def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path: Path) -> None:
+def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path):
     folder = tmp_path / "a"
     run(toy_config(trainer__train_steps=10, trackers=TRACKERS), folder)
     run_id = json.loads((folder / "trackers.json").read_text())["wandb"]
@@ -79,9 +79,7 @@ def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path: Path) -> 
     assert dict(losses) == pytest.approx(expected)
 
 
-def test_missing_key_is_a_warning_and_asks_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_key_is_a_warning_and_asks_nothing(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

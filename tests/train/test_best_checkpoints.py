@@ -3,7 +3,6 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -36,38 +35,38 @@ class Killed(BaseException):
 class Scores(Callback):
     """Replaces the results of evaluations, before other callbacks see them."""
 
-    def __init__(self, scores: dict[int, float], kill_at: int = 0) -> None:
+    def __init__(self, scores, kill_at=0):
         self.scores, self.kill_at = scores, kill_at
 
-    def on_run_begin(self, run: Any) -> None:
+    def on_run_begin(self, run):
         evaluate = run.evaluator.evaluate
 
-        def replaced(num_steps: tf.Tensor) -> dict[str, Any]:
+        def replaced(num_steps):
             return {**evaluate(num_steps), "score": self.scores[run.step]}
 
         run.evaluator.evaluate = replaced
 
-    def on_evaluate(self, run: Any, logs: Any) -> None:
+    def on_evaluate(self, run, logs):
         if run.step == self.kill_at:
             raise Killed
 
 
 @pytest.fixture(autouse=True)
-def known_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+def known_metric(monkeypatch):
     monkeypatch.setattr(f"{CALLBACKS}._require_metric", lambda *names: None)
 
 
-def _train(folder: Path, *callbacks: Callback, notes: Notes | None = None, **changes: Any) -> None:
+def _train(folder, *callbacks, notes=None, **changes):
     run(toy_config(**{**BEST, **changes}), folder, callbacks=callbacks, notes=notes)
 
 
-def _best(folder: Path) -> CheckpointFolder:
+def _best(folder):
     return CheckpointFolder(folder / "best", name="best")
 
 
-def _content(folder: Path) -> dict[str, Any]:
+def _content(folder):
     """Returns all files of the best checkpoints, by name; of records, the fingerprints."""
-    found: dict[str, Any] = {}
+    found = {}
     for path in sorted((folder / "best").iterdir()):
         if path.suffix == ".json" and path.name != "info.json":
             record = json.loads(path.read_text())
@@ -80,7 +79,7 @@ def _content(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{CALLBACKS}._require_metric", lambda *names: None)
@@ -89,7 +88,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
+def test_best_results_are_kept_with_their_metrics(whole):
     folder = _best(whole)
     assert folder.steps() == sorted(RANKED)
     assert steps_by_rank(folder) == RANKED[::-1]
@@ -98,15 +97,13 @@ def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
     assert (info["best_ckpt_global_step"], info["score"]) == (8, 8.0)
     for step in RANKED:
         record = folder.record(step)
-        assert record is not None
         assert record.result["score"] == SCORES[step]
         assert {"error", "validation_loss"} <= record.result.keys()
         assert folder.problem(step) is None
 
 
-def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:
+def test_ranking_is_part_of_the_checkpoints_of_the_run(whole):
     record = CheckpointFolder(whole / "checkpoints").record(16)
-    assert record is not None
     assert record.callbacks[_STATE] == {
         "metric": "higher score",
         "ranking": [[8.0, 8], [7.0, 4], [7.0, 12]],
@@ -117,18 +114,16 @@ def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:
 @pytest.mark.alternating
 @pytest.mark.parametrize("kill_at", [2, 4, 6, 8, 12, 14, 16])
 @pytest.mark.parametrize("where", ["before the deletion", "before info.json", "before the save"])
-def test_best_checkpoints_are_the_same_after_a_kill(
-    where: str, kill_at: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kill(self: Any, *arguments: Any) -> None:
+def test_best_checkpoints_are_the_same_after_a_kill(where, kill_at, whole, tmp_path, monkeypatch):
+    def kill(self, *arguments):
         is_best = "best" in str(getattr(self, "path", getattr(self, "_info", "")))
-        if is_best and _newest(tmp_path) == kill_at:
+        if is_best and max(_best(tmp_path).committed_steps(), default=0) == kill_at:
             raise Killed
         original(self, *arguments)
 
     with monkeypatch.context() as patch:
         if where == "before the deletion":
-            original: Any = CheckpointFolder.remove_others
+            original = CheckpointFolder.remove_others
             patch.setattr(CheckpointFolder, "remove_others", kill)
         elif where == "before info.json":
             from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
@@ -146,12 +141,8 @@ def test_best_checkpoints_are_the_same_after_a_kill(
     assert _content(tmp_path) == _content(whole)
 
 
-def _newest(folder: Path) -> int:
-    return max(_best(folder).committed_steps(), default=0)
-
-
 @pytest.mark.slow
-def test_resumed_run_has_the_files_that_its_checkpoint_ranks(tmp_path: Path) -> None:
+def test_resumed_run_has_the_files_that_its_checkpoint_ranks(tmp_path):
     with pytest.raises(Killed):
         _train(tmp_path, Scores(SCORES, kill_at=6))
     # The checkpoint of step 4 ranks 4 and 2; 6 is of a future that may not come again.
@@ -164,7 +155,7 @@ def test_resumed_run_has_the_files_that_its_checkpoint_ranks(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_checkpoint_that_was_replaced_after_the_last_save_is_still_there(tmp_path: Path) -> None:
+def test_checkpoint_that_was_replaced_after_the_last_save_is_still_there(tmp_path):
     keep = {"trainer__best_checkpoints_to_keep": 2}
     with pytest.raises(Killed):
         _train(tmp_path, Scores({2: 5.0, 4: 7.0, 6: 8.0, 8: 9.0}, kill_at=6), **keep)
@@ -176,11 +167,11 @@ def test_checkpoint_that_was_replaced_after_the_last_save_is_still_there(tmp_pat
     assert json.loads((tmp_path / "best" / "info.json").read_text())["score"] == 7.0
 
 
-def test_rollback_restores_the_ranking(tmp_path: Path) -> None:
+def test_rollback_restores_the_ranking(tmp_path):
     scores = {2: 5.0, 4: 7.0, 6: 9.0, 8: 1.0, 10: 1.0, 12: 1.0, 14: 1.0, 16: 1.0}
 
     class After(Scores):
-        def on_evaluate(self, run: Any, logs: Any) -> None:
+        def on_evaluate(self, run, logs):
             if run.step == 6:
                 self.scores[6] = 1.0  # After the rollback.
 
@@ -199,7 +190,7 @@ def test_rollback_restores_the_ranking(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_missing_best_checkpoint_is_reported(tmp_path: Path) -> None:
+def test_missing_best_checkpoint_is_reported(tmp_path):
     _train(tmp_path, Scores(SCORES), trainer__train_steps=8)
     for path in _best(tmp_path).files(4):
         path.unlink()
@@ -213,14 +204,14 @@ def test_missing_best_checkpoint_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_number_of_best_checkpoints_may_change_between_starts(tmp_path: Path) -> None:
+def test_number_of_best_checkpoints_may_change_between_starts(tmp_path):
     for count, last, steps in ((1, 4, [4]), (3, 8, [4, 6, 8]), (2, 12, [4, 8]), (1, 16, [8])):
         settings = {"trainer__best_checkpoints_to_keep": count, "trainer__train_steps": last}
         _train(tmp_path, Scores(SCORES), **settings)
         assert _best(tmp_path).steps() == steps
 
 
-def test_training_leaves_the_best_checkpoints_of_another_process_alone(tmp_path: Path) -> None:
+def test_training_leaves_the_best_checkpoints_of_another_process_alone(tmp_path):
     # In a cluster, the evaluator writes them while the chief trains.
     writing = _best(tmp_path).begin_write(5)
     run(toy_config(**BEST), tmp_path, "train", callbacks=[])
@@ -228,23 +219,22 @@ def test_training_leaves_the_best_checkpoints_of_another_process_alone(tmp_path:
 
 
 @pytest.mark.slow
-def test_evaluating_process_ranks_by_the_files(tmp_path: Path) -> None:
+def test_evaluating_process_ranks_by_the_files(tmp_path):
     run(toy_config(**BEST), tmp_path, "train", callbacks=[])
     for score in (3.0, 9.0):
         scores = Scores({16: score})
         run(toy_config(**BEST), tmp_path, "continuous_eval", callbacks=[scores])
     record = _best(tmp_path).record(16)
-    assert record is not None
     assert record.result["score"] == 9.0
 
 
-def test_metric_is_found_in_nested_results() -> None:
+def test_metric_is_found_in_nested_results():
     logs = {"loss": 1.0, "per_class": {"cat": 0.5}}
     assert Comparison("loss", False).value(logs) == 1.0
     assert Comparison("per_class|cat", True).value(logs) == 0.5
 
 
 @pytest.mark.parametrize("name", ["accurracy", "per_class|dog", "loss|x"])
-def test_missing_metric_in_results_is_an_error(name: str) -> None:
+def test_missing_metric_in_results_is_an_error(name):
     with raises("unknown-name"):
         Comparison(name, True).value({"loss": 1.0, "accuracy": 2.0, "per_class": {"cat": 0.5}})

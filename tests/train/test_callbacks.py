@@ -1,8 +1,6 @@
 """Callbacks: when they are called, how they end a run, and that their states are exact."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,71 +18,71 @@ HERE = "tests.train.test_callbacks"
 class Recorder(Callback):
     """Remembers its calls, in the checkpoint too."""
 
-    def __init__(self) -> None:
-        self.calls: list[list[Any]] = []
+    def __init__(self):
+        self.calls = []
 
-    def on_train_begin(self, run: Any) -> None:
+    def on_train_begin(self, run):
         self.calls.append(["begin", run.step])
 
-    def on_log(self, run: Any, logs: Any) -> None:
+    def on_log(self, run, logs):
         self.calls.append(["log", run.step, sorted(logs)])
 
-    def on_evaluate(self, run: Any, logs: Any) -> None:
+    def on_evaluate(self, run, logs):
         self.calls.append(["evaluate", run.step, float(logs["validation_loss"])])
 
-    def on_train_end(self, run: Any) -> None:
+    def on_train_end(self, run):
         self.calls.append(["end", run.step])
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return {"calls": self.calls}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.calls = state["calls"]
 
 
 class StopAfter(Callback):
     """Stops at the n-th call of an event; the count is its state."""
 
-    def __init__(self, calls: int, event: str = "evaluate") -> None:
+    def __init__(self, calls, event="evaluate"):
         self.left, self.event = calls, event
 
-    def on_log(self, run: Any, logs: Any) -> None:
+    def on_log(self, run, logs):
         self._count(run, "log")
 
-    def on_evaluate(self, run: Any, logs: Any) -> None:
+    def on_evaluate(self, run, logs):
         self._count(run, "evaluate")
 
-    def _count(self, run: Any, event: str) -> None:
+    def _count(self, run, event):
         if event == self.event:
             self.left -= 1
             if self.left == 0:
                 run.stop(f"enough at step {run.step}")
 
-    def get_state(self) -> int:
+    def get_state(self):
         return self.left
 
-    def set_state(self, state: int) -> None:
+    def set_state(self, state):
         self.left = state
 
 
 class OnlyLoops(Callback):
-    def on_loop_end(self, run: Any, logs: Any) -> None:
+    def on_loop_end(self, run, logs):
         pass
 
 
 class NotJson(Callback):
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state):
         self._state = state
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return self._state
 
 
-def _in_config(*entries: Any, **changes: Any) -> Any:
+def _in_config(*entries, **changes):
     return toy_config(callbacks=json.dumps(entries), **changes)
 
 
-def test_callback_methods_are_called_at_the_right_steps(tmp_path: Path) -> None:
+def test_callback_methods_are_called_at_the_right_steps(tmp_path):
     recorder = Recorder()
     config = toy_config(trainer__validation_interval=10, trainer__summary_interval=4)
     run(config, tmp_path, callbacks=[recorder])
@@ -97,11 +95,9 @@ def test_callback_methods_are_called_at_the_right_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_loops_end_at_records_only_if_a_callback_needs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loops_end_at_records_only_if_a_callback_needs_it(tmp_path, monkeypatch):
     """If records are taken inside a loop, callbacks see the weights and the step of its end."""
-    taken: list[bool] = []
+    taken = []
     monkeypatch.setattr(Trainer, "_build_recorder", lambda self: taken.append(True))
     run(toy_config(), tmp_path / "loops", callbacks=[OnlyLoops()])
     assert taken
@@ -111,7 +107,7 @@ def test_loops_end_at_records_only_if_a_callback_needs_it(
 
 
 @pytest.mark.parametrize("mode", ["train", "train_and_eval"])
-def test_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: Path) -> None:
+def test_stop_between_two_checkpoints_is_saved_and_final(mode, tmp_path):
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 3, "event": "log"}}
     intervals = {"trainer__checkpoint_interval": 10, "trainer__validation_interval": 10}
     config = _in_config(entry, trainer__summary_interval=2, **intervals)
@@ -128,7 +124,7 @@ def test_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: Pa
         np.testing.assert_array_equal(one, other)
 
 
-def test_stopped_run_continues_without_the_callback(tmp_path: Path) -> None:
+def test_stopped_run_continues_without_the_callback(tmp_path):
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
     run(_in_config(entry), tmp_path)
     notes = Notes()
@@ -137,7 +133,7 @@ def test_stopped_run_continues_without_the_callback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_callback_state_is_restored_on_resume(tmp_path: Path) -> None:
+def test_callback_state_is_restored_on_resume(tmp_path):
     config = toy_config()
     whole, parts = Recorder(), Recorder()
     run(config, tmp_path / "whole", callbacks=[whole])
@@ -148,14 +144,14 @@ def test_callback_state_is_restored_on_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 21])
-def test_step_that_the_run_does_not_reach_is_refused(step: int, tmp_path: Path) -> None:
+def test_step_that_the_run_does_not_reach_is_refused(step, tmp_path):
     with raises("unknown-step", "--stop_at_step"):
         run(toy_config(), tmp_path, stop_at_step=step)
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
 @pytest.mark.slow
-def test_two_callbacks_of_one_class_have_separate_states(tmp_path: Path) -> None:
+def test_two_callbacks_of_one_class_have_separate_states(tmp_path):
     config = toy_config()
     with pytest.raises(StoppedAtStep):
         run(config, tmp_path, callbacks=[StopAfter(100), StopAfter(200)], stop_at_step=10)
@@ -164,7 +160,7 @@ def test_two_callbacks_of_one_class_have_separate_states(tmp_path: Path) -> None
     assert [one.left for one in resumed] == [96, 196]
 
 
-def test_callback_added_on_resume_starts_with_its_initial_state(tmp_path: Path) -> None:
+def test_callback_added_on_resume_starts_with_its_initial_state(tmp_path):
     with pytest.raises(StoppedAtStep):
         run(toy_config(), tmp_path, stop_at_step=10)
     added = StopAfter(100)
@@ -172,7 +168,7 @@ def test_callback_added_on_resume_starts_with_its_initial_state(tmp_path: Path) 
     assert added.left == 98
 
 
-def test_separate_evaluation_does_not_restore_callback_states(tmp_path: Path) -> None:
+def test_separate_evaluation_does_not_restore_callback_states(tmp_path):
     run(toy_config(), tmp_path, callbacks=[StopAfter(100)])
     beside, record = StopAfter(7), tmp_path / "checkpoints" / "ckpt-20.json"
     saved = record.read_bytes()
@@ -196,20 +192,18 @@ def test_separate_evaluation_does_not_restore_callback_states(tmp_path: Path) ->
         ),
     ],
 )
-def test_invalid_callback_in_the_config_is_rejected(
-    entry: Any, path: str, code: str, tmp_path: Path
-) -> None:
+def test_invalid_callback_in_the_config_is_rejected(entry, path, code, tmp_path):
     with raises(code, path):
         run(_in_config(entry), tmp_path)
 
 
 @pytest.mark.parametrize("state", [{"weights": np.zeros(2)}, {"best": [{3: 0.5}]}])
-def test_callback_state_that_is_not_json_is_rejected(state: Any, tmp_path: Path) -> None:
+def test_callback_state_that_is_not_json_is_rejected(state, tmp_path):
     with raises("wrong-type"):
         run(toy_config(), tmp_path, callbacks=[NotJson(state)])
 
 
-def test_callback_can_end_continuous_evaluation(tmp_path: Path) -> None:
+def test_callback_can_end_continuous_evaluation(tmp_path):
     run(toy_config(), tmp_path, "train")
     waits_for_more = toy_config(trainer__train_steps=100, trainer__continuous_eval_timeout=60)
     notes = Notes()

@@ -1,10 +1,5 @@
 """Evaluations that are not finite are reported, and count as no improvement."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,14 +11,14 @@ from tests.support.toy import Notes, run
 HERE = "tests.train.test_divergence"
 
 
-def with_bad_rows(bad: list[int], count: int = 37, seed: int = 2) -> tuple[np.ndarray, np.ndarray]:
+def with_bad_rows(bad, count=37, seed=2):
     """Returns examples of which some have a feature that the model cannot use."""
     x, y = classes(count, seed)
     x[bad, 1] = -1000.0
     return x, y
 
 
-def logarithmic() -> tf_keras.Model:
+def logarithmic():
     """Returns a classifier whose first layer is the logarithm of x + 100."""
     inputs = tf_keras.Input([4])
     hidden = tf_keras.layers.Lambda(lambda x: tf.math.log(x + 100.0))(inputs)
@@ -33,18 +28,18 @@ def logarithmic() -> tf_keras.Model:
 class NanWithoutClass(tf_keras.metrics.Metric):
     """The share of a class that no label has: 0 / 0."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.total = self.add_weight(name="total", initializer="zeros")
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true, y_pred, sample_weight=None):
         self.total.assign_add(tf.reduce_sum(tf.cast(tf.equal(y_true, 99), tf.float32)))
 
-    def result(self) -> tf.Tensor:
+    def result(self):
         return self.total / self.total
 
 
-def _config(**changes: Any) -> Any:
+def _config(**changes):
     return keras_config(
         task__model=f"{HERE}:logarithmic",
         task__validation_data__function=f"{HERE}:with_bad_rows",
@@ -53,13 +48,13 @@ def _config(**changes: Any) -> Any:
     )
 
 
-def _warnings(notes: Notes) -> list[str]:
+def _warnings(notes):
     return [text for text in notes.notes if text.startswith("warning: the evaluation")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_evaluation_that_is_not_finite_is_reported(tmp_path: Path, strategy: str) -> None:
+def test_evaluation_that_is_not_finite_is_reported(tmp_path, strategy):
     notes = Notes()
     config = _config(task__train_data__global_batch_size=16)
     _, logs = run(config, tmp_path, strategy=strategy, notes=notes)
@@ -71,7 +66,7 @@ def test_evaluation_that_is_not_finite_is_reported(tmp_path: Path, strategy: str
 
 
 @pytest.mark.slow
-def test_metric_that_is_nan_by_its_definition(tmp_path: Path) -> None:
+def test_metric_that_is_nan_by_its_definition(tmp_path):
     notes = Notes()
     config = keras_config(task__metrics=f"['{HERE}:NanWithoutClass']", trainer__train_steps=10)
     run(config, tmp_path, notes=notes)

@@ -1,19 +1,15 @@
 """Runs that freeze layers, and train some at other rates."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.trainer import FineTuning
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineTask, line
-from tests.support.toy import Notes, make_strategy, run, session_of
+from tests.support.toy import Notes, make_strategy, run, run_and_resume, session_of
 from tests.support.tuned import TunedTask, tuned_config
 
 _FROZEN = "{freeze: [first, norm]}"
@@ -35,7 +31,7 @@ _MOMENTUM = {
 _EMA = {"trainer__optimizer_config__ema": "{average_decay: 0.9}"}
 _FLOAT16 = {"runtime__mixed_precision_dtype": "float16"}
 _PIECES = {"trainer__gradient_accumulation_steps": 2}
-_CASES: dict[str, tuple[dict[str, Any], str]] = {
+_CASES = {
     "momentum and clipping": (_MOMENTUM, "one_device"),
     "decay, new kind, average": ({**_NEW_ADAM, **_EMA}, "one_device"),
     "mirrored, all": ({**_ADAMW, **_EMA, **_FLOAT16, **_PIECES}, "mirrored2"),
@@ -47,17 +43,13 @@ _CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
-def test_resumed_run_has_the_weights_of_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
+def test_resumed_run_has_the_weights_of_an_uninterrupted_one(case, tmp_path):
     changes, strategy = _CASES[case]
     config = tuned_config(_RATES, trainer__train_steps=12, task__dropout_rate=0.2, **changes)
-    whole, _ = run(config, tmp_path / "whole", "train", strategy)
-    for stop in (7, 12):
-        part = config.replace(trainer=config.trainer.replace(train_steps=stop))
-        resumed, _ = run(part, tmp_path / "parts", "train", strategy)
-    assert weights_fingerprint(resumed) == weights_fingerprint(whole)
+    run_and_resume(config, tmp_path, strategy)
 
 
-def _steps(config: Any, folder: Path, strategy: str = "one_device") -> list[dict[str, Any]]:
+def _steps(config, folder, strategy="one_device"):
     """Returns the variables of the model after each step, by name."""
     every = config.trainer.replace(checkpoint_interval=1, max_to_keep=None)
     run(config.replace(trainer=every), folder, "train", strategy)
@@ -80,9 +72,7 @@ def _steps(config: Any, folder: Path, strategy: str = "one_device") -> list[dict
         ({**_ADAM, "runtime__enable_xla": True}, "one_device"),
     ],
 )
-def test_frozen_layers_and_their_moving_averages_keep_each_bit(
-    changes: dict[str, Any], strategy: str, tmp_path: Path
-) -> None:
+def test_frozen_layers_and_their_moving_averages_keep_each_bit(changes, strategy, tmp_path):
     run(tuned_config(trainer__train_steps=3), tmp_path / "before", "train")
     settings = {
         "task__init_checkpoint": tmp_path / "before",
@@ -101,7 +91,7 @@ def test_frozen_layers_and_their_moving_averages_keep_each_bit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [_ADAM, _NEW_ADAM, _MOMENTUM, _ADAMW])
-def test_weights_are_those_of_a_loop_with_keras(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_weights_are_those_of_a_loop_with_keras(changes, tmp_path):
     config = tuned_config(_FROZEN, trainer__train_steps=12, **changes)
     found, _ = run(config, tmp_path / "a", "train")
     task = TunedTask(config.task)
@@ -119,14 +109,14 @@ def test_weights_are_those_of_a_loop_with_keras(changes: dict[str, Any], tmp_pat
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5, err_msg=one.name)
 
 
-def _slots(state: Any, layer: str) -> list[tf.Variable]:
+def _slots(state, layer):
     inner = state.optimizer
     found = inner.variables() if callable(inner.variables) else inner.variables
     return [one for one in found if f"/{layer}/" in f"/{one.name}"]
 
 
 @pytest.mark.parametrize("changes", [_ADAM, _NEW_ADAM])
-def test_frozen_layers_have_no_slots(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_frozen_layers_have_no_slots(changes, tmp_path):
     config = tuned_config(_FROZEN, **changes)
     state = session_of(config, tmp_path, make_strategy("off"), task=TunedTask(config.task)).state
 
@@ -138,16 +128,13 @@ def test_frozen_layers_have_no_slots(changes: dict[str, Any], tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "strategy"),
     [
-        ({}, "one_device"),
         (_MOMENTUM, "mirrored2"),
         ({**_ADAM, **_PIECES}, "one_device"),
-        (_FLOAT16, "mirrored2"),
+        (_FLOAT16, "one_device"),
         ({"runtime__enable_xla": True}, "one_device"),
     ],
 )
-def test_factor_for_all_layers_equals_another_learning_rate(
-    changes: dict[str, Any], strategy: str, tmp_path: Path
-) -> None:
+def test_factor_for_all_layers_equals_another_learning_rate(changes, strategy, tmp_path):
     rate = "trainer__optimizer_config__learning_rate__constant__learning_rate"
     entry = "{learning_rates: [{layers: ['*'], factor: 0.25}]}"
     found, _ = run(
@@ -164,7 +151,7 @@ def test_factor_for_all_layers_equals_another_learning_rate(
         assert not np.allclose(one, wrong, rtol=2e-3, atol=2e-4)
 
 
-def test_rate_of_one_layer_does_not_change_the_first_update_of_others(tmp_path: Path) -> None:
+def test_rate_of_one_layer_does_not_change_the_first_update_of_others(tmp_path):
     entry = "{learning_rates: [{layers: [first], factor: 0.5}]}"
     one_step = {"trainer__train_steps": 1, **_ADAM}
     task = TunedTask(tuned_config().task)
@@ -183,13 +170,13 @@ def test_rate_of_one_layer_does_not_change_the_first_update_of_others(tmp_path: 
 class _TwoLayers(LineTask):
     """A task of Model Garden with two layers."""
 
-    def build_model(self) -> tf_keras.Model:
+    def build_model(self):
         layers = [tf_keras.layers.Dense(2, name="hidden"), tf_keras.layers.Dense(1, name="line")]
         return tf_keras.Sequential([tf_keras.Input([1]), *layers])
 
 
 @pytest.mark.slow
-def test_task_of_model_garden_is_fine_tuned(tmp_path: Path) -> None:
+def test_task_of_model_garden_is_fine_tuned(tmp_path):
     found = [
         run_official(
             line(), tmp_path / str(steps), "train", task_class=_TwoLayers,
@@ -203,17 +190,16 @@ def test_task_of_model_garden_is_fine_tuned(tmp_path: Path) -> None:
     assert line_kernel.tobytes() != changed.tobytes()
 
 
-def test_frozen_weights_have_no_average(tmp_path: Path) -> None:
+def test_frozen_weights_have_no_average(tmp_path):
     config = tuned_config(_FROZEN, **_EMA)
     state = session_of(config, tmp_path, make_strategy("off"), task=TunedTask(config.task)).state
-    assert state.ema is not None
 
     averaged = {weight.name.partition("/")[0] for weight, _ in state.ema.pairs()}
     assert averaged == {"inner", "w"}
 
 
 @pytest.mark.slow
-def test_run_reports_how_many_layers_are_frozen_and_loaded(tmp_path: Path) -> None:
+def test_run_reports_how_many_layers_are_frozen_and_loaded(tmp_path):
     run(tuned_config(trainer__train_steps=2), tmp_path / "a")
     settings = {"task__init_checkpoint": tmp_path / "a", "task__init_ignore": ["w"]}
     for steps, source in ((2, f", 3 are loaded from {tmp_path}/a/checkpoints/ckpt-2"), (4, "")):
@@ -224,7 +210,7 @@ def test_run_reports_how_many_layers_are_frozen_and_loaded(tmp_path: Path) -> No
         assert line == f"fine-tuning: 2 of 4 layers are frozen{source}"
 
 
-def test_fine_tuning_changes_the_fingerprint_of_a_config() -> None:
+def test_fine_tuning_changes_the_fingerprint_of_a_config():
     plain = config_fingerprint(tuned_config())
 
     assert plain != config_fingerprint(tuned_config("{freeze: [first]}"))

@@ -1,11 +1,5 @@
 """FLOPs of a step against counts by hand, and the peak FLOPs of devices."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import tensorflow as tf
 
@@ -15,12 +9,12 @@ from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import run
 
 
-def _count(function: Callable[..., Any], *shapes: list[int | None], pieces: int = 1) -> int | None:
+def _count(function, *shapes, pieces=1):
     specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
     return step_flops(tf.function(function).get_concrete_function(*specs).graph, pieces)
 
 
-_CASES: list[tuple[Callable[..., Any], list[list[int]], int]] = [
+_CASES = [
     (tf.matmul, [[3, 5], [5, 7]], 2 * 3 * 5 * 7),
     (lambda a, b: tf.matmul(a, b, transpose_a=True), [[5, 3], [5, 7]], 2 * 3 * 5 * 7),
     (lambda a, b: tf.matmul(a, b, transpose_b=True), [[4, 3, 5], [4, 7, 5]], 4 * 2 * 3 * 5 * 7),
@@ -40,32 +34,30 @@ _CASES: list[tuple[Callable[..., Any], list[list[int]], int]] = [
 
 
 @pytest.mark.parametrize(("function", "shapes", "flops"), _CASES)
-def test_flops_of_an_operation_match_the_count_by_hand(
-    function: Callable[..., Any], shapes: list[Any], flops: int
-) -> None:
+def test_flops_of_an_operation_match_the_count_by_hand(function, shapes, flops):
     assert _count(function, *shapes) == flops
 
 
-def test_flops_of_a_product_of_unknown_size_are_unknown() -> None:
+def test_flops_of_a_product_of_unknown_size_are_unknown():
     assert _count(tf.matmul, [None, 5], [5, 7]) is None
     assert _count(lambda a: tf.nn.relu(a), [None, 5]) == 0
 
 
-def test_flops_inside_functions_and_loops_are_counted() -> None:
+def test_flops_inside_functions_and_loops_are_counted():
     inner = tf.function(tf.matmul)
     assert _count(lambda a, b: inner(a, b) + tf.matmul(a, b), [3, 5], [5, 5]) == 2 * 150
 
-    def in_pieces(a: tf.Tensor) -> Any:
+    def in_pieces(a):
         return tf.while_loop(lambda n, _: n < 4, lambda n, x: (n + 1, x @ x), [1, a @ a])
 
     assert _count(in_pieces, [5, 5], pieces=4) == 4 * 250
 
 
-def _flops(monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any) -> set[Any]:
+def _flops(monkeypatch, folder, **how):
     found = set()
 
     class Kept(trainer.Trainer):
-        def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        def train(self, num_steps):
             logs = super().train(num_steps)
             found.add((self.flops, logs["tflops_per_second"] * 1e12 / logs["steps_per_second"]))
             return logs
@@ -80,6 +72,7 @@ _DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 @pytest.mark.parametrize(
     "changes",
@@ -90,16 +83,12 @@ _DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
         {"runtime__enable_xla": True},
     ],
 )
-def test_flops_of_a_run_include_all_replicas(
-    changes: dict[str, Any], strategy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_flops_of_a_run_include_all_replicas(changes, strategy, monkeypatch, tmp_path):
     config = digits_config(trainer__train_steps=4, **changes)
     assert _flops(monkeypatch, tmp_path, config=config, strategy=strategy) == {_DIGITS}
 
 
-def test_flops_of_a_run_include_convolutions(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_flops_of_a_run_include_convolutions(monkeypatch, tmp_path):
     config = cnn_config(trainer__train_steps=2)
     # 8 × 8 × 1 → 4 channels, halved → 8 channels, halved to 2 × 2 × 8 → 16 → 10.
     convolutions = 8 * 8 * 9 * 1 * 4 * 2 + 4 * 4 * 9 * 4 * 8 * 3
@@ -107,7 +96,7 @@ def test_flops_of_a_run_include_convolutions(
     assert _flops(monkeypatch, tmp_path, config=config) == {expected}
 
 
-def test_peak_flops_depend_on_device_and_dtype() -> None:
+def test_peak_flops_depend_on_device_and_dtype():
     for device, dtype, peak in (
         ("NVIDIA H200", "bfloat16", 989.4e12),
         ("NVIDIA H100 80GB HBM3", "float16", 989.4e12),
@@ -126,6 +115,6 @@ def test_peak_flops_depend_on_device_and_dtype() -> None:
     assert peak_of([], "float32") is None
 
 
-def test_logs_contain_tflops_and_utilization() -> None:
+def test_logs_contain_tflops_and_utilization():
     assert throughput_logs(6e12, 10e12) == {"tflops_per_second": 6.0, "mfu": 0.6}
     assert throughput_logs(6e12, None) == {"tflops_per_second": 6.0}

@@ -1,11 +1,7 @@
 """Callbacks of Keras in a run: called as in `fit`, exact after a kill, or refused together."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -29,16 +25,16 @@ _Y = _X[:, :3].argmax(axis=1)
 _TRAIN, _VALIDATION = (_X[:48], _Y[:48]), (_X[48:], _Y[48:])
 
 
-def _ignore(*_: object) -> None:
+def _ignore(*_):
     pass
 
 
-def _build_keras_3() -> Any:
+def _build_keras_3():
     dense = keras.layers.Dense(3, activation="softmax")
     return keras.Sequential([keras.layers.Input([4]), dense])
 
 
-def _build_tf_keras() -> Any:
+def _build_tf_keras():
     dense = tf_keras.layers.Dense(3, activation="softmax")
     return tf_keras.Sequential([tf_keras.layers.Input([4]), dense])
 
@@ -47,16 +43,8 @@ _BUILD = {keras: _build_keras_3, tf_keras: _build_tf_keras}
 
 
 def train(
-    package: Any,
-    folder: Path,
-    callbacks: Any,
-    *,
-    epochs: int = 6,
-    evaluates: bool = True,
-    kill_at: int = 0,
-    optimizer: Any = None,
-    **changes: Any,
-) -> orbit_runner.RunResult:
+    package, folder, callbacks, *, epochs=6, evaluates=True, kill_at=0, optimizer=None, **changes
+):
     """Trains a model of a package of Keras.
 
     `changes` are settings, with `__` for a dot in their names, and other arguments of `run`.
@@ -88,25 +76,25 @@ class Killed(Exception):
 class _Kill(Callback):
     """Ends the process, as it were, at the end of a step."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step):
         self._step = step
 
-    def on_loop_end(self, run: Any, logs: Any) -> None:
+    def on_loop_end(self, run, logs):
         if run.step >= self._step:
             raise Killed
 
 
-def recorder(package: Any, **methods: Any) -> Any:
+def recorder(package, **methods):
     """Returns a callback that remembers its events, with some methods of its own."""
 
-    def remember(self: Any, name: str, *values: Any) -> None:
+    def remember(self, name, *values):
         own = methods.get(name)
         if own is not None:
             own(self, *values)
         epochs = [value for value in values if isinstance(value, int)]
         self.events.append((name, *epochs, sorted(values[-1])))
 
-    def event(name: str) -> Callable[..., None]:
+    def event(name):
         if "epoch" in name:
             return lambda self, epoch, logs=None: remember(self, name, epoch, logs)
         return lambda self, logs=None: remember(self, name, logs)
@@ -118,26 +106,26 @@ def recorder(package: Any, **methods: Any) -> Any:
     return callback
 
 
-def scripted(package: Any, values: Sequence[float], name: str = "val_script") -> Any:
+def scripted(package, values, name="val_script"):
     """Returns a callback that adds a value to the logs of each epoch."""
 
-    def add(self: Any, epoch: int, logs: Any) -> None:
+    def add(self, epoch, logs):
         logs[name] = values[epoch]
 
     return recorder(package, on_epoch_end=add)
 
 
-def weights_by_epoch(package: Any, weights: list[Any]) -> Any:
+def weights_by_epoch(package, weights):
     """Returns a callback that keeps the weights of each epoch in a list."""
 
     class Keep(package.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        def on_epoch_end(self, epoch, logs=None):
             weights.append(self.model.get_weights())
 
     return Keep()
 
 
-def equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def equal(one, other):
     """Returns whether two lists of arrays are equal bit by bit."""
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
@@ -145,8 +133,8 @@ def equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
 # What is refused, and what is not called.
 
 
-def _with_method(name: str) -> Callable[[Any], Any]:
-    def make(package: Any) -> Any:
+def _with_method(name):
+    def make(package):
         method = lambda self, batch, logs=None: None  # noqa: E731
         return type("Own", (package.callbacks.Callback,), {name: method})()
 
@@ -166,14 +154,12 @@ def _with_method(name: str) -> Callable[[Any], Any]:
     ],
     ids=["train batch", "test batch", "lambda", "class", "number", "of TensorBoard"],
 )
-def test_callback_that_cannot_be_called_is_refused(
-    package: Any, make: Callable[[Any], Any], code: str
-) -> None:
+def test_callback_that_cannot_be_called_is_refused(package, make, code):
     with raises(code, "callbacks[0]", kind=ConfigError):
         sort_callbacks([make(package)], evaluates=True)
 
 
-def test_one_error_lists_all_callbacks_that_cannot_work() -> None:
+def test_one_error_lists_all_callbacks_that_cannot_work():
     given = [
         _with_method("on_train_batch_end")(keras),
         orbit_runner.Callback(),
@@ -195,9 +181,7 @@ def test_one_error_lists_all_callbacks_that_cannot_work() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
-def test_run_says_what_it_does_instead_of_callbacks_that_it_does_not_call(
-    package: Any, tmp_path: Path
-) -> None:
+def test_run_says_what_it_does_instead_of_callbacks_that_it_does_not_call(package, tmp_path):
     path = str(tmp_path / "saved.keras")
     given = [
         package.callbacks.ModelCheckpoint(path, "val_unknown", save_best_only=True),
@@ -218,12 +202,12 @@ def test_run_says_what_it_does_instead_of_callbacks_that_it_does_not_call(
 
 
 @pytest.mark.parametrize("given", [None, (), keras.callbacks.History()])
-def test_callbacks_may_be_none_or_a_single_object_as_in_fit(given: Any) -> None:
+def test_callbacks_may_be_none_or_a_single_object_as_in_fit(given):
     kept, _ = sort_callbacks(given, evaluates=True)
     assert len(kept) == bool(given)
 
 
-def test_others_are_kept_and_the_run_is_not_reproducible_with_them() -> None:
+def test_others_are_kept_and_the_run_is_not_reproducible_with_them():
     own = orbit_runner.Callback()
     queue = keras.callbacks.LambdaCallback(on_epoch_end=_ignore)
     queue.waiting = iter([])
@@ -254,9 +238,7 @@ def test_others_are_kept_and_the_run_is_not_reproducible_with_them() -> None:
         ({"restore_best_weights": True}, None),
     ],
 )
-def test_config_names_early_stopping_if_a_setting_does_the_same(
-    package: Any, arguments: dict[str, Any], expected: tuple[str, str, int, float] | None
-) -> None:
+def test_config_names_early_stopping_if_a_setting_does_the_same(package, arguments, expected):
     given = [package.callbacks.History(), package.callbacks.EarlyStopping(**arguments)]
     kept, settings = sort_callbacks(given, evaluates=True)
     names = ("metric", "metric_comp", "patience", "min_delta")
@@ -265,14 +247,14 @@ def test_config_names_early_stopping_if_a_setting_does_the_same(
     assert [bool(callback.inexact_reason) for callback in kept] == [expected is None]
 
 
-def test_config_does_not_name_early_stopping_if_another_callback_may_add_its_value() -> None:
+def test_config_does_not_name_early_stopping_if_another_callback_may_add_its_value():
     given = [keras.callbacks.LambdaCallback(_ignore), keras.callbacks.EarlyStopping("val_loss")]
     assert sort_callbacks(given, evaluates=True)[1] == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
-def test_run_of_the_config_stops_at_the_same_step(package: Any, tmp_path: Path) -> None:
+def test_run_of_the_config_stops_at_the_same_step(package, tmp_path):
     """The accuracy does not change, so the second epoch is no better."""
     rate = package.optimizers.SGD(0.0)
     early = package.callbacks.EarlyStopping("val_accuracy", patience=1)
@@ -286,7 +268,7 @@ def test_run_of_the_config_stops_at_the_same_step(package: Any, tmp_path: Path) 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
-def test_one_error_before_training_lists_all_unknown_metrics(package: Any, tmp_path: Path) -> None:
+def test_one_error_before_training_lists_all_unknown_metrics(package, tmp_path):
     given = [
         package.callbacks.EarlyStopping("val_acuracy", mode="max", baseline=0.5),
         package.callbacks.ReduceLROnPlateau("val_los"),
@@ -302,7 +284,7 @@ def test_one_error_before_training_lists_all_unknown_metrics(package: Any, tmp_p
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_learning_rate_of_a_schedule_cannot_be_set(package: Any, tmp_path: Path) -> None:
+def test_learning_rate_of_a_schedule_cannot_be_set(package, tmp_path):
     schedule = package.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     scheduler = package.callbacks.LearningRateScheduler(lambda epoch, rate: rate)
     given = [scheduler, package.callbacks.ReduceLROnPlateau()]
@@ -312,7 +294,7 @@ def test_learning_rate_of_a_schedule_cannot_be_set(package: Any, tmp_path: Path)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
-def test_callback_of_another_keras_cannot_set_the_learning_rate(tmp_path: Path) -> None:
+def test_callback_of_another_keras_cannot_set_the_learning_rate(tmp_path):
     given = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1)
     config = "trainer__optimizer_config"
     changes = {f"{config}__optimizer__type": "sgd", f"{config}__learning_rate__type": "constant"}
@@ -320,7 +302,7 @@ def test_callback_of_another_keras_cannot_set_the_learning_rate(tmp_path: Path) 
         train(keras, tmp_path / "run", given, optimizer={}, **changes)
 
 
-def test_metric_that_no_epoch_has_is_an_error(tmp_path: Path) -> None:
+def test_metric_that_no_epoch_has_is_an_error(tmp_path):
     early = keras.callbacks.EarlyStopping("val_other", mode="min")
     with raises("unknown-name", "callbacks[1]", kind=ConfigError):
         train(keras, tmp_path / "run", [scripted(keras, [1.0]), early])
@@ -332,13 +314,11 @@ def test_metric_that_no_epoch_has_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("evaluates", [True, False])
-def test_events_have_the_order_and_the_logs_of_fit(
-    package: Any, evaluates: bool, tmp_path: Path
-) -> None:
+def test_events_have_the_order_and_the_logs_of_fit(package, evaluates, tmp_path):
     callback = recorder(package)
     # Only the epochs end the loops.
     loops = ("checkpoint_interval", "summary_interval", "steps_per_loop")
-    changes: dict[str, Any] = {f"trainer__{name}": 100 for name in loops}
+    changes = {f"trainer__{name}": 100 for name in loops}
     train(package, tmp_path / "run", callback, epochs=2, evaluates=evaluates, **changes)
     training = ["accuracy", "loss"]
     test = [("on_test_begin", []), ("on_test_end", training)]
@@ -359,7 +339,7 @@ def test_events_have_the_order_and_the_logs_of_fit(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
-def test_training_logs_are_the_averages_of_an_epoch(package: Any, tmp_path: Path) -> None:
+def test_training_logs_are_the_averages_of_an_epoch(package, tmp_path):
     """The weights do not change, so the averages of an epoch are those of all examples."""
     history = package.callbacks.History()
     rate = package.callbacks.LearningRateScheduler(lambda epoch, rate: 0.0)
@@ -375,8 +355,8 @@ def test_training_logs_are_the_averages_of_an_epoch(package: Any, tmp_path: Path
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("event", ["on_epoch_begin", "on_epoch_end", "on_test_end"])
-def test_stop_training_ends_the_run(package: Any, event: str, tmp_path: Path) -> None:
-    def stop(self: Any, *values: Any) -> None:
+def test_stop_training_ends_the_run(package, event, tmp_path):
+    def stop(self, *values):
         seen = sum(call[0] == event for call in self.events)
         self.model.stop_training = seen == 1
 
@@ -394,9 +374,9 @@ def test_stop_training_ends_the_run(package: Any, event: str, tmp_path: Path) ->
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("evaluates", [True, False])
-def test_epoch_ends_where_another_callback_stops_the_run(evaluates: bool, tmp_path: Path) -> None:
+def test_epoch_ends_where_another_callback_stops_the_run(evaluates, tmp_path):
     class Stop(Callback):
-        def on_log(self, run: Any, logs: Any) -> None:
+        def on_log(self, run, logs):
             if run.step == 4:
                 run.stop("enough")
 
@@ -413,10 +393,10 @@ def test_epoch_ends_where_another_callback_stops_the_run(evaluates: bool, tmp_pa
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
-def test_callbacks_do_the_same_as_in_fit(package: Any, tmp_path: Path) -> None:
+def test_callbacks_do_the_same_as_in_fit(package, tmp_path):
     """Without shuffling, the batches are the same; sums differ in the last bits."""
 
-    def make() -> list[Any]:
+    def make():
         callbacks = package.callbacks
         return [
             callbacks.LearningRateScheduler(lambda epoch, rate: rate * (0.8 if epoch % 2 else 1.0)),
@@ -469,11 +449,9 @@ _VALLEY = [5.0, 3.0, 4.0, 2.5, 4.0, 5.0]
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
-def test_callbacks_see_the_averaged_weights_that_are_evaluated(
-    package: Any, tmp_path: Path
-) -> None:
+def test_callbacks_see_the_averaged_weights_that_are_evaluated(package, tmp_path):
     """With `use_ema`, a run does what `SwapEMAWeights` does, and restores averages."""
-    kept: list[Any] = []
+    kept = []
     history = package.callbacks.History()
     early = package.callbacks.EarlyStopping(
         "val_script", patience=1, mode="min", restore_best_weights=True
@@ -490,11 +468,11 @@ def test_callbacks_see_the_averaged_weights_that_are_evaluated(
     assert result.step == 3 * STEPS
 
 
-def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path: Path) -> None:
-    kept: list[Any] = []
-    calls: list[str] = []
+def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path):
+    kept = []
+    calls = []
 
-    def make() -> list[Any]:
+    def make():
         return [
             weights_by_epoch(keras, kept),
             scripted(keras, _VALLEY),
@@ -521,7 +499,7 @@ def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path: Path) -
 # Exactness.
 
 
-def kill_and_resume(make: Callable[[int], Any], steps: Sequence[int]) -> Any:
+def kill_and_resume(make, steps):
     """Starts a run, kills it at each of some steps, and returns the result of the last start."""
     for step in steps:
         with pytest.raises(Killed):
@@ -532,12 +510,10 @@ def kill_and_resume(make: Callable[[int], Any], steps: Sequence[int]) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("evaluates", [True, False])
-def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(
-    package: Any, evaluates: bool, tmp_path: Path
-) -> None:
+def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(package, evaluates, tmp_path):
     monitor = "val_script" if evaluates else "script"
 
-    def start(kill_at: int, folder: str = "parts") -> tuple[Any, Any, Any]:
+    def start(kill_at, folder="parts"):
         callbacks = package.callbacks
         history = callbacks.History()
         script = scripted(package, [5.0, 4.0, 4.5, float("nan"), 3.0, float("inf")], monitor)
@@ -565,7 +541,7 @@ def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(
     assert _records(tmp_path / "parts") == _records(tmp_path / "whole")
 
 
-def _records(folder: Path) -> list[dict[str, Any]]:
+def _records(folder):
     lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
     noise = ("time", "steps_per_second", "tflops_per_second", "system/")
     return [
@@ -576,27 +552,8 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", PACKAGES)
-def test_best_weights_are_those_of_an_epoch_before_the_kill(package: Any, tmp_path: Path) -> None:
-    kept: list[Any] = []
-
-    def start(kill_at: int) -> Any:
-        early = package.callbacks.EarlyStopping(
-            "val_script", patience=3, mode="min", restore_best_weights=True
-        )
-        own = [weights_by_epoch(package, kept), scripted(package, [5.0, 1.0, 2.0, 3.0, 4.0, 5.0])]
-        return train(package, tmp_path, [*own, early], kill_at=kill_at)
-
-    result = kill_and_resume(start, [7, 10])
-    assert result.step == 5 * STEPS
-    assert equal(result.model.get_weights(), kept[1])
-    # The files of earlier epochs are gone, but for the last few.
-    assert len([*(tmp_path / "callbacks").glob("*.npz")]) <= 6
-
-
-@pytest.mark.slow
-def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path: Path) -> None:
-    def start(name: str, epochs: int) -> tuple[str, dict[str, Any]]:
+def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path):
+    def start(name, epochs):
         history = keras.callbacks.History()
         rate = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
         folder = tmp_path / name
@@ -608,8 +565,8 @@ def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_run_that_stopped_early_continues_with_another_config(tmp_path: Path) -> None:
-    def start(values: Sequence[float], seed: int) -> Any:
+def test_run_that_stopped_early_continues_with_another_config(tmp_path):
+    def start(values, seed):
         early = keras.callbacks.EarlyStopping("val_script", patience=1, mode="min")
         given = [scripted(keras, values), early]
         return train(keras, tmp_path, given, epochs=5, resume="override", seed=seed)
@@ -620,10 +577,10 @@ def test_run_that_stopped_early_continues_with_another_config(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_run_on_two_replicas_with_an_optimizer_of_model_garden_is_exact(tmp_path: Path) -> None:
+def test_run_on_two_replicas_with_an_optimizer_of_model_garden_is_exact(tmp_path):
     """Each replica has its own metrics, and the config sets the learning rate at each start."""
 
-    def start(kill_at: int, folder: str = "parts") -> Any:
+    def start(kill_at, folder="parts"):
         history = tf_keras.callbacks.History()
         rate = tf_keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
         kept, _ = sort_callbacks([rate, history], evaluates=True)
@@ -639,7 +596,7 @@ def test_run_on_two_replicas_with_an_optimizer_of_model_garden_is_exact(tmp_path
 
 
 @pytest.mark.slow
-def test_run_that_returns_to_a_checkpoint_restores_the_callbacks(tmp_path: Path) -> None:
+def test_run_that_returns_to_a_checkpoint_restores_the_callbacks(tmp_path):
     history = tf_keras.callbacks.History()
     given = [
         tf_keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),

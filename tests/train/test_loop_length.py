@@ -1,8 +1,6 @@
 """How loops grow, shrink and end, how workers divide them, and that a signal ends them."""
 
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from tests.support.problems import raises
 from tests.support.toy import records, run
 
 
-def _plan(train_steps: int = 100, summary_interval: int = 7) -> Plan:
+def _plan(train_steps=100, summary_interval=7):
     return Plan(
         train_steps=train_steps,
         steps_per_epoch=0.0,
@@ -29,7 +27,7 @@ def _plan(train_steps: int = 100, summary_interval: int = 7) -> Plan:
 _LONG = _plan(train_steps=10**7, summary_interval=10**7)
 
 
-def _fast(plan: Plan, most_steps: int, most_records: int = 1) -> LoopLength:
+def _fast(plan, most_steps, most_records=1):
     """Returns the lengths of loops whose steps take no time."""
     length = LoopLength(plan, lambda: (1, 0.0), most_steps=most_steps, most_records=most_records)
     for _ in range(3):
@@ -41,17 +39,17 @@ def _fast(plan: Plan, most_steps: int, most_records: int = 1) -> LoopLength:
     ("most_steps", "step", "length"),
     [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2), (100, 100, 1), (3, 120, 1)],
 )
-def test_loop_ends_at_the_next_record(most_steps: int, step: int, length: int) -> None:
+def test_loop_ends_at_the_next_record(most_steps, step, length):
     assert _fast(_plan(), most_steps)(step) == length
 
 
 @pytest.mark.parametrize(("step", "length"), [(0, 98), (8, 97), (98, 70)])
-def test_loop_over_several_records_ends_at_the_last_one(step: int, length: int) -> None:
+def test_loop_over_several_records_ends_at_the_last_one(step, length):
     most_steps = 75 if step == 98 else 100
     assert _fast(_plan(train_steps=10_000), most_steps, most_records=1000)(step) == length
 
 
-def _lengths(seconds_a_step: list[float], **limits: float) -> list[int]:
+def _lengths(seconds_a_step, **limits):
     last = 0, 0.0
     length, step, lengths = LoopLength(_LONG, lambda: last, **limits), 0, []
     for seconds in seconds_a_step:
@@ -70,11 +68,11 @@ def _lengths(seconds_a_step: list[float], **limits: float) -> list[int]:
         ({"grace_period": 30.0}, [1, 1, 8, 64, 512, 4096, 10_000, 10_000]),
     ],
 )
-def test_loops_grow_until_one_takes_a_second(limits: dict[str, Any], lengths: list[int]) -> None:
+def test_loops_grow_until_one_takes_a_second(limits, lengths):
     assert _lengths([3.0, *[1e-4] * 7], **limits) == lengths
 
 
-def test_loops_shrink_when_steps_are_slow() -> None:
+def test_loops_shrink_when_steps_are_slow():
     assert _lengths([0.01, 0.01, 0.01, 0.25, 0.25, 5.0, 5.0]) == [1, 8, 64, 100, 4, 4, 1]
 
 
@@ -89,9 +87,7 @@ def test_loops_shrink_when_steps_are_slow() -> None:
         (10_000, 3, [417] * 16 + [416] * 8),
     ],
 )
-def test_workers_share_the_steps_of_a_loop_in_equal_pieces(
-    steps: int, workers: int, lengths: list[int]
-) -> None:
+def test_workers_share_the_steps_of_a_loop_in_equal_pieces(steps, workers, lengths):
     assert split_loop(steps, workers) == lengths
     assert sum(lengths) == steps
 
@@ -104,7 +100,7 @@ _ONE_LOOP = {
 _ALWAYS_ONE_STEP = {"runtime__grace_period": 1e-6}
 
 
-def _losses(folder: Path) -> list[tuple[int, float]]:
+def _losses(folder):
     return [(record["step"], record["training_loss"]) for record in records(folder, "train")]
 
 
@@ -118,9 +114,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     ],
     ids=["in the graph", "records in the graph", "pipeline"],
 )
-def test_short_loops_and_a_signal_do_not_change_the_final_weights(
-    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_loops_and_a_signal_do_not_change_the_final_weights(changes, tmp_path, monkeypatch):
     whole, _ = run(cnn_config(**{**_ONE_LOOP, **changes}), tmp_path / "whole")
     config = cnn_config(**{**_ONE_LOOP, **_ALWAYS_ONE_STEP, **changes})
     steps, _ = run(config, tmp_path / "steps")
@@ -129,7 +123,7 @@ def test_short_loops_and_a_signal_do_not_change_the_final_weights(
     assert len(_losses(tmp_path / "whole")) == 40 // config.trainer.summary_interval
     next_loop_length, calls = StopRequests.next_loop_length, list[int]()
 
-    def interrupt(requests: StopRequests, steps: int, *arguments: Any) -> int:
+    def interrupt(requests, steps, *arguments):
         calls.append(steps)
         if len(calls) == 8:
             signal.raise_signal(signal.SIGTERM)

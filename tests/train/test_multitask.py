@@ -1,12 +1,8 @@
 """Several tasks on one model, trained and evaluated as Model Garden's own runner does."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +24,7 @@ from tests.support.toy import make_strategy, records
 _NAMES = ["up", "down"]
 
 
-def _as_model_garden_does(params: Any, folder: Path) -> tuple[BothModel, dict[str, Any]]:
+def _as_model_garden_does(params, folder):
     strategy = make_strategy("one_device")
     for routine in params.task.task_routines:
         routine.task_config.train_data.seed = 0
@@ -43,19 +39,19 @@ def _as_model_garden_does(params: Any, folder: Path) -> tuple[BothModel, dict[st
         )  # fmt: skip
 
 
-def _begin(model: BothModel) -> None:
+def _begin(model):
     for number, variable in enumerate(_variables(model)):
         variable.assign(tf.fill(variable.shape, 0.1 * (number + 1)))
 
 
-def _variables(model: Any) -> list[tf.Variable]:
+def _variables(model):
     return sorted(model.trainable_variables, key=lambda variable: variable.name)
 
 
 class _FromThere(BothTasks):
     """Starts with the weights of the other run."""
 
-    def build_multitask_model(self) -> BothModel:
+    def build_multitask_model(self):
         model = super().build_multitask_model()
         model.initialize = lambda: _begin(model)
         return model
@@ -63,7 +59,7 @@ class _FromThere(BothTasks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["joint", "interleaving"])
-def test_training_matches_model_gardens_own_runner(kind: str, tmp_path: Path) -> None:
+def test_training_matches_model_gardens_own_runner(kind, tmp_path):
     params = lines()
     params.trainer.override({"trainer_type": kind, "validation_steps": 3, "validation_interval": 6})
     for routine in params.task.task_routines:
@@ -83,7 +79,7 @@ def test_training_matches_model_gardens_own_runner(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_records_contain_the_values_of_each_task(tmp_path: Path) -> None:
+def test_records_contain_the_values_of_each_task(tmp_path):
     params = lines()
     params.trainer.override(
         {"trainer_type": "joint", "best_checkpoint_export_subdir": "best",
@@ -101,7 +97,7 @@ def test_records_contain_the_values_of_each_task(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "validation").iterdir() if path.is_dir()} == {*_NAMES}
 
 
-def test_single_task_is_evaluated_on_several_tasks(tmp_path: Path) -> None:
+def test_single_task_is_evaluated_on_several_tasks(tmp_path):
     config = resolve(
         Request(
             experiment="official/my_line_on_two",
@@ -129,7 +125,7 @@ def test_single_task_is_evaluated_on_several_tasks(tmp_path: Path) -> None:
     assert "image/labels" not in best["down"]
 
 
-def _refused(params: Any, folder: Path, task_class: Any = None, **trainer: Any) -> RunnerError:
+def _refused(params, folder, task_class=None, **trainer):
     with pytest.raises(RunnerError) as caught:
         run_official(params, folder, task_class=task_class, **trainer)
     return caught.value
@@ -143,15 +139,13 @@ def _refused(params: Any, folder: Path, task_class: Any = None, **trainer: Any) 
         ({"fine_tuning": FineTuning()}, "trainer.fine_tuning"),
     ],
 )
-def test_settings_for_one_task_are_rejected(
-    changes: dict[str, Any], path: str, tmp_path: Path
-) -> None:
+def test_settings_for_one_task_are_rejected(changes, path, tmp_path):
     found = _refused(lines(), tmp_path, **changes)
     assert isinstance(found, SettingError)
     assert found.path == path
 
 
-def test_invalid_tasks_are_rejected(tmp_path: Path) -> None:
+def test_invalid_tasks_are_rejected(tmp_path):
     unknown, twice, taken = lines(), lines(), lines()
     unknown.trainer.trainer_type = "interleaved"
     twice.task.task_routines[1].task_name = "up"
@@ -170,16 +164,16 @@ def test_invalid_tasks_are_rejected(tmp_path: Path) -> None:
     assert "build_multitask_model" in str(found)
 
 
-def test_model_without_a_part_for_each_task_is_rejected(tmp_path: Path) -> None:
+def test_model_without_a_part_for_each_task_is_rejected(tmp_path):
     class Lacking(BothTasks):
-        def build_multitask_model(self) -> BothModel:
+        def build_multitask_model(self):
             return BothModel(["up"])
 
     assert "'down'" in str(_refused(lines(), tmp_path, task_class=Lacking.from_config))
 
 
 @pytest.mark.slow
-def test_initial_weights_are_loaded_from_a_checkpoint(tmp_path: Path) -> None:
+def test_initial_weights_are_loaded_from_a_checkpoint(tmp_path):
     source = BothModel(_NAMES)
     source.build()
     _begin(source)

@@ -1,11 +1,7 @@
 """The state of an object of the user: plain attributes, exact through JSON and files."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
-from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,11 +17,11 @@ from tests.support.problems import raises
 
 
 class _Counter:
-    def __init__(self, limit: int = 3, data: Any = None) -> None:
+    def __init__(self, limit=3, data=None):
         self.limit = limit
         self.data = data
         self.count = 0
-        self.best: Any = None
+        self.best = None
         self.table = np.zeros(3)
         self.print = print
         self.waiting = deque([1])
@@ -54,19 +50,19 @@ class _Counter:
     ],
     ids=repr,
 )
-def test_plain_value_is_the_same_after_json(value: Any) -> None:
+def test_plain_value_is_the_same_after_json(value):
     again = decode(json.loads(json.dumps(encode(value, {}), allow_nan=False)), {})
     assert again == value
     assert type(again) is type(value)
 
 
-def test_nan_is_kept() -> None:
+def test_nan_is_kept():
     assert np.isnan(decode(json.loads(json.dumps(encode(float("nan"), {}))), {}))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "<U3", ml_dtypes.bfloat16])
-def test_arrays_are_kept_in_a_file(dtype: Any, tmp_path: Path) -> None:
-    arrays: dict[str, np.ndarray] = {}
+def test_arrays_are_kept_in_a_file(dtype, tmp_path):
+    arrays = {}
     value = [np.arange(6).reshape(2, 3).astype(dtype), np.asarray(1).astype(dtype)]
     encoded = json.loads(json.dumps(encode(value, arrays)))
     name = ArrayFiles(tmp_path).write(arrays)
@@ -77,17 +73,17 @@ def test_arrays_are_kept_in_a_file(dtype: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [print, deque(), object(), [object()], {1: print}, b"bytes"])
-def test_other_values_are_no_state(value: Any) -> None:
+def test_other_values_are_no_state(value):
     with pytest.raises(TypeError, match="is not a plain value"):
         encode(value, {})
 
 
-def test_object_array_is_no_state() -> None:
+def test_object_array_is_no_state():
     with pytest.raises(TypeError, match="is not a plain value"):
         encode(np.array([None]), {})
 
 
-def test_only_what_may_have_changed_is_stored() -> None:
+def test_only_what_may_have_changed_is_stored():
     counter = _Counter(data=np.ones(4))
     state = ObjectState(counter, ["owner"])
     assert state.read({}) == {"count": 0, "best": None}
@@ -95,7 +91,7 @@ def test_only_what_may_have_changed_is_stored() -> None:
     counter.limit = 5
     counter.best = (1.5, 2)
     counter.table[1] = 1.0
-    arrays: dict[str, np.ndarray] = {}
+    arrays = {}
     stored = json.loads(json.dumps(state.read(arrays)))
     assert set(stored) == {"limit", "count", "best", "table"}
     other = _Counter()
@@ -105,18 +101,18 @@ def test_only_what_may_have_changed_is_stored() -> None:
     assert other.data is None
 
 
-def test_other_argument_of_a_new_object_has_an_effect() -> None:
+def test_other_argument_of_a_new_object_has_an_effect():
     stored = ObjectState(_Counter(limit=3), []).read({})
     counter = _Counter(limit=4)
     ObjectState(counter, []).write(stored, {})
     assert counter.limit == 4
 
 
-def test_files_that_no_checkpoint_names_are_removed(tmp_path: Path) -> None:
+def test_files_that_no_checkpoint_names_are_removed(tmp_path):
     files = ArrayFiles(tmp_path)
     names = []
     for number in range(8):
-        arrays: dict[str, np.ndarray] = {}
+        arrays = {}
         encode(np.full(3, number), arrays)
         names.append(files.write(arrays))
         if number == 1:
@@ -127,8 +123,8 @@ def test_files_that_no_checkpoint_names_are_removed(tmp_path: Path) -> None:
     assert left == {names[1], *names[-4:]}
 
 
-def test_equal_arrays_share_a_file(tmp_path: Path) -> None:
-    arrays: dict[str, np.ndarray] = {}
+def test_equal_arrays_share_a_file(tmp_path):
+    arrays = {}
     encode([np.ones(3), np.zeros(2), np.ones(3)], arrays)
     assert len(arrays) == 2
     assert ArrayFiles(tmp_path).write(arrays) == ArrayFiles(tmp_path).write(arrays)
@@ -136,7 +132,7 @@ def test_equal_arrays_share_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04damaged"])
-def test_missing_or_damaged_file_is_an_error(content: bytes | None, tmp_path: Path) -> None:
+def test_missing_or_damaged_file_is_an_error(content, tmp_path):
     if content is not None:
         (tmp_path / "callbacks").mkdir()
         (tmp_path / "callbacks" / "a.npz").write_bytes(content)

@@ -1,8 +1,6 @@
 """Evaluations beside training, and runs that are resumed with other validation data."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,14 +21,14 @@ _KEEPS_BEST = {
 _TEST_DATA = {"task__validation_data__arguments": "{count: 41, seed: 5}"}
 
 
-def _trained(folder: Path, **changes: Any) -> Any:
+def _trained(folder, **changes):
     config = keras_config(**{**_KEEPS_BEST, **changes})
     run(config, folder)
     (folder / "config.yaml").write_text(to_yaml(config))
     return config
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def _files(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -40,9 +38,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, _TEST_DATA])
-def test_evaluation_writes_a_file_of_its_own_and_no_curve(
-    tmp_path: Path, changes: dict[str, str]
-) -> None:
+def test_evaluation_writes_a_file_of_its_own_and_no_curve(tmp_path, changes):
     _trained(tmp_path)
     files, notes = _files(tmp_path), Notes()
 
@@ -79,14 +75,12 @@ def test_evaluation_writes_a_file_of_its_own_and_no_curve(
         (digits_config, {"task__validation_data__split": "train"}, True),
     ],
 )
-def test_settings_that_change_what_is_evaluated(
-    tmp_path: Path, make: Any, changes: dict[str, Any], is_other: bool
-) -> None:
+def test_settings_that_change_what_is_evaluated(tmp_path, make, changes, is_other):
     (tmp_path / "config.yaml").write_text(to_yaml(make()))
     assert bool(evaluated_data(tmp_path, make(**changes))) == is_other
 
 
-def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_path: Path) -> None:
+def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_path):
     steps = {"trainer__validation_steps": 2}
     (tmp_path / "config.yaml").write_text(to_yaml(keras_config(**steps)))
     other = evaluated_data(
@@ -95,7 +89,7 @@ def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_pat
     assert other == {"task.validation_data.global_batch_size": 8}
 
 
-def test_held_out_part_of_the_training_data(tmp_path: Path) -> None:
+def test_held_out_part_of_the_training_data(tmp_path):
     base = {path: value for path, value in BASE.items() if "validation_data" not in path}
     base |= {"task.validation_split": 0.2, "task.validation_data.global_batch_size": 8}
     (tmp_path / "config.yaml").write_text(to_yaml(config_of(base)))
@@ -109,7 +103,7 @@ def test_held_out_part_of_the_training_data(tmp_path: Path) -> None:
         assert not evaluated_data(tmp_path, config)
 
 
-def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> None:
+def test_part_of_the_training_table_changes_with_the_table(tmp_path):
     base = {
         "task.name": "keras",
         "task.split": "{fractions: {train: 0.8, validation: 0.2}}",
@@ -125,7 +119,7 @@ def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> No
     assert [*other] == ["task.train_data.input_path"]
 
 
-def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
+def test_files_that_changed_are_other_data(tmp_path):
     from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 
     path = write_csv(tmp_path / "rows.csv", make_rows(50))
@@ -140,7 +134,7 @@ def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Path) -> None:
+def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path):
     """Earlier results are neither the best nor a limit for early stopping any more."""
     stopping = {
         "trainer__early_stopping": "{metric: sparse_categorical_accuracy, patience: 3}",
@@ -158,7 +152,7 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path: Path) -> None:
+def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path):
     _trained(tmp_path)
     run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, resume="override")
     curves = MetricLog(tmp_path / "metrics.jsonl").curves()[0]
@@ -166,7 +160,7 @@ def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path
 
 
 @pytest.mark.slow
-def test_resume_with_another_best_metric_forgets_the_best_result(tmp_path: Path) -> None:
+def test_resume_with_another_best_metric_forgets_the_best_result(tmp_path):
     _trained(tmp_path)
     loss = {
         "trainer__best_checkpoint_eval_metric": "validation_loss",

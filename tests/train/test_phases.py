@@ -1,8 +1,5 @@
 """The phases of a run, and what progress displays read from it."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from orbit_runner.reporting.progress.history import History
@@ -15,15 +12,15 @@ from tests.support.toy import run, toy_config
 class Phases(PlainMessages):
     """Collects the names of phases."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(lambda text: None)
-        self.found: list[str] = []
+        self.found = []
 
-    def phase(self, text: str, *, minor: bool = False) -> None:
+    def phase(self, text, *, minor=False):
         self.found.append(text)
 
 
-def _phases(config: Any, folder: Path, history: History) -> list[str]:
+def _phases(config, folder, history):
     phases = Phases()
     with log_scope(phases):
         run(config, folder, callbacks=[history])
@@ -31,7 +28,7 @@ def _phases(config: Any, folder: Path, history: History) -> list[str]:
 
 
 @pytest.mark.slow
-def test_phases_of_a_new_and_a_resumed_run(tmp_path: Path) -> None:
+def test_phases_of_a_new_and_a_resumed_run(tmp_path):
     intervals = {"trainer__validation_interval": 2, "trainer__checkpoint_interval": 2}
 
     first = _phases(toy_config(trainer__train_steps=4, **intervals), tmp_path, History())
@@ -59,7 +56,7 @@ def test_phases_of_a_new_and_a_resumed_run(tmp_path: Path) -> None:
     ]
 
 
-def test_history_of_a_run_has_its_speed_loss_and_best_evaluation(tmp_path: Path) -> None:
+def test_history_of_a_run_has_its_speed_loss_and_best_evaluation(tmp_path):
     history = History()
     best = keep_best("error")
     config = toy_config(trainer__train_steps=4, trainer__summary_interval=1, **best)
@@ -76,13 +73,13 @@ def test_history_of_a_run_has_its_speed_loss_and_best_evaluation(tmp_path: Path)
 class Batches:
     """A task that knows the number of its examples, and of its batches if they differ in size."""
 
-    def __init__(self, examples: int | None, steps: float | None = None) -> None:
+    def __init__(self, examples, steps=None):
         if examples is not None:
             self.num_examples = lambda data: examples
         if steps is not None:
             self.steps_per_epoch = lambda data: steps
 
-    def build_inputs(self, params: Any) -> Any:
+    def build_inputs(self, params):
         raise NotImplementedError
 
 
@@ -95,7 +92,7 @@ class Batches:
         (Batches(None, 40.0), 0, 0.0),
     ],
 )
-def test_examples_per_step(task: Any, batch: int, examples: float) -> None:
+def test_examples_per_step(task, batch, examples):
     class Data:
         global_batch_size = batch
 

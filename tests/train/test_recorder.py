@@ -1,9 +1,5 @@
 """Records within a loop have the same values and weights as if the loop had ended there."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
@@ -19,14 +15,14 @@ _COSINE = {
     "trainer__optimizer_config__learning_rate__cosine__initial_learning_rate": 0.002,
     "trainer__optimizer_config__learning_rate__cosine__decay_steps": 900,
 }
-_CASES: dict[str, dict[str, Any]] = {
+_CASES = {
     "batches in the graph": {"task__train_data__on_device": True},
     "a pipeline": {"task__train_data__on_device": False},
     "XLA": {"runtime__enable_xla": True},
 }
 
 
-def _config(**changes: Any) -> Any:
+def _config(**changes):
     make = digits_config if changes.get("runtime__enable_xla") else cnn_config
     return make(
         **{
@@ -41,7 +37,7 @@ def _config(**changes: Any) -> Any:
     )
 
 
-def _numbers(folder: Path) -> list[dict[str, Any]]:
+def _numbers(folder):
     found = records(folder, "train")
     return [
         {name: one[name] for name in one if name not in _TIMES and not name.startswith(SYSTEM)}
@@ -61,8 +57,8 @@ def _numbers(folder: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_records_and_weights_do_not_depend_on_where_loops_end(
-    case: str, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    case, strategy, tmp_path, monkeypatch
+):
     config = _config(**_CASES[case])
     model, _ = run(config, tmp_path / "long", "train", strategy=strategy)
     monkeypatch.setattr(Trainer, "_build_recorder", lambda self: None)
@@ -75,12 +71,12 @@ def test_records_and_weights_do_not_depend_on_where_loops_end(
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"trainer__recovery_max_trials": 1}])
 def test_loop_continues_past_the_end_of_a_record_unless_recovery_is_enabled(
-    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loops: list[int] = []
+    changes, tmp_path, monkeypatch
+):
+    loops = []
     train = Trainer.train
 
-    def counted(self: Trainer, num_steps: Any) -> Any:
+    def counted(self, num_steps):
         loops.append(int(num_steps))
         return train(self, num_steps)
 
@@ -88,13 +84,3 @@ def test_loop_continues_past_the_end_of_a_record_unless_recovery_is_enabled(
     run(_config(**changes), tmp_path, "train")
     assert sum(loops) == 130
     assert (max(loops) > 20) == (not changes)
-
-
-@pytest.mark.slow
-def test_record_shared_by_two_loops_is_the_mean_over_both(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    run(_config(trainer__train_steps=60), whole, "train")
-    run(_config(trainer__train_steps=60, trainer__steps_per_loop=7), cut, "train")
-    assert _numbers(whole) == _numbers(cut)
-    lines = (cut / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [20, 40, 60]

@@ -1,7 +1,5 @@
 """What a run says at its start, in `run.json`, in its report, and in an inspection."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,9 +14,7 @@ from tests.support.toy import toy_config
 
 
 @pytest.mark.slow
-def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(here, capsys):
     rows = write_csv(here / "rows.csv", make_rows())
     config = table_config(rows, task__split=None, trainer__train_steps=2)
     (here / "a.yaml").write_text(to_yaml(config))
@@ -41,7 +37,7 @@ def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
 
 
 @pytest.mark.slow
-def test_separate_rows_are_not_mentioned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_separate_rows_are_not_mentioned(here, capsys):
     config = table_config(write_csv(here / "rows.csv", make_rows()), trainer__train_steps=2)
     (here / "a.yaml").write_text(to_yaml(config))
 
@@ -66,11 +62,11 @@ def test_separate_rows_are_not_mentioned(here: Path, capsys: pytest.CaptureFixtu
         ("accuracy_loss", ""),
     ],
 )
-def test_names_of_metrics_tell_which_values_are_better(metric: str, better: str) -> None:
+def test_names_of_metrics_tell_which_values_are_better(metric, better):
     assert better_values(metric) == better
 
 
-def test_direction_that_prefers_the_worst_evaluation_is_named() -> None:
+def test_direction_that_prefers_the_worst_evaluation_is_named():
     wrong = toy_config(
         trainer__early_stopping="{metric: accuracy, patience: 2}",
         trainer__best_checkpoint_export_subdir="best",

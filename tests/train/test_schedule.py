@@ -1,7 +1,6 @@
 """Conversion of epochs to steps, and the steps at which training pauses."""
 
 import math
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.support.problems import raises
 from tests.support.toy import records, run, toy_config
 
 
-def _plan(**changes: int) -> Plan:
+def _plan(**changes):
     values = {
         "train_steps": 100,
         "steps_per_epoch": 10.0,
@@ -22,7 +21,7 @@ def _plan(**changes: int) -> Plan:
         "checkpoint_interval": 30,
         "validation_interval": 20,
     }
-    return Plan(**{**values, **changes})  # type: ignore[arg-type]
+    return Plan(**{**values, **changes})
 
 
 @pytest.mark.parametrize(
@@ -37,9 +36,7 @@ def _plan(**changes: int) -> Plan:
         (10, 7, 3, 24),
     ],
 )
-def test_training_epochs_are_converted_to_steps(
-    epochs: float, examples: int, batch: int, steps: int
-) -> None:
+def test_training_epochs_are_converted_to_steps(epochs, examples, batch, steps):
     plan = make_plan(TrainerConfig(train_epochs=epochs), examples / batch)
     assert plan.train_steps == steps
     assert plan.steps_per_epoch == examples / batch
@@ -48,9 +45,7 @@ def test_training_epochs_are_converted_to_steps(
 @pytest.mark.parametrize(
     ("epochs", "interval"), [(0.0, 1000), (1.0, 1437.0 / 64), (0.5, 1437.0 / 128)]
 )
-def test_validation_epochs_are_converted_to_the_validation_interval(
-    epochs: float, interval: float
-) -> None:
+def test_validation_epochs_are_converted_to_the_validation_interval(epochs, interval):
     trainer = TrainerConfig(train_steps=5000, validation_epochs=epochs)
     assert make_plan(trainer, 1437 / 64).validation_interval == math.ceil(interval)
 
@@ -58,9 +53,7 @@ def test_validation_epochs_are_converted_to_the_validation_interval(
 @pytest.mark.parametrize(
     ("size", "steps", "interval"), [(2.5, 3000, 150), (149.9, 3000, 150), (400.5, 8010, 401)]
 )
-def test_epochs_of_a_small_dataset_count_as_more_steps(
-    size: float, steps: int, interval: int
-) -> None:
+def test_epochs_of_a_small_dataset_count_as_more_steps(size, steps, interval):
     trainer = TrainerConfig(train_epochs=20, validation_epochs=1, min_steps_per_epoch=150)
     plan = make_plan(trainer, size)
     assert (plan.train_steps, plan.validation_interval) == (steps, interval)
@@ -68,7 +61,7 @@ def test_epochs_of_a_small_dataset_count_as_more_steps(
 
 
 @pytest.mark.parametrize("field", ["train_epochs", "validation_epochs"])
-def test_epochs_are_rejected_if_the_dataset_size_is_unknown(field: str) -> None:
+def test_epochs_are_rejected_if_the_dataset_size_is_unknown(field):
     with raises("not-set", f"trainer.{field}"):
         make_plan(TrainerConfig(**{field: 2.0}), 0.0)
 
@@ -84,9 +77,7 @@ def test_epochs_are_rejected_if_the_dataset_size_is_unknown(field: str) -> None:
         ({"checkpoint_interval": 0, "validation_interval": 0}, True, [100]),
     ],
 )
-def test_training_pauses_at_each_evaluation_and_checkpoint(
-    intervals: dict[str, int], evaluates: bool, stops: list[int]
-) -> None:
+def test_training_pauses_at_each_evaluation_and_checkpoint(intervals, evaluates, stops):
     plan, step, found = _plan(**intervals), 0, []
     while step < plan.train_steps:
         step = plan.next_stop(step, evaluates=evaluates)
@@ -101,9 +92,7 @@ def test_training_pauses_at_each_evaluation_and_checkpoint(
 
 
 @pytest.mark.parametrize(("steps_per_loop", "interval"), [(5, 5), ("auto", 70)])
-def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(
-    steps_per_loop: int | str, interval: int
-) -> None:
+def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(steps_per_loop, interval):
     trainer = TrainerConfig(
         train_steps=100, checkpoint_interval=-1, steps_per_loop=steps_per_loop, summary_interval=70
     )
@@ -115,19 +104,17 @@ def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(
     ("steps", "watch", "interval"),
     [(1, 0, 1), (50, 0, 1), (300, 0, 3), (64_000, 0, 640), (64_000, 500, 500), (10**6, 0, 1000)],
 )
-def test_a_curve_has_at_least_20_points_unless_its_interval_is_set(
-    steps: int, watch: int, interval: int
-) -> None:
+def test_a_curve_has_at_least_20_points_unless_its_interval_is_set(steps, watch, interval):
     plan = make_plan(TrainerConfig(train_epochs=steps, watch_interval=watch), 1.0)
     assert plan.summary_interval == interval
     assert steps // interval >= min(20, steps)
 
 
-def test_a_longer_resume_keeps_the_interval_of_the_records(tmp_path: Path) -> None:
-    for steps in (300, 900):
+def test_a_longer_resume_keeps_the_interval_of_the_records(tmp_path):
+    for steps in (100, 200):
         config = toy_config(trainer__train_steps=steps, trainer__summary_interval="auto")
         resolved = ResolvedConfig(config, {})
         job = Job(resolved=resolved, config=config, mode="train", model_dir=tmp_path)
         run(config, tmp_path, callbacks=[ConfigWriter(job)])
-    assert [record["step"] for record in records(tmp_path, "train")] == [*range(3, 901, 3)]
-    assert read_settings(tmp_path)["trainer.summary_interval"] == 3
+    assert [record["step"] for record in records(tmp_path, "train")] == [*range(1, 201)]
+    assert read_settings(tmp_path)["trainer.summary_interval"] == 1

@@ -1,12 +1,5 @@
 """A schedule with the length `auto` in a run: the same weights as the number, also with epochs."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
@@ -16,7 +9,6 @@ from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.run import Run
 from tests.support.digits import digits_config
 from tests.support.toy import run
 
@@ -24,7 +16,7 @@ _RATE = "trainer__optimizer_config__learning_rate"
 _STEPS = 45  # Two epochs of 1,438 examples in batches of 64.
 
 
-def _config(steps: Any, **changes: Any) -> Any:
+def _config(steps, **changes):
     rate = {
         f"{_RATE}__type": "cosine",
         f"{_RATE}__cosine__initial_learning_rate": 0.003,
@@ -35,18 +27,18 @@ def _config(steps: Any, **changes: Any) -> Any:
 
 
 class _Holder(Callback):
-    def on_run_begin(self, run: Run) -> None:
+    def on_run_begin(self, run):
         self.run = run
 
 
-def _train(config: Any, model_dir: Path) -> Run:
+def _train(config, model_dir):
     holder = _Holder()
     run(config, model_dir, callbacks=[holder])
     return holder.run
 
 
 @pytest.mark.slow
-def test_auto_gives_the_weights_of_the_number_of_steps(tmp_path: Path) -> None:
+def test_auto_gives_the_weights_of_the_number_of_steps(tmp_path):
     follows = _train(_config("auto"), tmp_path / "a")
     fixed = _train(_config(_STEPS), tmp_path / "b")
 
@@ -58,9 +50,7 @@ def test_auto_gives_the_weights_of_the_number_of_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_automatic_weight_decay_is_that_of_the_number_of_examples(
-    cli: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_an_automatic_weight_decay_is_that_of_the_number_of_examples(cli, tmp_path):
     adamw = "--trainer.optimizer_config.optimizer={type: adamw, adamw: {weight_decay_rate: auto}}"
     flags = ("--experiment=digits", "--model_dir=a", "--train_steps=2", "--train_epochs=0", adamw)
     first = cli(*flags, "--stop_at_step=1")
@@ -72,7 +62,7 @@ def test_an_automatic_weight_decay_is_that_of_the_number_of_examples(
 
 
 @pytest.mark.slow
-def test_a_run_says_at_which_step_its_schedule_ends(tmp_path: Path) -> None:
+def test_a_run_says_at_which_step_its_schedule_ends(tmp_path):
     config = _config(20)
     short = _train(config, tmp_path / "a")
     inspection = inspect_experiment(config)
@@ -84,16 +74,14 @@ def test_a_run_says_at_which_step_its_schedule_ends(tmp_path: Path) -> None:
     assert inspection.as_dict()["warnings"] == [warning]
 
 
-def test_inspect_shows_the_rates_of_a_schedule_that_follows_the_run() -> None:
+def test_inspect_shows_the_rates_of_a_schedule_that_follows_the_run():
     schedules = [inspect_experiment(_config(steps)).schedule for steps in ("auto", _STEPS)]
 
     assert schedules[0] == schedules[1]
 
 
 @pytest.mark.slow
-def test_a_resume_with_more_epochs_is_another_schedule(
-    cli: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_a_resume_with_more_epochs_is_another_schedule(cli, tmp_path):
     flags = ("--experiment=digits", "--model_dir=a", "--trainer.checkpoint_interval=10")
     first = cli(*flags, "--train_epochs=1")
     again = cli(*flags, "--train_epochs=1")
@@ -110,9 +98,7 @@ def test_a_resume_with_more_epochs_is_another_schedule(
 
 
 @pytest.mark.slow
-def test_auto_does_not_replace_another_number_of_a_run(
-    cli: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_auto_does_not_replace_another_number_of_a_run(cli):
     flags = ("--experiment=digits", "--model_dir=a", "--train_epochs=1")
     length = "--trainer.optimizer_config.learning_rate.cosine.decay_steps"
     first = cli(*flags, f"{length}=900")

@@ -1,11 +1,7 @@
 """`trainer.profile_steps`: which steps are traced, and what a run says about them."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -18,12 +14,12 @@ from tests.support.digits import cnn_config
 from tests.support.toy import Notes, records, run, toy_config
 
 
-def _reports(notes: Notes) -> list[str]:
+def _reports(notes):
     """Returns what a run told about its trace, without the directory."""
     return [text.partition(":")[0] for text in notes.notes if text.startswith("traced steps")]
 
 
-def _trace(folder: Path) -> Path:
+def _trace(folder):
     """Returns the only trace of a run."""
     (trace,) = folder.glob("train/plugins/profile/*/*.xplane.pb")
     return trace
@@ -32,14 +28,13 @@ def _trace(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "strategy", ["one_device", pytest.param("mirrored2", marks=pytest.mark.slow)]
 )
-def test_steps_wait_for_a_slow_pipeline(strategy: str, tmp_path: Path) -> None:
+def test_steps_wait_for_a_slow_pipeline(strategy, tmp_path):
     changes = {"task__train_data__on_device": False, "trainer__train_steps": 20}
     config, notes = cnn_config(**changes, trainer__profile_steps="[11, 20]"), Notes()
 
     run(config, tmp_path, "train", strategy, notes=notes)
 
     share = waiting_share(_trace(tmp_path))
-    assert share is not None
     assert 0 < share < 1
     (report,) = (text for text in notes.notes if text.startswith("traced"))
     assert report == (
@@ -48,7 +43,7 @@ def test_steps_wait_for_a_slow_pipeline(strategy: str, tmp_path: Path) -> None:
     )
 
 
-def test_steps_do_not_wait_for_data_in_memory(tmp_path: Path) -> None:
+def test_steps_do_not_wait_for_data_in_memory(tmp_path):
     config = cnn_config(trainer__train_steps=20, trainer__profile_steps="[11, 20]")
 
     run(config, tmp_path, "train")
@@ -56,12 +51,11 @@ def test_steps_do_not_wait_for_data_in_memory(tmp_path: Path) -> None:
     assert waiting_share(_trace(tmp_path)) is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("resumed_at", "expected"), [(5, ["traced steps 6 to 8"]), (6, []), (8, []), (12, [])]
 )
-def test_a_run_that_is_resumed_after_the_first_step_traces_nothing(
-    resumed_at: int, expected: list[str], tmp_path: Path
-) -> None:
+def test_a_run_that_is_resumed_after_the_first_step_traces_nothing(resumed_at, expected, tmp_path):
     notes = Notes()
     run(toy_config(trainer__train_steps=resumed_at), tmp_path, "train")
 
@@ -73,7 +67,7 @@ def test_a_run_that_is_resumed_after_the_first_step_traces_nothing(
 class _Signal(Callback):
     """Receives SIGTERM at step 10."""
 
-    def on_loop_end(self, run: Any, logs: Any) -> None:
+    def on_loop_end(self, run, logs):
         if run.step == 10:
             signal.raise_signal(signal.SIGTERM)
 
@@ -96,8 +90,8 @@ _NAN = {"task__nan_from": 11}
     ],
 )
 def test_trace_ends_with_its_last_step_or_with_the_steps_of_the_run(
-    steps: str, changes: dict[str, Any], error: Any, expected: str, tmp_path: Path
-) -> None:
+    steps, changes, error, expected, tmp_path
+):
     notes = Notes()
     config = toy_config(
         **{"trainer__steps_per_loop": 1, "trainer__profile_steps": steps, **changes}
@@ -112,7 +106,7 @@ def test_trace_ends_with_its_last_step_or_with_the_steps_of_the_run(
     tf.profiler.experimental.stop(save=False)
 
 
-def _warning_of_a_run(folder: Path) -> str:
+def _warning_of_a_run(folder):
     """Returns what a run of 20 steps says about `profile_steps`."""
     notes = Notes()
     run(toy_config(trainer__profile_steps="[6, 8]"), folder, "train", notes=notes)
@@ -121,7 +115,7 @@ def _warning_of_a_run(folder: Path) -> str:
     return warning
 
 
-def test_training_continues_with_a_warning_if_the_profiler_is_in_use(tmp_path: Path) -> None:
+def test_training_continues_with_a_warning_if_the_profiler_is_in_use(tmp_path):
     tf.profiler.experimental.start(str(tmp_path / "other"))
     try:
         warning = _warning_of_a_run(tmp_path / "run")
@@ -133,7 +127,7 @@ def test_training_continues_with_a_warning_if_the_profiler_is_in_use(tmp_path: P
     )
 
 
-def test_training_continues_with_a_warning_if_the_trace_cannot_be_written(tmp_path: Path) -> None:
+def test_training_continues_with_a_warning_if_the_trace_cannot_be_written(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "plugins").write_text("no directory")
     assert "the trace failed: " in _warning_of_a_run(tmp_path)
@@ -149,7 +143,7 @@ def test_training_continues_with_a_warning_if_the_trace_cannot_be_written(tmp_pa
         ({"runtime.distribution_strategy": "parameter_server"}, "under `parameter_server`"),
     ],
 )  # fmt: skip
-def test_steps_that_cannot_be_traced_are_refused(changes: dict[str, str], message: str) -> None:
+def test_steps_that_cannot_be_traced_are_refused(changes, message):
     with pytest.raises(ConfigError) as caught:
         toy_config(**{"trainer.profile_steps": "[1, 2]", **changes})
 

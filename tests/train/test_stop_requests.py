@@ -2,9 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,30 +13,24 @@ from tests.support.problems import raises
 OTHER = "a callback on another worker requested a stop"
 
 
-def _requests(
-    *,
-    chief: bool,
-    others: list[int],
-    received: int | None = None,
-    acknowledge: Callable[[], Any] = lambda: None,
-) -> StopRequests:
+def _requests(*, chief, others, received=None, acknowledge=lambda: None):
     """The requests of a worker; the other workers add `others` to its values."""
 
-    def all_reduce_sum(values: list[int]) -> list[int]:
+    def all_reduce_sum(values):
         return [int(own) + other for own, other in zip(values, others, strict=True)]
 
-    workers: Any = SimpleNamespace(
+    workers = SimpleNamespace(
         is_chief=chief,
         all_reduce_sum=all_reduce_sum,
         all=lambda fact: not all_reduce_sum([not fact])[0],
         acknowledge=acknowledge,
     )
-    signals: Any = SimpleNamespace(received=received, notice="")
+    signals = SimpleNamespace(received=received, notice="")
     return StopRequests(workers, signals, list)
 
 
 @pytest.mark.parametrize(("chief", "others"), [(True, [0] * 5), (False, [31, *[0] * 4])])
-def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> None:
+def test_loop_length_is_that_of_the_chief(chief, others):
     own = 31 if chief else 12
 
     assert _requests(chief=chief, others=others).next_loop_length(own, 7, pytest.fail) == 31
@@ -54,10 +46,8 @@ def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> Non
         (signal.SIGINT, [0, 1, 0], 130),
     ],
 )
-def test_signal_to_one_worker_makes_all_workers_save_and_exit(
-    received: int | None, others: list[int], code: int
-) -> None:
-    done: list[str] = []
+def test_signal_to_one_worker_makes_all_workers_save_and_exit(received, others, code):
+    done = []
     requests = _requests(
         chief=False,
         others=[0, 0, *others],
@@ -72,7 +62,7 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
     assert done == ["saved", "acknowledged"]
 
 
-def test_callback_on_one_worker_stops_all_workers() -> None:
+def test_callback_on_one_worker_stops_all_workers():
     requests = _requests(chief=False, others=[31, 1, *[0] * 3])
     with pytest.raises(StopTraining):
         requests.next_loop_length(5, 7, pytest.fail)
@@ -80,21 +70,21 @@ def test_callback_on_one_worker_stops_all_workers() -> None:
 
 
 @pytest.mark.parametrize(("others", "reason"), [([0], ""), ([1], OTHER)])
-def test_workers_agree_to_stop_before_they_evaluate_or_save(others: list[int], reason: str) -> None:
+def test_workers_agree_to_stop_before_they_evaluate_or_save(others, reason):
     assert _requests(chief=True, others=others).agree_on_stop() == reason
 
 
 class Clock:
     """A clock that the test sets."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def test_loop_ends_at_a_pause_that_is_ahead() -> None:
+def test_loop_ends_at_a_pause_that_is_ahead():
     stops = _requests(chief=True, others=[])
     stops.pause_at(13)
     assert [stops.limit(step, 30) for step in (0, 12, 13, 20)] == [13, 13, 30, 30]
@@ -103,7 +93,7 @@ def test_loop_ends_at_a_pause_that_is_ahead() -> None:
 # Signals.
 
 
-def _send(guard: SignalGuard, clock: Clock, signals: list[tuple[int, float]]) -> None:
+def _send(guard, clock, signals):
     """Sends signals, each after some seconds."""
     # A signal that is ignored, as under `nohup`, stays ignored.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -114,7 +104,7 @@ def _send(guard: SignalGuard, clock: Clock, signals: list[tuple[int, float]]) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_second_signal_leaves_at_once(number: int) -> None:
+def test_second_signal_leaves_at_once(number):
     clock = Clock()
     guard = SignalGuard(raises=True, clock=clock)
     _send(guard, clock, [(number, 0.0), (number, 4.5)])  # To the process and to its group.
@@ -125,10 +115,8 @@ def test_second_signal_leaves_at_once(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_second_signal_of_a_request_does_not_kill_a_run_that_has_saved(
-    number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kills: list[tuple[int, int]] = []
+def test_second_signal_of_a_request_does_not_kill_a_run_that_has_saved(number, monkeypatch):
+    kills = []
     monkeypatch.setattr("os.kill", lambda *arguments: kills.append(arguments))
     before = signal.signal(number, signal.SIG_DFL)
     try:
@@ -147,7 +135,7 @@ def test_second_signal_of_a_request_does_not_kill_a_run_that_has_saved(
         signal.signal(number, before)
 
 
-def test_second_interrupt_leaves_at_once_even_within_five_seconds() -> None:
+def test_second_interrupt_leaves_at_once_even_within_five_seconds():
     clock = Clock()
     guard = SignalGuard(raises=True, clock=clock)
     with pytest.raises(KeyboardInterrupt):

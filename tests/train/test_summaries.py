@@ -2,8 +2,6 @@
 
 import json
 from collections import defaultdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +13,8 @@ from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.toy import Notes, descent, records, run, toy_config
 
 
-def _events(folder: Path) -> dict[str, dict[int, float]]:
-    found: dict[str, dict[int, float]] = defaultdict(dict)
+def _events(folder):
+    found = defaultdict(dict)
     for path in sorted(folder.glob("events.out.tfevents.*")):
         for raw in tf.data.TFRecordDataset(str(path)):
             event = tf.compat.v1.Event.FromString(raw.numpy())
@@ -27,7 +25,7 @@ def _events(folder: Path) -> dict[str, dict[int, float]]:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("steps_per_loop", [1, 3, 5, 100, "auto"])
-def test_a_record_is_the_mean_over_its_interval(steps_per_loop: Any, tmp_path: Path) -> None:
+def test_a_record_is_the_mean_over_its_interval(steps_per_loop, tmp_path):
     config = toy_config(
         trainer__train_steps=12,
         trainer__summary_interval=5,
@@ -51,7 +49,7 @@ def test_a_record_is_the_mean_over_its_interval(steps_per_loop: Any, tmp_path: P
     assert all(record["time"] > 1.6e9 for record in [*train, *validation])
 
 
-def test_tensorboard_files_contain_the_same_values_as_the_records(tmp_path: Path) -> None:
+def test_tensorboard_files_contain_the_same_values_as_the_records(tmp_path):
     run(toy_config(trainer__validation_interval=10), tmp_path)
     for split, steps in (("train", [5, 10, 15, 20]), ("validation", [10, 20])):
         events = _events(tmp_path / split)
@@ -62,14 +60,14 @@ def test_tensorboard_files_contain_the_same_values_as_the_records(tmp_path: Path
                 np.testing.assert_allclose(events[name][record["step"]], record[name], rtol=1e-6)
 
 
-def test_no_summaries_are_written_when_they_are_disabled(tmp_path: Path) -> None:
+def test_no_summaries_are_written_when_they_are_disabled(tmp_path):
     run(toy_config(), tmp_path, save_summary=False)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [".lock", "checkpoint", "checkpoints", "data.json"]
 
 
 @pytest.mark.slow
-def test_record_after_a_stop_says_how_many_steps_it_averages(tmp_path: Path) -> None:
+def test_record_after_a_stop_says_how_many_steps_it_averages(tmp_path):
     config = toy_config(trainer__train_steps=15)
     with pytest.raises(StoppedAtStep):
         run(config, tmp_path, stop_at_step=7)
@@ -83,7 +81,7 @@ def test_record_after_a_stop_says_how_many_steps_it_averages(tmp_path: Path) -> 
     assert "averaged_steps" not in _events(tmp_path / "train")
 
 
-def test_nan_and_infinity_become_null_in_json(tmp_path: Path) -> None:
+def test_nan_and_infinity_become_null_in_json(tmp_path):
     path = tmp_path / "metrics.jsonl"
     numbers = {"a": np.float32(0.1), "b": float("nan"), "c": np.int64(3), "d": np.float32("inf")}
     append_records(path, numbers)
@@ -93,7 +91,7 @@ def test_nan_and_infinity_become_null_in_json(tmp_path: Path) -> None:
     assert second == {"a": 1e-30}
 
 
-def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path: Path) -> None:
+def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path):
     step = tf.Variable(7, dtype=tf.int64)
     summaries = Summaries(tmp_path / "x", tmp_path / "m.jsonl", "validation", step)
     summaries.write_summaries(
@@ -112,7 +110,7 @@ def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_run_continues_without_event_files_that_cannot_be_written(tmp_path: Path) -> None:
+def test_run_continues_without_event_files_that_cannot_be_written(tmp_path):
     whole, _ = run(toy_config(), tmp_path / "whole")
     parts, notes = tmp_path / "parts", Notes()
     parts.mkdir()
@@ -126,7 +124,7 @@ def test_run_continues_without_event_files_that_cannot_be_written(tmp_path: Path
     assert weights_fingerprint(model) == weights_fingerprint(whole)
 
 
-def test_error_of_a_step_is_not_taken_for_an_error_of_the_event_files(tmp_path: Path) -> None:
+def test_error_of_a_step_is_not_taken_for_an_error_of_the_event_files(tmp_path):
     step = tf.Variable(0, dtype=tf.int64)
     summaries = Summaries(tmp_path, None, "train", step)
     with (

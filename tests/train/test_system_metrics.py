@@ -1,7 +1,5 @@
 """Memory and processor use in the records of training."""
 
-from pathlib import Path
-
 import psutil
 import pytest
 import tensorflow as tf
@@ -13,15 +11,13 @@ from tests.support.toy import records, run, toy_config
 _NAMES = {"system/memory_gib", "system/cpu_percent", "system/machine_memory_percent"}
 
 
-def _system(record: dict[str, object]) -> set[str]:
+def _system(record):
     return {name for name in record if name.startswith("system/")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps_per_loop", [15, 60])
-def test_each_training_record_has_the_use_of_memory_and_processor(
-    steps_per_loop: int, tmp_path: Path
-) -> None:
+def test_each_training_record_has_the_use_of_memory_and_processor(steps_per_loop, tmp_path):
     config = digits_config(
         trainer__steps_per_loop=steps_per_loop,
         trainer__checkpoint_interval=60,
@@ -40,12 +36,12 @@ def test_each_training_record_has_the_use_of_memory_and_processor(
     assert not _system(evaluated)
 
 
-def test_system_metrics_can_be_switched_off(tmp_path: Path) -> None:
+def test_system_metrics_can_be_switched_off(tmp_path):
     run(toy_config(trainer__system_metrics=False), tmp_path, "train")
     assert not any(_system(one) for one in records(tmp_path, "train"))
 
 
-def test_records_of_the_same_moment_share_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_the_same_moment_share_the_values(monkeypatch):
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     measure = SystemMetrics()
@@ -56,9 +52,7 @@ def test_records_of_the_same_moment_share_the_values(monkeypatch: pytest.MonkeyP
     assert measure() is not first
 
 
-def test_memory_of_gpus_is_that_of_the_fullest_one_and_the_highest_peak(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_of_gpus_is_that_of_the_fullest_one_and_the_highest_peak(monkeypatch):
     gib = 2**30
     used = {
         "GPU:0": {"current": 3 * gib, "peak": 4 * gib},

@@ -1,10 +1,5 @@
 """Measurements of gradients, weights and updates, and that they change nothing."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,7 +27,7 @@ _EMA = {"trainer__optimizer_config__ema": "{average_decay: 0.9}"}
 _PIECES = {"trainer__gradient_accumulation_steps": 2}
 
 
-def _watched(folder: Path) -> list[dict[str, Any]]:
+def _watched(folder):
     """Returns the measurements of each record, with its step."""
     return [
         {name: value for name, value in one.items() if name == "step" or name.startswith("watch/")}
@@ -40,7 +35,7 @@ def _watched(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _by_tape(config: Any, steps: int, clip: float | None) -> list[dict[str, float]]:
+def _by_tape(config, steps, clip):
     """Works out the measurements of each step with a gradient tape."""
     model = state_of(config, make_strategy("one_device")).model
     (kernel,) = model.trainable_variables
@@ -77,9 +72,7 @@ def _by_tape(config: Any, steps: int, clip: float | None) -> list[dict[str, floa
         ({"runtime__run_eagerly": True}, "one_device"),
     ],
 )
-def test_measurements_are_those_of_a_gradient_tape(
-    changes: dict[str, Any], strategy: str, tmp_path: Path
-) -> None:
+def test_measurements_are_those_of_a_gradient_tape(changes, strategy, tmp_path):
     config = toy_config(**_WATCH, **changes)
     run(config, tmp_path, "train", strategy)
     expected = _by_tape(config, 20, 0.1 if changes == _CLIP else None)
@@ -92,7 +85,7 @@ def test_measurements_are_those_of_a_gradient_tape(
             np.testing.assert_allclose(found[step][name], value, rtol=1e-3, err_msg=name)
 
 
-def test_gradients_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+def test_gradients_that_are_not_finite_are_counted(tmp_path):
     config = toy_config(**_WATCH, task__nan_from=9, trainer__recovery_max_trials=-1)
     with raises("diverged"):
         run(config, tmp_path, "train")
@@ -101,7 +94,7 @@ def test_gradients_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     assert measured["watch/gradient_norm"] is None
 
 
-_CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
+_CASES = {
     "accumulation": (toy_config, _PIECES, "one_device"),
     "batches in the graph": (cnn_config, {"task__train_data__on_device": True}, "one_device"),
     "pipeline": (cnn_config, {"task__train_data__on_device": False}, "one_device"),
@@ -115,9 +108,7 @@ _CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
-def test_weights_and_other_values_are_the_same_without_measurements_and_a_trace(
-    case: str, tmp_path: Path
-) -> None:
+def test_weights_and_other_values_are_the_same_without_measurements_and_a_trace(case, tmp_path):
     make, changes, strategy = _CASES[case]
     same = {"trainer__train_steps": 40, "trainer__summary_interval": 5, **changes}
     found = []
@@ -136,7 +127,7 @@ def test_weights_and_other_values_are_the_same_without_measurements_and_a_trace(
 
 
 @pytest.mark.slow
-def test_measurements_do_not_depend_on_where_loops_end(tmp_path: Path) -> None:
+def test_measurements_do_not_depend_on_where_loops_end(tmp_path):
     found = []
     for steps_per_loop in (1, 60):
         config = digits_config(
@@ -152,9 +143,7 @@ def test_measurements_do_not_depend_on_where_loops_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [9, 10, 13])
-def test_resumed_run_has_the_measurements_of_an_uninterrupted_run(
-    first: int, tmp_path: Path
-) -> None:
+def test_resumed_run_has_the_measurements_of_an_uninterrupted_run(first, tmp_path):
     config = toy_config(**_WATCH, trainer__train_steps=30)
     run(config, tmp_path / "whole", "train")
     begin = config.replace(trainer=config.trainer.replace(train_steps=first))
@@ -170,16 +159,15 @@ def test_resumed_run_has_the_measurements_of_an_uninterrupted_run(
 class _OwnUpdates(ToyTask):
     """Changes the weights without `apply_gradients`."""
 
-    def train_step(self, inputs: Any, model: Any, optimizer: Any, metrics: Any = None) -> Any:
+    def train_step(self, inputs, model, optimizer, metrics=None):
         (kernel,) = model.trainable_variables
         kernel.assign_sub(tf.ones_like(kernel))
         return {self.loss: tf.constant(0.0)}
 
 
-def test_task_that_does_not_apply_gradients_is_rejected(tmp_path: Path) -> None:
+def test_task_that_does_not_apply_gradients_is_rejected(tmp_path):
     config, strategy = toy_config(trainer__watch_interval=5), make_strategy("one_device")
     session = session_of(config, tmp_path, strategy, task=_OwnUpdates(config.task))
-    assert session.trainer is not None
     session.restore_or_initialize()
     with strategy.scope(), raises("not-supported"):
         session.trainer.train(tf.constant(5))
@@ -194,16 +182,14 @@ def test_task_that_does_not_apply_gradients_is_rejected(tmp_path: Path) -> None:
         ({"runtime.distribution_strategy": "parameter_server"}, "under `parameter_server`"),
     ],
 )
-def test_settings_that_rule_out_measurements_are_rejected(
-    changes: dict[str, Any], reason: str
-) -> None:
+def test_settings_that_rule_out_measurements_are_rejected(changes, reason):
     with pytest.raises(ConfigError) as caught:
         toy_config(**{"trainer.watch_interval": 10, **changes})
     (found,) = (one for one in caught.value.problems if one.path == "trainer.watch_interval")
     assert reason in found.message
 
 
-def test_layers_with_a_common_prefix_count_as_one_if_there_are_many() -> None:
+def test_layers_with_a_common_prefix_count_as_one_if_there_are_many():
     names = [
         f"net/block_{n}/{part}/kernel:0" for n in range(12) for part in ("key", "value", "out")
     ]
@@ -213,7 +199,7 @@ def test_layers_with_a_common_prefix_count_as_one_if_there_are_many() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "net/"])
 @pytest.mark.parametrize("count", [MAX_LAYERS + 1, 2 * MAX_LAYERS, 200])
-def test_consecutive_layers_count_as_one_if_no_prefix_is_shared(prefix: str, count: int) -> None:
+def test_consecutive_layers_count_as_one_if_no_prefix_is_shared(prefix, count):
     names = [f"{prefix}conv_{n}/{part}:0" for n in range(count) for part in ("kernel", "bias")]
     found = layers_by_variable(names)
     layers = list(dict.fromkeys(found.values()))

@@ -1,16 +1,10 @@
 """Networks that XLA compiles have the same weights twice, and after a kill."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.support.small_experiments import overrides
 from tests.support.toy import run
 
@@ -26,7 +20,7 @@ NETWORKS = (
 _STEPS = 4
 
 
-def _config(experiment: str, **settings: Any) -> ExperimentConfig:
+def _config(experiment, **settings):
     changes = {
         "trainer.train_steps": _STEPS,
         "trainer.checkpoint_interval": _STEPS // 2,
@@ -47,21 +41,12 @@ def _config(experiment: str, **settings: Any) -> ExperimentConfig:
     ).config
 
 
-def _remove_last_checkpoint(folder: Path) -> None:
-    removed = [*folder.glob(f"checkpoints/ckpt-{_STEPS}.*")]
-    assert removed
-    for path in removed:
-        path.unlink()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", NETWORKS)
-def test_compiled_network_has_the_same_weights_twice_and_after_a_kill(
-    experiment: str, tmp_path: Path
-) -> None:
+def test_compiled_network_has_the_same_weights_twice_and_after_a_kill(experiment, tmp_path):
     config = _config(experiment)
     expected = weights_fingerprint(run(config, tmp_path / "a")[0])
     assert weights_fingerprint(run(config, tmp_path / "b")[0]) == expected
 
-    _remove_last_checkpoint(tmp_path / "b")
+    (tmp_path / "b" / "checkpoints" / f"ckpt-{_STEPS}.index").unlink()
     assert weights_fingerprint(run(config, tmp_path / "b")[0]) == expected

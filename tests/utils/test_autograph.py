@@ -1,7 +1,6 @@
 """Plain Python branches over tensors work in user code; our own code has none."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,7 +83,7 @@ def branching_mlp(*, input_shape: Sequence[int], num_classes: int, **_: Any) -> 
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch):
     for registry in (TASKS, IMAGE_MODELS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     TASKS.register("branching", config=ImageClassificationConfig, target=BranchingTask)
@@ -99,9 +98,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     # In the last one, a step is traced before a restore.
     [*(("branching", way) for way in _WAYS), ("late", "in memory")],
 )
-def test_tasks_and_layers_of_users_may_branch_over_tensors(
-    name: str, way: str, tmp_path: Path
-) -> None:
+def test_tasks_and_layers_of_users_may_branch_over_tensors(name, way, tmp_path):
     config = digits_config(
         task__name=name, task__model__name="branching", trainer__train_steps=30, **_WAYS[way]
     )
@@ -126,9 +123,7 @@ def test_tasks_and_layers_of_users_may_branch_over_tensors(
         (ratings_config, "in memory"),
     ],
 )
-def test_autograph_converts_none_of_our_own_code(
-    make: Any, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_autograph_converts_none_of_our_own_code(make, way, tmp_path, monkeypatch):
     converted: list[str] = []
     convert = api._convert_actual
 

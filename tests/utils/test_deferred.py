@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ _CODE = "import sys\nsys.deferred_ran.append(__name__)\nfrom deferred_one import
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def ran(tmp_path, monkeypatch):
     """Returns the modules that ran, of a package `deferred_one` with a submodule `part`."""
     package = tmp_path / "deferred_one"
     package.mkdir()
@@ -31,7 +29,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         del sys.modules[name]
 
 
-def test_deferred_module_runs_at_its_first_use(ran: list[str]) -> None:
+def test_deferred_module_runs_at_its_first_use(ran):
     module = importlib.import_module("deferred_one")
     assert type(module) is Deferred
     assert not ran
@@ -42,26 +40,26 @@ def test_deferred_module_runs_at_its_first_use(ran: list[str]) -> None:
         _ = module.nothing
 
 
-def test_submodule_is_imported_after_its_deferred_package(ran: list[str]) -> None:
+def test_submodule_is_imported_after_its_deferred_package(ran):
     importlib.import_module("deferred_one")
     assert importlib.import_module("deferred_one.part").name == "x"
     assert ran == ["deferred_one", "deferred_one.part"]
 
 
-def test_from_import_runs_a_deferred_module_immediately(ran: list[str]) -> None:
+def test_from_import_runs_a_deferred_module_immediately(ran):
     from deferred_one import value
 
     assert ran == ["deferred_one", "deferred_one.part"]
     assert value == 3
 
 
-def test_missing_deferred_module_raises_module_not_found_error(ran: list[str]) -> None:
+def test_missing_deferred_module_raises_module_not_found_error(ran):
     defer_imports(["deferred_absent"])
     with pytest.raises(ModuleNotFoundError, match="deferred_absent"):
         importlib.import_module("deferred_absent")
 
 
-def test_broken_deferred_module_fails_at_each_use(ran: list[str]) -> None:
+def test_broken_deferred_module_fails_at_each_use(ran):
     for _ in range(2):
         module = importlib.import_module("deferred_broken")
         with pytest.raises(OSError, match="as it is"):

@@ -1,14 +1,13 @@
 """Files are written completely or not at all."""
 
 import threading
-from pathlib import Path
 
 import pytest
 
 from orbit_runner.utils.files import write_atomically, write_if_changed
 
 
-def test_write_whole_creates_the_directory_and_leaves_no_other_files(tmp_path: Path) -> None:
+def test_write_whole_creates_the_directory_and_leaves_no_other_files(tmp_path):
     path = tmp_path / "a" / "b" / "run.json"
     write_atomically(path, "one")
     write_atomically(path, "zwei ü")
@@ -16,7 +15,7 @@ def test_write_whole_creates_the_directory_and_leaves_no_other_files(tmp_path: P
     assert [item.name for item in path.parent.iterdir()] == ["run.json"]
 
 
-def test_reader_never_sees_a_partially_written_file(tmp_path: Path) -> None:
+def test_reader_never_sees_a_partially_written_file(tmp_path):
     path, texts = tmp_path / "x", {"a" * 300_000, "b" * 300_000}
     write_atomically(path, "a" * 300_000)
     done = threading.Event()
@@ -37,9 +36,7 @@ def test_reader_never_sees_a_partially_written_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [b"\xff\xfe", b"other", None])
-def test_derived_file_is_written_again_unless_it_is_equal(
-    before: bytes | None, tmp_path: Path
-) -> None:
+def test_derived_file_is_written_again_unless_it_is_equal(before, tmp_path):
     path = tmp_path / "sweep.json"
     if before is not None:
         path.write_bytes(before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from orbit_runner.utils import garbage_collection
 
 
 @pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _as_before(monkeypatch):
     monkeypatch.setattr(garbage_collection, "_freezes_after_pauses", False)
     gc.unfreeze()  # Other tests, and conftest.py, may have frozen objects.
     yield
@@ -20,7 +19,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("freezes", [False, True])
-def test_collection_is_paused_only_inside_the_block(freezes: bool) -> None:
+def test_collection_is_paused_only_inside_the_block(freezes):
     if freezes:
         garbage_collection.freeze_after_pauses()
     with garbage_collection.paused_collection_scope():
@@ -32,7 +31,7 @@ def test_collection_is_paused_only_inside_the_block(freezes: bool) -> None:
     assert (gc.get_freeze_count() > 1000) is freezes
 
 
-def test_collection_disabled_by_the_program_stays_disabled() -> None:
+def test_collection_disabled_by_the_program_stays_disabled():
     gc.disable()
     with garbage_collection.paused_collection_scope():
         pass

@@ -1,13 +1,9 @@
 """The messages of a run, and the time of each of its phases."""
 
-import pytest
-
 from orbit_runner.utils.log import PlainMessages, log_scope, note, phase, phase_times_scope
 
 
-def test_times_are_added_up_by_the_first_word_of_the_phase(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_times_are_added_up_by_the_first_word_of_the_phase(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     with log_scope(PlainMessages(lambda text: None)), phase_times_scope("importing") as times:

@@ -23,7 +23,7 @@ except ValueError:
 """
 
 
-def test_only_native_output_is_discarded() -> None:
+def test_only_native_output_is_discarded():
     done = process(sys.executable, "-c", _SCRIPT)
 
     assert done.stderr.splitlines() == [

@@ -3,8 +3,6 @@
 import importlib
 import sys
 import types
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,7 @@ from orbit_runner.utils import user_code
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "site-packages").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
@@ -21,7 +19,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_only_the_users_own_modules_are_listed(package: Path) -> None:
+def test_only_the_users_own_modules_are_listed(package):
     (package / "my_code_a.py").write_text("x = 1\n")
     (package / "site-packages" / "my_installed.py").write_text("x = 1\n")
     for name in ("my_code_a", "my_installed", "json", "numpy", "orbit_runner"):
@@ -33,7 +31,7 @@ def test_only_the_users_own_modules_are_listed(package: Path) -> None:
     assert not [name for name in code if name.partition(".")[0] in others]
 
 
-def test_digest_is_that_of_the_code_that_was_imported(package: Path) -> None:
+def test_digest_is_that_of_the_code_that_was_imported(package):
     path = package / "my_code_a.py"
     path.write_text("x = 1\n")
     importlib.import_module("my_code_a")
@@ -46,11 +44,11 @@ def test_digest_is_that_of_the_code_that_was_imported(package: Path) -> None:
     assert user_code.changed_files(before, after) == [str(path)]
 
 
-def test_modules_that_only_one_process_imported_do_not_count_as_changed() -> None:
+def test_modules_that_only_one_process_imported_do_not_count_as_changed():
     assert user_code.changed_modules({"a": "1", "b": "2"}, {"b": "2", "c": "3"}) == []
 
 
-def test_a_deferred_module_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deferred_module_is_not_run(monkeypatch):
     class Lazy(types.ModuleType):
         def __getattribute__(self, name: str) -> object:
             raise AssertionError(f"the module was run for {name}")

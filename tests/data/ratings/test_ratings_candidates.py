@@ -1,7 +1,5 @@
 """Ranking candidates: distinct items that the user did not choose, the same in each evaluation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -68,6 +66,7 @@ def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
 
 
 @pytest.mark.sample(3)
+@pytest.mark.alternating
 @pytest.mark.parametrize("num_negatives", [0, 5])
 @pytest.mark.parametrize("batch", [4, 8, 24])
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])

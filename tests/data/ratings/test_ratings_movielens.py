@@ -1,9 +1,5 @@
 """MovieLens files: what is read, where it is found, and the errors for malformed lines."""
 
-from __future__ import annotations
-
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -15,7 +11,7 @@ ROWS = [(196, 242, 3, 881250949), (186, 302, 4, 891717742), (1, 3952, 5, 8749657
 NAMES = {"100k": "u.data", "1m": "ratings.dat", "20m": "ratings.csv"}
 
 
-def _text(variant: str, rows=ROWS) -> str:
+def _text(variant, rows=ROWS):
     if variant == "20m":
         lines = [f"{user},{item},{rating - 0.5},{time}" for user, item, rating, time in rows]
         return "\n".join(["userId,movieId,rating,timestamp", *lines]) + "\n"
@@ -23,7 +19,7 @@ def _text(variant: str, rows=ROWS) -> str:
     return "".join(separator.join(map(str, row)) + "\n" for row in rows)
 
 
-def _write(folder: pathlib.Path, variant: str, text: str | None = None) -> pathlib.Path:
+def _write(folder, variant, text=None):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAMES[variant]
     path.write_bytes((_text(variant) if text is None else text).encode())
@@ -76,9 +72,7 @@ def test_input_path_selects_the_ratings_file(tmp_path):
         ("20m", "1.0,2,3.5,4", "invalid value '1.0'"),
     ],
 )
-def test_malformed_line_is_reported_with_its_number(
-    tmp_path: pathlib.Path, variant: str, line: str, problem: str
-) -> None:
+def test_malformed_line_is_reported_with_its_number(tmp_path, variant, line, problem):
     path = _write(tmp_path, variant, f"{_text(variant)}{line}\n{_text(variant, ROWS[:1])}")
     with raises("bad-record") as caught:
         movielens.load(data_dir=str(tmp_path))
@@ -123,7 +117,7 @@ def test_several_files_in_one_directory_require_input_path(tmp_path):
 
 
 @pytest.fixture
-def kept(own_cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def kept(own_cache, monkeypatch):
     """Caches all ratings, however fast they were parsed."""
     monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
 

@@ -1,14 +1,11 @@
 """Training pairs: negatives are uniform, never positives, and redrawn each epoch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from orbit_runner.data.ratings import step_batches as module
 from orbit_runner.data.ratings.step_batches import NegativeItems, pair_chunks
-from tests.support.batches import assert_equal_batches
 from tests.support.choices import batches_of, chosen_pairs, make_choices, train_pairs
 
 _SEED = 11
@@ -109,18 +106,3 @@ def test_batches_contain_the_pairs_in_order(monkeypatch, chunk):
         np.testing.assert_array_equal(features["user"], users[rows])
         np.testing.assert_array_equal(features["item"], items[rows])
         np.testing.assert_array_equal(label, labels[rows])
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (2, 2), (4, 2)])
-@pytest.mark.parametrize("start_step", [0, 3, 10**9])
-def test_batches_do_not_depend_on_start_step_or_replicas(replicas, pipelines, start_step):
-    shared = _train(4, start_step=start_step, replicas=replicas, pipelines=pipelines)
-    at = pair_chunks(make_choices(), num_negatives=4, global_batch_size=16, seed=_SEED).batch_at
-    expected = [
-        tf.nest.map_structure(lambda t: t.numpy(), at(tf.constant(start_step + step, tf.int64)))
-        for step in range(4)
-    ]
-    assert_equal_batches(shared, expected)
-    if start_step == 3:
-        assert_equal_batches(shared, _train(7)[3:])

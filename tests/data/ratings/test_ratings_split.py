@@ -1,7 +1,5 @@
 """The split: the latest choice of each user is held out, the others are sorted and numbered."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -48,10 +46,10 @@ def test_leave_one_out_matches_a_loop_on_random_data(scale):
             strict=True,
         )
     ]
-    latest: dict[tuple[int, int], tuple[int, int]] = {}
+    latest = {}
     for place, (user, item, time) in enumerate(rows):
         latest[user, item] = max(latest.get((user, item), (-1, -1)), (time, place))
-    by_user: dict[int, dict[tuple[int, int], int]] = {}
+    by_user = {}
     for (user, item), when in latest.items():
         by_user.setdefault(user, {})[when] = item
     kept = {user: found for user, found in by_user.items() if len(found) >= 20}

@@ -1,26 +1,19 @@
 """Columns that took long to read are read once."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-
 import pytest
 
 from orbit_runner.data.tables import build as module
 from orbit_runner.data.tables.build import build_columns, read_table
-from orbit_runner.data.tables.columns import TablePart
-from orbit_runner.data.tables.dataset import TableDataset
 from tests.data.tables.test_readers import KINDS, check_rows, open_table
 from tests.support.tables import make_rows, write_csv
 
 
 @pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+def built(monkeypatch, tmp_path):
     """The names of the columns of each time that files are read."""
-    calls: list[list[str]] = []
+    calls = []
 
-    def build(reader: TableDataset, kinds: Mapping[str, str]) -> object:
+    def build(reader, kinds):
         calls.append(sorted(kinds))
         return build_columns(reader, kinds)
 
@@ -30,11 +23,11 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     return calls
 
 
-def _read(path: Path, kinds: Mapping[str, str] = KINDS) -> TablePart:
+def _read(path, kinds=KINDS):
     return read_table(open_table("csv", path), kinds)
 
 
-def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) -> None:
+def test_later_starts_map_the_columns(built, tmp_path):
     rows = make_rows()
     path = write_csv(tmp_path / "a.csv", rows)
 
@@ -47,7 +40,7 @@ def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) ->
     assert second.places.text(99) == f"{path}, row 100"
 
 
-def test_only_new_columns_are_read(built: list[list[str]], tmp_path: Path) -> None:
+def test_only_new_columns_are_read(built, tmp_path):
     path = write_csv(tmp_path / "a.csv", make_rows())
     _read(path)
 

@@ -1,7 +1,5 @@
 """What the texts of a column are meant as, judged by all of them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -15,12 +13,12 @@ from orbit_runner.data.tables.cell_texts import (
 PLAIN = [f"{number}.5" for number in range(700)]
 
 
-def _counts(texts: list[str]) -> dict[str, int]:
+def _counts(texts):
     return {text: texts.count(text) for text in dict.fromkeys(texts)}
 
 
 @pytest.mark.parametrize("odd", ["?", "5 kg", "84,44"])
-def test_one_odd_cell_among_numbers_is_named(odd: str) -> None:
+def test_one_odd_cell_among_numbers_is_named(odd):
     assert odd_among_numbers(_counts([*PLAIN, odd])) == (odd,)
 
 
@@ -32,7 +30,7 @@ def test_one_odd_cell_among_numbers_is_named(odd: str) -> None:
         ([*["1", "2", "3"] * 20, "?"], "?"),
     ],
 )
-def test_numbers_are_not_categories(texts: list[str], odd: str) -> None:
+def test_numbers_are_not_categories(texts, odd):
     assert odd_among_numbers(_counts(texts)) == (odd,)
 
 
@@ -48,11 +46,11 @@ def test_numbers_are_not_categories(texts: list[str], odd: str) -> None:
         [],
     ],
 )
-def test_categories_stay_categories(texts: list[str]) -> None:
+def test_categories_stay_categories(texts):
     assert odd_among_numbers(_counts(texts)) is None
 
 
-def test_numbers_are_those_of_arrow() -> None:
+def test_numbers_are_those_of_arrow():
     assert [parse_number(text) for text in ("+1", "-3e2", ".5", "True")] == [1, -300, 0.5, 1]
     for text in ("1_000", "0x10", "1,5"):
         with pytest.raises(ValueError, match=re.escape(text)):
@@ -73,6 +71,6 @@ def test_numbers_are_those_of_arrow() -> None:
         ("u\u0308ber", "über"),
     ],
 )  # fmt: skip
-def test_a_value_has_one_form_however_it_is_written(text: str, form: str) -> None:
+def test_a_value_has_one_form_however_it_is_written(text, form):
     assert normal_text(text) == form
     assert normal_text(form) == form

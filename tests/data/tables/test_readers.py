@@ -1,7 +1,5 @@
 """Tables of each format, and the errors that name file, row and column."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import decimal
@@ -9,7 +7,6 @@ import gzip
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow
@@ -19,7 +16,7 @@ from pyarrow import parquet
 from orbit_runner.data.tables import csv_file
 from orbit_runner.data.tables.array_tables import array_table
 from orbit_runner.data.tables.build import read_table
-from orbit_runner.data.tables.columns import TablePart, sort_texts
+from orbit_runner.data.tables.columns import sort_texts
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.registry import TABLE_SOURCES
@@ -31,7 +28,7 @@ from tests.support.tables import WRITERS, make_rows, write_csv
 KINDS = {"size": "number", "age": "number", "color": "category", "y": "category", "id": "key"}
 
 
-def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> TableDataset:
+def open_table(name, *paths, data_dir="", **options):
     settings = TableOptions(**{"missing_values": ("", "NA"), **options})
     load = TABLE_SOURCES.get(name).load().load
     dataset: TableDataset
@@ -42,7 +39,7 @@ def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> T
     return dataset
 
 
-def check_rows(found: TablePart, rows: list[dict[str, Any]]) -> None:
+def check_rows(found, rows):
     assert found.size == len(rows)
     for name in ("size", "age"):
         expected = [np.nan if row[name] is None else row[name] for row in rows]
@@ -54,9 +51,7 @@ def check_rows(found: TablePart, rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("source", sorted(WRITERS))
-def test_every_format_gives_the_same_columns(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_format_gives_the_same_columns(source, tmp_path, monkeypatch):
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 300)
     monkeypatch.setattr("orbit_runner.data.tables.jsonl._BLOCK_ROWS", 7)
     rows = make_rows()
@@ -77,13 +72,13 @@ def test_every_format_gives_the_same_columns(
 
 
 @pytest.mark.parametrize("source", [entry.name for entry in TABLE_SOURCES.entries()])
-def test_every_format_declares_settings_of_a_section(source: str) -> None:
+def test_every_format_declares_settings_of_a_section(source):
     entry = TABLE_SOURCES.get(source)
     for settings in (TableOptions, TableDataConfig):
         assert {*entry.traits.settings} <= {field.name for field in dataclasses.fields(settings)}
 
 
-def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_files_are_read_in_the_order_of_their_names(tmp_path):
     rows = make_rows()
     write_csv(tmp_path / "b.csv", rows[60:])
     path = tmp_path / "a.csv.gz"
@@ -96,7 +91,7 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert found.places.text(60) == f"{tmp_path / 'b.csv'}, row 1"
 
 
-def test_csv_settings_apply(tmp_path: Path) -> None:
+def test_csv_settings_apply(tmp_path):
     (tmp_path / "a.csv").write_text('3|red |"a\nb"\n-| ?|c\n', encoding="utf-8")
     options = {"delimiter": "|", "column_names": ("n", "color", "t"), "missing_values": ("-", " ?")}
 
@@ -111,7 +106,7 @@ def test_csv_settings_apply(tmp_path: Path) -> None:
 
 # The values of each column, and their texts in all formats.
 _DAY, _UTC = datetime.date(2024, 2, 1), datetime.timezone.utc
-VALUES: dict[str, tuple[list[Any], list[str]]] = {
+VALUES = {
     "boolean": ([True, False, None], ["true", "false", ""]),
     "integer": ([3, -4, 2**53 + 2], ["3", "-4", "9007199254740994"]),
     "float": ([3.0, 1e-5, None], ["3", "1e-05", ""]),
@@ -128,7 +123,7 @@ VALUES: dict[str, tuple[list[Any], list[str]]] = {
 }
 
 
-def _write_values(path: Path) -> None:
+def _write_values(path):
     table = pyarrow.table({name: pyarrow.array(values) for name, (values, _) in VALUES.items()})
     if path.suffix == ".csv":
         table.to_pandas().to_csv(path, index=False)
@@ -143,9 +138,7 @@ def _write_values(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["category", "key"])
 @pytest.mark.parametrize("source", ["csv", "hugging_face", "jsonl", "parquet"])
-def test_a_value_is_the_same_category_and_key_in_each_format(
-    source: str, kind: str, tmp_path: Path
-) -> None:
+def test_a_value_is_the_same_category_and_key_in_each_format(source, kind, tmp_path):
     path = tmp_path / f"a.{source}"
     _write_values(path)
     missing = ("", "NaN") if source == "csv" else ()
@@ -164,7 +157,7 @@ def test_a_value_is_the_same_category_and_key_in_each_format(
     assert sort_texts(["10", "9", "2"]) == ["2", "9", "10"]
 
 
-def test_parquet_types_become_kinds(tmp_path: Path) -> None:
+def test_parquet_types_become_kinds(tmp_path):
     columns = {
         "i": pyarrow.array([1, None, 3]),
         "b": pyarrow.array([True, False, None]),
@@ -181,7 +174,7 @@ def test_parquet_types_become_kinds(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_function_returns_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_returns_arrays(tmp_path, monkeypatch):
     (tmp_path / "own_table.py").write_text(
         "import numpy as np\n"
         "def load():\n"
@@ -225,9 +218,7 @@ def test_a_function_returns_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("npz", "PK", "damaged-file"),
     ],
 )  # fmt: skip
-def test_bad_files_are_reported_with_row_and_column(
-    source: str, text: str, code: str, tmp_path: Path
-) -> None:
+def test_bad_files_are_reported_with_row_and_column(source, text, code, tmp_path):
     (tmp_path / f"a.{source}").write_text(text)
 
     with raises(code):
@@ -235,9 +226,7 @@ def test_bad_files_are_reported_with_row_and_column(
 
 
 @pytest.mark.parametrize("kind", ["string_view", "dictionary"])
-def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(kind, tmp_path, monkeypatch):
     offsets, data = np.array([0, 1, 2, 3], np.int32), b"a\xffb"
     buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
     texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, buffers)
@@ -261,9 +250,7 @@ def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(
         ([1, "a"], "Could not convert 'a' with type str"),
     ],
 )
-def test_python_object_without_arrow_type_is_reported_with_its_column(
-    values: list[Any], message: str
-) -> None:
+def test_python_object_without_arrow_type_is_reported_with_its_column(values, message):
     array = np.array(values, object)
 
     with raises("bad-data"):
@@ -271,9 +258,7 @@ def test_python_object_without_arrow_type_is_reported_with_its_column(
 
 
 @pytest.mark.parametrize("source", ["csv", "npz", "parquet"])
-def test_files_with_fewer_columns_are_refused_and_more_are_a_warning(
-    source: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_with_fewer_columns_are_refused_and_more_are_a_warning(source, tmp_path, caplog):
     rows = make_rows(5)
     fewer = [{key: value for key, value in row.items() if key != "age"} for row in rows]
     first, second = (
@@ -292,6 +277,6 @@ def test_files_with_fewer_columns_are_refused_and_more_are_a_warning(
     ("paths", "data_dir", "code"),
     [((), "", "not-set"), ((), "here", "missing-file"), (("x.csv",), "", "missing-file")],
 )
-def test_missing_files_are_reported(paths: tuple[str, ...], data_dir: str, code: str) -> None:
+def test_missing_files_are_reported(paths, data_dir, code):
     with raises(code):
         open_table("csv", *map(Path, paths), data_dir=data_dir)

@@ -1,7 +1,5 @@
 """Parts of a table by hash: known values, stable when rows are added, equal rows together."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -15,17 +13,17 @@ from tests.support.problems import raises
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
 
-def _category(texts: list[str]) -> Column:
+def _category(texts):
     vocabulary = tuple(sorted(set(texts) - {""}))
     codes = [vocabulary.index(text) if text else -1 for text in texts]
     return Column("c", "category", np.array(codes, np.int32), vocabulary)
 
 
-def _number(values: list[float]) -> Column:
+def _number(values):
     return Column("n", "number", np.array(values, np.float32))
 
 
-def test_hashes_do_not_change() -> None:
+def test_hashes_do_not_change():
     # Rows would move to other parts if these changed.
     texts = ["", "a", "ab", "ba", "é"]
     assert hash_texts(texts).tolist() == [
@@ -39,7 +37,7 @@ def test_hashes_do_not_change() -> None:
     )
 
 
-def test_hash_of_a_value_does_not_depend_on_other_rows() -> None:
+def test_hash_of_a_value_does_not_depend_on_other_rows():
     few, many = _category(["b", "c", ""]), _category(["a", "b", "", "c", "d"])
     assert value_bits(few).tolist() == value_bits(many)[[1, 3, 2]].tolist()
     zeros = value_bits(_number([0.0, -0.0, np.nan, np.nan, 1.0]))
@@ -47,13 +45,13 @@ def test_hash_of_a_value_does_not_depend_on_other_rows() -> None:
     assert len({*zeros.tolist()}) == 3
 
 
-def test_hash_of_rows_ignores_the_order_of_columns() -> None:
+def test_hash_of_rows_ignores_the_order_of_columns():
     number, category = _number([1, 2, 1]), _category(["a", "a", "b"])
     assert hash_rows([number, category]).tolist() == hash_rows([category, number]).tolist()
     assert len(set(hash_rows([number, category]).tolist())) == 3
 
 
-def test_a_value_has_one_hash_whatever_the_kind_of_its_column() -> None:
+def test_a_value_has_one_hash_whatever_the_kind_of_its_column():
     numbers = _hashes(_number([7, -2.5, 0, 1, 0, 1e5, np.nan]))
     texts = ["7.0", "-2.50", "-0", "true", "false", "1e5", ""]
     assert _hashes(_category(texts)) == numbers
@@ -72,17 +70,16 @@ def test_a_value_has_one_hash_whatever_the_kind_of_its_column() -> None:
     assert composed == decomposed
 
 
-def test_exact_hashes_of_different_categories_are_different() -> None:
+def test_exact_hashes_of_different_categories_are_different():
     codes = ["7", "007", "123456789", "123456790", "nan", ""]
     assert len({*hash_rows([_category(codes)], exact=True).tolist()}) == len(codes)
 
 
-def _hashes(column: Column) -> list[int]:
-    hashes: list[int] = hash_rows([dataclasses.replace(column, name="n")]).tolist()
-    return hashes
+def _hashes(column):
+    return hash_rows([dataclasses.replace(column, name="n")]).tolist()
 
 
-def test_parts_are_disjoint_and_have_their_shares() -> None:
+def test_parts_are_disjoint_and_have_their_shares():
     hashes = hash_texts([f"row {n}" for n in range(20_000)])
     places = positions(hashes, 0)
     parts = {name: rows_of_fraction(places, FRACTIONS, name) for name in FRACTIONS}
@@ -95,7 +92,7 @@ def test_parts_are_disjoint_and_have_their_shares() -> None:
     assert other.tolist() != parts["test"].tolist()
 
 
-def test_rows_stay_in_their_part_when_rows_are_added() -> None:
+def test_rows_stay_in_their_part_when_rows_are_added():
     hashes = hash_texts([f"row {n}" for n in range(3000)])
     before = rows_of_fraction(positions(hashes[:1000], 0), FRACTIONS, "train")
     after = rows_of_fraction(positions(hashes, 0), FRACTIONS, "train")
@@ -103,20 +100,20 @@ def test_rows_stay_in_their_part_when_rows_are_added() -> None:
     assert len(after) > len(before)
 
 
-def test_fractions_below_one_leave_rows_out() -> None:
+def test_fractions_below_one_leave_rows_out():
     places = positions(hash_texts([f"row {n}" for n in range(1000)]), 0)
     small = rows_of_fraction(places, {"train": 0.25}, "train")
     assert 150 < len(small) < 350
 
 
-def test_parts_without_rows_are_reported() -> None:
+def test_parts_without_rows_are_reported():
     with raises("unknown-part"):
         rows_of_fraction(np.zeros(1), FRACTIONS, "tests")
     with raises("empty-data"):
         rows_of_fraction(np.full(2, 0.5), {"no": 0.1, "yes": 0.9}, "no")
 
 
-def test_rows_with_a_value_of_a_column() -> None:
+def test_rows_with_a_value_of_a_column():
     column = _category(["train", "test", "", "train"])
     assert rows_with_value(column, "train").tolist() == [0, 3]
     with raises("unknown-part"):

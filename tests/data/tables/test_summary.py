@@ -1,7 +1,5 @@
 """The first look: columns in numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -18,7 +16,7 @@ from orbit_runner.step.batches import batch_summary
 from orbit_runner.tasks.keras.examples import labels_of
 
 
-def _source() -> TablePart:
+def _source():
     number = np.array([1, 2, 1, np.nan, 5, 1, np.nan], np.float32)
     codes = np.array([0, 1, 0, -1, 0, 0, -1], np.int32)
     columns = {
@@ -28,7 +26,7 @@ def _source() -> TablePart:
     return TablePart("csv", columns, Places((("a.csv", 4), ("b.csv", 3))))
 
 
-def test_columns_are_summarized() -> None:
+def test_columns_are_summarized():
     columns = _source().columns
     number = summarize_column(columns["n"], "feature")
     assert (number.missing, number.distinct, number.low, number.high) == (2, 3, 1.0, 5.0)
@@ -51,8 +49,8 @@ def test_columns_are_summarized() -> None:
     ],
 )
 def test_one_value_that_is_not_finite_does_not_hide_the_others(
-    values: list[float], low: float, high: float, mean: float, nan: int, infinite: int
-) -> None:
+    values, low, high, mean, nan, infinite
+):
     array = np.array(values, np.float32)
     (summary,) = batch_summary({"x": tf.constant(array)})
     assert (summary.low, summary.high, summary.mean) == (low, high, mean)

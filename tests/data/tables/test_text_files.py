@@ -1,14 +1,10 @@
 """Text files as tables: a class for each file, lines as rows."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import pytest
 
 from orbit_runner.data.tables.build import read_table
-from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.tables.text_files import TEXT_FILES
 from tests.support.problems import raises
@@ -16,18 +12,18 @@ from tests.support.problems import raises
 Files = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def _read(folder: Path, files: Files) -> TablePart:
+def _read(folder, files):
     options = TableOptions(files=files)
     reader = TEXT_FILES.load(data_dir=str(folder), options=options)
     return read_table(reader, dict.fromkeys(reader.kinds, "category"))
 
 
-def _rows(source: TablePart) -> list[tuple[str, str, str]]:
+def _rows(source):
     text, label = source.columns["text"], source.columns["label"]
     return [(text.text(n), label.text(n), source.places.text(n)) for n in range(source.size)]
 
 
-def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:
+def test_rows_are_the_lines_of_the_files_in_order(tmp_path):
     (tmp_path / "b1.txt").write_bytes("ünd\r\n\r\n last ".encode())
     (tmp_path / "b2.txt").write_bytes(b"two\n")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\xe2\x80\xa8line\n"))
@@ -43,7 +39,7 @@ def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_files_of_a_class_may_be_a_list(tmp_path: Path) -> None:
+def test_files_of_a_class_may_be_a_list(tmp_path):
     for name in ("x", "y", "z"):
         (tmp_path / name).write_text(f"{name}\n")
     table = _read(tmp_path, (("a", ("z", "x")), ("b", ("y",))))
@@ -58,14 +54,14 @@ def test_files_of_a_class_may_be_a_list(tmp_path: Path) -> None:
         ((("a", ("x", "x*")),), "set-twice"),
     ],
 )
-def test_wrong_files_are_reported(tmp_path: Path, files: Files, code: str) -> None:
+def test_wrong_files_are_reported(tmp_path, files, code):
     (tmp_path / "x").write_text("x\n")
     with raises(code) as caught:
         _read(tmp_path, files)
     assert caught.value.field == "files"
 
 
-def test_lines_that_are_not_utf8_are_reported(tmp_path: Path) -> None:
+def test_lines_that_are_not_utf8_are_reported(tmp_path):
     (tmp_path / "x").write_bytes(b"one\n\xff\xfe rubbish\nthree\n")
     with raises("bad-record") as caught:
         _read(tmp_path, (("a", ("x",)),))

@@ -1,7 +1,5 @@
 """The catalog of datasets: complete, consistent, and in agreement with its experiments."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,14 +8,14 @@ import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.datasets.catalogue import SETS, PublicDataset, format_bytes
+from orbit_runner.datasets.catalogue import SETS, format_bytes
 
 ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)
 PAGE = Path(__file__).resolve().parents[3] / "docs/experiments.md"
 
 
 @ALL
-def test_every_file_has_url_size_and_checksum(data: PublicDataset) -> None:
+def test_every_file_has_url_size_and_checksum(data):
     assert data.files
     for file in data.files:
         assert file.size > 0
@@ -26,7 +24,7 @@ def test_every_file_has_url_size_and_checksum(data: PublicDataset) -> None:
 
 
 @ALL
-def test_declared_results_are_produced_by_the_files(data: PublicDataset) -> None:
+def test_declared_results_are_produced_by_the_files(data):
     plain = {file.name for file in data.files if not file.is_archive}
     named = {name for file in data.files for name in (file.members or {}).values()}
     whole = any(file.is_archive and file.members is None for file in data.files)
@@ -35,11 +33,11 @@ def test_declared_results_are_produced_by_the_files(data: PublicDataset) -> None
     assert whole or {*data.results} == plain | named
 
 
-def pairs() -> list[tuple[str, str]]:
+def pairs():
     return [(name, use) for name, data in SETS.items() for use in data.experiments]
 
 
-def test_experiment_data_dir_matches_the_download_directory() -> None:
+def test_experiment_data_dir_matches_the_download_directory():
     assert {use for _, use in pairs()} <= {*experiment_files()}
     for experiment in sorted({use for _, use in pairs()}):
         config = resolve(Request(experiment=experiment)).config
@@ -49,7 +47,7 @@ def test_experiment_data_dir_matches_the_download_directory() -> None:
         assert config.task.validation_data.data_dir in folders, experiment
 
 
-def test_data_page_lists_every_dataset() -> None:
+def test_data_page_lists_every_dataset():
     section = PAGE.read_text(encoding="utf-8").partition("\n## Public datasets\n")[2]
     rows = [line.split(" | ")[:2] for line in section.splitlines() if line.startswith("| `")]
 

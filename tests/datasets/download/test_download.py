@@ -1,7 +1,5 @@
 """A downloaded dataset is verified, unpacked and complete, and no other file is overwritten."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import multiprocessing
@@ -9,8 +7,6 @@ import os
 import signal
 import tarfile
 import zipfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +18,7 @@ CONTENT = bytes(range(251)) * 4000
 
 
 @pytest.fixture
-def mirror(tmp_path: Path) -> Path:
+def mirror(tmp_path):
     """A directory with files under their published names."""
     folder = tmp_path / "my mirror"
     folder.mkdir()
@@ -30,23 +26,16 @@ def mirror(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def got(tmp_path: Path) -> Path:
+def got(tmp_path):
     """The directory that datasets are downloaded into."""
     return tmp_path / "got"
 
 
-def download(data: PublicDataset, directory: Path, mirror: Path) -> bool:
+def download(data, directory, mirror):
     return download_dataset(data, directory, base=address_of(str(mirror)))
 
 
-def published(
-    name: str,
-    content: bytes,
-    *,
-    is_archive: bool = False,
-    members: Mapping[str, str] | None = None,
-    results: Sequence[str] = (),
-) -> PublicDataset:
+def published(name, content, *, is_archive=False, members=None, results=()):
     """Returns a dataset of one file, at an address that does not exist."""
     file = RemoteFile(
         url=f"http://nowhere.invalid/{name}",
@@ -65,7 +54,7 @@ def published(
     )
 
 
-def tar_of(files: Mapping[str, bytes]) -> bytes:
+def tar_of(files):
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for name, content in files.items():
@@ -75,7 +64,7 @@ def tar_of(files: Mapping[str, bytes]) -> bytes:
     return made.getvalue()
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
@@ -83,13 +72,13 @@ PACKED = {"set/a.txt": b"one", "set/b.txt": b"two"}
 
 
 @pytest.fixture
-def packed(mirror: Path) -> PublicDataset:
+def packed(mirror):
     """A published tar.gz of two files in a directory."""
     (mirror / "set.tgz").write_bytes(tar_of(PACKED))
     return published("set.tgz", tar_of(PACKED), is_archive=True, results=[*PACKED])
 
 
-def test_file_is_downloaded_once(mirror: Path, got: Path) -> None:
+def test_file_is_downloaded_once(mirror, got):
     (mirror / "set.bin").write_bytes(CONTENT)
     data = published("set.bin", CONTENT)
 
@@ -111,9 +100,7 @@ def test_file_is_downloaded_once(mirror: Path, got: Path) -> None:
         (None, "download-failed"),
     ],
 )
-def test_a_part_of_a_file_or_another_file_never_counts_as_the_file(
-    mirror: Path, got: Path, content: bytes | None, code: str
-) -> None:
+def test_a_part_of_a_file_or_another_file_never_counts_as_the_file(mirror, got, content, code):
     if content is not None:
         (mirror / "set.bin").write_bytes(content)
 
@@ -123,7 +110,7 @@ def test_a_part_of_a_file_or_another_file_never_counts_as_the_file(
 
 
 @pytest.mark.slow
-def test_killed_download_leaves_no_file_and_can_be_repeated(mirror: Path, got: Path) -> None:
+def test_killed_download_leaves_no_file_and_can_be_repeated(mirror, got):
     data = published("set.bin", CONTENT)
     os.mkfifo(mirror / "set.bin")
     process = multiprocessing.get_context("spawn").Process(
@@ -144,7 +131,7 @@ def test_killed_download_leaves_no_file_and_can_be_repeated(mirror: Path, got: P
     assert (got / "set.bin").read_bytes() == CONTENT
 
 
-def test_errors_say_which_address_failed_and_why(tmp_path: Path) -> None:
+def test_errors_say_which_address_failed_and_why(tmp_path):
     for url, reason in (
         ("http://127.0.0.1:9/set.bin", "refused"),
         ("http://nowhere.invalid/set.bin", ""),
@@ -156,9 +143,7 @@ def test_errors_say_which_address_failed_and_why(tmp_path: Path) -> None:
         assert "urlopen" not in str(caught.value)
 
 
-def test_archive_is_unpacked_once_and_not_kept(
-    mirror: Path, packed: PublicDataset, got: Path
-) -> None:
+def test_archive_is_unpacked_once_and_not_kept(mirror, packed, got):
     assert download(packed, got, mirror)
     assert not download(packed, got, mirror)
 
@@ -166,7 +151,7 @@ def test_archive_is_unpacked_once_and_not_kept(
     assert {name: (got / name).read_bytes() for name in PACKED} == PACKED
 
 
-def test_zip_is_unpacked(mirror: Path, got: Path) -> None:
+def test_zip_is_unpacked(mirror, got):
     with zipfile.ZipFile(mirror / "set.zip", "w") as archive:
         for name, content in PACKED.items():
             archive.writestr(name, content)
@@ -178,9 +163,7 @@ def test_zip_is_unpacked(mirror: Path, got: Path) -> None:
 
 
 @pytest.mark.parametrize("is_archive", [True, False])
-def test_different_file_is_not_overwritten(
-    is_archive: bool, mirror: Path, packed: PublicDataset, got: Path
-) -> None:
+def test_different_file_is_not_overwritten(is_archive, mirror, packed, got):
     (mirror / "set.bin").write_bytes(CONTENT)
     data = packed if is_archive else published("set.bin", CONTENT)
     path = got / ("set/a.txt" if is_archive else "set.bin")
@@ -193,7 +176,7 @@ def test_different_file_is_not_overwritten(
     assert path.read_bytes() == b"my"
 
 
-def test_archive_members_are_renamed_for_the_data_source(mirror: Path, got: Path) -> None:
+def test_archive_members_are_renamed_for_the_data_source(mirror, got):
     sgm = b'<seg id="1">eins &amp;\n\n 1</seg>\n<hr><SEG id="2">zwei</SEG>'
     content = tar_of({"./dev/t-src.de.sgm": sgm, "dev/t.en": b"a\n", "dev/other": b""})
     (mirror / "dev.tgz").write_bytes(content)
@@ -213,9 +196,7 @@ def test_archive_members_are_renamed_for_the_data_source(mirror: Path, got: Path
     "content",
     [tar_of({"good": b"good", "../../evil": b"evil"}), tar_of(PACKED)[:-20], b"no archive"],
 )
-def test_archive_that_leads_outside_or_is_damaged_leaves_nothing(
-    mirror: Path, got: Path, content: bytes
-) -> None:
+def test_archive_that_leads_outside_or_is_damaged_leaves_nothing(mirror, got, content):
     (mirror / "set.tgz").write_bytes(content)
 
     with raises("download-failed"):
@@ -224,6 +205,6 @@ def test_archive_that_leads_outside_or_is_damaged_leaves_nothing(
 
 
 @pytest.mark.parametrize("text", ["ftp://x/y", "nowhere", "http://"])
-def test_invalid_source_is_rejected(text: str) -> None:
+def test_invalid_source_is_rejected(text):
     with raises("wrong-type", "--from"):
         address_of(text)

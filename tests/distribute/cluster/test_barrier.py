@@ -6,8 +6,6 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ from tests.clusters.members import free_ports
 from tests.support.problems import raises
 
 
-def _clusters(count: int) -> list[Cluster]:
+def _clusters(count):
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
     return [
         Cluster({"worker": addresses}, Member("worker", index, addresses[index]), "a test")
@@ -31,15 +29,15 @@ def _clusters(count: int) -> list[Cluster]:
     ]
 
 
-def _meet(cluster: Cluster, tell: Callable[[str], None] = print, **changes: Any) -> None:
+def _meet(cluster, tell=print, **changes):
     others = [member for member in cluster.trainers() if member != cluster.me]
     wait_at_barrier(cluster, others, tell=tell, **{"purpose": "train", "timeout": 600.0, **changes})
 
 
-def _all_meet(clusters: list[Cluster], *changes: dict[str, Any]) -> list[BaseException | None]:
-    errors: list[BaseException | None] = [None] * len(clusters)
+def _all_meet(clusters, *changes):
+    errors = [None] * len(clusters)
 
-    def one(number: int) -> None:
+    def one(number):
         try:
             _meet(clusters[number], **(changes[number] if changes else {}))
         except BaseException as error:
@@ -55,7 +53,7 @@ def _all_meet(clusters: list[Cluster], *changes: dict[str, Any]) -> list[BaseExc
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_all_members_meet_and_release_their_ports(count: int) -> None:
+def test_all_members_meet_and_release_their_ports(count):
     clusters = _clusters(count)
 
     assert _all_meet(clusters) == [None] * count
@@ -64,9 +62,9 @@ def test_all_members_meet_and_release_their_ports(count: int) -> None:
         socket.create_server(("127.0.0.1", int(port))).close()
 
 
-def test_no_member_continues_before_the_last_one_arrives() -> None:
+def test_no_member_continues_before_the_last_one_arrives():
     first, second, third = _clusters(3)
-    gone: list[str] = []
+    gone = []
     threads = [
         threading.Thread(target=lambda c=c: (_meet(c), gone.append(str(c.me))))
         for c in (first, second)
@@ -82,7 +80,7 @@ def test_no_member_continues_before_the_last_one_arrives() -> None:
 
 
 @pytest.mark.slow
-def test_missing_member_is_named_while_waiting_and_in_the_error() -> None:
+def test_missing_member_is_named_while_waiting_and_in_the_error():
     clusters, told = _clusters(3), list[str]()
     threads = [threading.Thread(target=lambda: _all_meet(clusters[1:2], {"timeout": 3.0}))]
     threads[0].start()
@@ -96,7 +94,7 @@ def test_missing_member_is_named_while_waiting_and_in_the_error() -> None:
     threads[0].join()
 
 
-def test_members_with_different_purposes_are_rejected() -> None:
+def test_members_with_different_purposes_are_rejected():
     errors = _all_meet(_clusters(2), {"purpose": "train a"}, {"purpose": "train b"})
 
     assert [type(error) for error in errors] == [ClusterError, ClusterError]
@@ -104,7 +102,7 @@ def test_members_with_different_purposes_are_rejected() -> None:
     assert "train b" in str(errors[0])
 
 
-def test_members_with_different_clusters_are_rejected() -> None:
+def test_members_with_different_clusters_are_rejected():
     one, other = _clusters(2)
     third = (*other.jobs["worker"], "127.0.0.1:9")
     larger = Cluster({"worker": third}, other.me, "a test")
@@ -115,14 +113,14 @@ def test_members_with_different_clusters_are_rejected() -> None:
     assert "worker 1 has a different cluster" in str(errors[0])
 
 
-def test_port_in_use_is_reported() -> None:
+def test_port_in_use_is_reported():
     (cluster,) = _clusters(1)
     _, _, port = cluster.me.address.rpartition(":")
     with socket.create_server(("", int(port))), raises("bad-cluster"):
         _meet(cluster)
 
 
-def test_unrelated_connections_to_the_port_are_ignored() -> None:
+def test_unrelated_connections_to_the_port_are_ignored():
     clusters = _clusters(2)
     thread = threading.Thread(target=_meet, args=(clusters[0],))
     thread.start()
@@ -147,7 +145,7 @@ NOWHERE = "nowhere.invalid"  # RFC 2606 reserves the domain, so nobody can regis
 
 
 @pytest.fixture
-def free() -> int:
+def free():
     """A port on which nothing listened a moment ago."""
     while True:
         # Below the range from which the system assigns ports to other processes.
@@ -160,7 +158,7 @@ def free() -> int:
 @pytest.mark.parametrize("own", ["localhost", "any"])
 # The servers of TensorFlow set this, so two of them could listen without an error.
 @pytest.mark.parametrize("reuse", [False, True])
-def test_port_in_use_by_another_process_is_reported(family: int, own: str, reuse: bool) -> None:
+def test_port_in_use_by_another_process_is_reported(family, own, reuse):
     host = {"any": "", "localhost": "127.0.0.1" if family == socket.AF_INET else "::1"}[own]
     with socket.create_server((host, 0), family=family, reuse_port=reuse) as other:
         port = other.getsockname()[1]
@@ -170,12 +168,12 @@ def test_port_in_use_by_another_process_is_reported(family: int, own: str, reuse
     assert said == f"port {port} of somewhere:{port} is in use by another process"
 
 
-def test_checking_a_free_port_leaves_it_free(free: int) -> None:
+def test_checking_a_free_port_leaves_it_free(free):
     assert port_problem(f"localhost:{free}") == ""
     assert port_problem(f"localhost:{free}") == ""
 
 
-def test_probe_finds_no_server_at_a_free_port_and_an_unknown_host(free: int) -> None:
+def test_probe_finds_no_server_at_a_free_port_and_an_unknown_host(free):
     found = [probe(there) for there in (f"127.0.0.1:{free}", f"{NOWHERE}:1", "a..b:1")]
 
     assert found == [Liveness.GONE] * 3

@@ -1,7 +1,5 @@
 """Cluster descriptions are read as by TensorFlow's own resolvers."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -26,9 +24,7 @@ ALL = {"chief": ["c:1"], "worker": ["w:1", "x:1"], "ps": ["p:1", "q:1"], "evalua
         ({"worker": ["[::1]:1"]}, "worker", 0),
     ],
 )
-def test_tf_config_is_read_as_tensorflow_reads_it(
-    jobs: dict[str, list[str]], role: str, index: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tf_config_is_read_as_tensorflow_reads_it(jobs, role, index, monkeypatch):
     said = json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})
 
     cluster = from_tf_config(said)
@@ -42,7 +38,7 @@ def test_tf_config_is_read_as_tensorflow_reads_it(
         assert theirs.cluster_spec().task_address(role, index) == cluster.me.address
 
 
-def test_tensorflow_reads_a_tf_config_made_from_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_reads_a_tf_config_made_from_the_config(monkeypatch):
     runtime = RuntimeConfig(worker_hosts="a:1, b:2", task_index=1)
 
     monkeypatch.setenv("TF_CONFIG", from_config(runtime).tf_config())

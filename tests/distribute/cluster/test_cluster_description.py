@@ -1,7 +1,5 @@
 """Descriptions of clusters: which are valid, which are rejected, and their `TF_CONFIG`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -22,7 +20,7 @@ JOBS = {"worker": ("w0:1", "w1:1"), "chief": ("c:1",), "ps": ("p:1",), "evaluato
         ("a-b.c.svc.cluster.local:2222", ("a-b.c.svc.cluster.local", 2222)),
     ],
 )
-def test_valid_address_is_accepted_and_split(address: str, parts: tuple[str, int]) -> None:
+def test_valid_address_is_accepted_and_split(address, parts):
     assert address_problem(address) == ""
     assert split_address(address) == parts
 
@@ -43,14 +41,14 @@ def test_valid_address_is_accepted_and_split(address: str, parts: tuple[str, int
         ("2001:db8::1:2222", "IPv6 host in brackets"),
     ],
 )
-def test_invalid_address_is_rejected_with_a_short_message(address: object, said: str) -> None:
+def test_invalid_address_is_rejected_with_a_short_message(address, said):
     found = address_problem(address)
 
     assert said in found
     assert len(found) < 160
 
 
-def test_members_are_ordered_by_role_with_the_chief_first() -> None:
+def test_members_are_ordered_by_role_with_the_chief_first():
     cluster = check_cluster(JOBS, "worker", 1, "here")
 
     assert [str(member) for member in cluster.members()] == [
@@ -77,14 +75,12 @@ def test_members_are_ordered_by_role_with_the_chief_first() -> None:
         ({"worker": ("a:1",), "ps": ("b:1",)}, "ps", 0, False),
     ],
 )
-def test_exactly_one_member_is_the_chief(
-    jobs: dict[str, tuple[str, ...]], role: str, index: int, chief: bool
-) -> None:
+def test_exactly_one_member_is_the_chief(jobs, role, index, chief):
     assert check_cluster(jobs, role, index, "here").is_chief is chief
 
 
 @pytest.mark.parametrize("index", [0, 3])
-def test_evaluator_need_not_be_listed_in_the_cluster(index: int) -> None:
+def test_evaluator_need_not_be_listed_in_the_cluster(index):
     jobs = {"worker": ("a:1", "b:1")}
     if index:
         with raises("bad-cluster", "here"):
@@ -118,9 +114,7 @@ def test_evaluator_need_not_be_listed_in_the_cluster(index: int) -> None:
         ({"worker": ({"x": 1}, [2])}, "worker", 0, "cluster.worker[1]: got [2], expected host"),
     ],
 )  # fmt: skip
-def test_invalid_cluster_description_is_rejected(
-    jobs: dict[str, tuple[str, ...]], role: str, index: int, said: str
-) -> None:
+def test_invalid_cluster_description_is_rejected(jobs, role, index, said):
     with pytest.raises(ClusterError) as caught:
         check_cluster(jobs, role, index, "here")
 
@@ -128,7 +122,7 @@ def test_invalid_cluster_description_is_rejected(
     assert caught.value.exit_code == 2
 
 
-def test_all_cluster_errors_are_reported_in_at_most_nine_lines() -> None:
+def test_all_cluster_errors_are_reported_in_at_most_nine_lines():
     with pytest.raises(ClusterError) as caught:
         check_cluster({"worker": ("bad",) * 200, "pss": ("a:1",)}, "worker", 900, "here")
 

@@ -1,9 +1,5 @@
 """Slurm clusters, read from the environment variables that `srun` sets for its tasks."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -16,7 +12,7 @@ SERVED = RuntimeConfig(
 )
 
 
-def _environ(**more: str) -> dict[str, str]:
+def _environ(**more):
     return {
         "SLURM_PROCID": "0",
         "SLURM_STEP_NUM_TASKS": "3",
@@ -42,7 +38,7 @@ def _environ(**more: str) -> dict[str, str]:
         ("n[9-11]", "n9 n10 n11"),
     ],
 )
-def test_node_list_is_expanded(text: str, nodes: str) -> None:
+def test_node_list_is_expanded(text, nodes):
     assert expand_nodes(text) == nodes.split()
 
 
@@ -50,7 +46,7 @@ def test_node_list_is_expanded(text: str, nodes: str) -> None:
     ("text", "counts"),
     [("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("1,2(x2)", [1, 2, 2]), ("4(x1)", [4])],
 )
-def test_task_counts_are_expanded(text: str, counts: list[int]) -> None:
+def test_task_counts_are_expanded(text, counts):
     assert expand_counts(text) == counts
 
 
@@ -73,7 +69,7 @@ def test_task_counts_are_expanded(text: str, counts: list[int]) -> None:
         ),
     ],
 )
-def test_each_rank_gets_the_expected_node_and_port(more: dict[str, str], addresses: str) -> None:
+def test_each_rank_gets_the_expected_node_and_port(more, addresses):
     environ, expected = _environ(**more), addresses.split()
 
     for rank, address in enumerate(expected):
@@ -97,9 +93,7 @@ def test_each_rank_gets_the_expected_node_and_port(more: dict[str, str], address
         ),
     ],
 )  # fmt: skip
-def test_invalid_slurm_variables_are_rejected(
-    runtime: RuntimeConfig, more: dict[str, str], said: str
-) -> None:
+def test_invalid_slurm_variables_are_rejected(runtime, more, said):
     with pytest.raises(ClusterError) as caught:
         from_slurm(runtime, _environ(**more))
 
@@ -116,7 +110,7 @@ def test_invalid_slurm_variables_are_rejected(
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, True),
     ],
 )
-def test_slurm_is_detected_only_with_several_tasks(environ: dict[str, Any], found: bool) -> None:
+def test_slurm_is_detected_only_with_several_tasks(environ, found):
     assert is_slurm(environ) is found
 
 
@@ -133,7 +127,7 @@ def test_slurm_is_detected_only_with_several_tasks(environ: dict[str, Any], foun
         ),
     ],
 )
-def test_roles_are_assigned_by_rank(runtime: RuntimeConfig, tasks: int, roles: list[str]) -> None:
+def test_roles_are_assigned_by_rank(runtime, tasks, roles):
     environ = _environ(
         STEP_NODELIST="n1", STEP_TASKS_PER_NODE=str(tasks), STEP_NUM_TASKS=str(tasks)
     )

@@ -1,9 +1,6 @@
 """Clusters of `TF_CONFIG`, as launchers write it and with common mistakes, and of the config."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -19,11 +16,11 @@ CLUSTER = {"worker": ["a:1", "b:1"]}
 FIRST = {"type": "worker", "index": 0}
 
 
-def _text(cluster: Any = CLUSTER, task: Any = FIRST, **more: Any) -> str:
+def _text(cluster=CLUSTER, task=FIRST, **more):
     return json.dumps({"cluster": cluster, "task": task, **more})
 
 
-def test_master_is_read_as_the_chief() -> None:
+def test_master_is_read_as_the_chief():
     jobs = {"master": ["m:1"], "worker": ["w:1"], "ps": ["p:1"]}
 
     cluster = from_tf_config(_text(jobs, {"type": "master", "index": 0}))
@@ -58,7 +55,7 @@ def test_master_is_read_as_the_chief() -> None:
     ],
     ids=lambda value: value[:40],
 )
-def test_invalid_tf_config_is_rejected(text: str, said: str) -> None:
+def test_invalid_tf_config_is_rejected(text, said):
     with pytest.raises(ClusterError) as caught:
         from_tf_config(text)
 
@@ -78,9 +75,7 @@ def test_invalid_tf_config_is_rejected(text: str, said: str) -> None:
         ("a:1", -1, ("a:1",), "worker 0"),
     ],
 )
-def test_workers_and_own_index_are_read_from_the_config(
-    hosts: str, index: int, workers: tuple[str, ...], me: str
-) -> None:
+def test_workers_and_own_index_are_read_from_the_config(hosts, index, workers, me):
     cluster = from_config(RuntimeConfig(worker_hosts=hosts, task_index=index))
 
     assert cluster.jobs == {"worker": workers}
@@ -100,14 +95,14 @@ def test_workers_and_own_index_are_read_from_the_config(
         (" , ", -1, "the cluster has no worker"),
     ],
 )  # fmt: skip
-def test_invalid_hosts_are_rejected(hosts: str, index: int, said: str) -> None:
+def test_invalid_hosts_are_rejected(hosts, index, said):
     with pytest.raises(ClusterError) as caught:
         from_config(RuntimeConfig(worker_hosts=hosts, task_index=index))
 
     assert said in str(caught.value)
 
 
-def test_remote_cluster_setting_is_parsed() -> None:
+def test_remote_cluster_setting_is_parsed():
     found = parse_remote_cluster("worker=a:1, b:1; ps = c:1 ;")
 
     assert found == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
@@ -124,7 +119,7 @@ def test_remote_cluster_setting_is_parsed() -> None:
         ("worker=a;ps=b:1", "cluster.worker[0]: got 'a', expected host:port"),
     ],
 )
-def test_invalid_remote_cluster_setting_is_rejected(text: str, said: str) -> None:
+def test_invalid_remote_cluster_setting_is_rejected(text, said):
     with pytest.raises(ClusterError) as caught:
         parse_remote_cluster(text)
 

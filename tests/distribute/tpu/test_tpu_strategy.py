@@ -1,10 +1,6 @@
 """The strategy over a TPU; the calls that need a TPU are answered by a fake."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,8 +30,8 @@ PATH = "runtime.train_input_partition_dims"
 class _FakeTpu:
     """A fake TPU that lists its devices, and does nothing else."""
 
-    def __init__(self, platform: str) -> None:
-        self.topology: Any = make_topology(platform)
+    def __init__(self, platform):
+        self.topology = make_topology(platform)
         tasks, cores = self.topology.num_tasks, self.topology.num_tpus_per_task
         names = [f"/job:worker/replica:0/task:{task}/device:TPU:{core}"
                  for task in range(tasks) for core in range(cores)]  # fmt: skip
@@ -46,29 +42,29 @@ class _FakeTpu:
             num_cores=len(names),
         )
 
-    def get_tpu_system_metadata(self) -> Any:
+    def get_tpu_system_metadata(self):
         return self._metadata
 
-    def cluster_spec(self) -> None:
+    def cluster_spec(self):
         return None
 
 
-def runtime(**changes: Any) -> RuntimeConfig:
+def runtime(**changes):
     return RuntimeConfig(**{"distribution_strategy": "tpu", "tpu": "local"} | changes)
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[Any]]]:
+def started(monkeypatch):
     """Builds the strategy on a type of TPU; returns it and the calls that a TPU would get."""
 
-    def build(platform: str, **changes: Any) -> tuple[Any, list[Any]]:
+    def build(platform, **changes):
         there, calls = _FakeTpu(platform), list[Any]()
 
-        def find(**asked: Any) -> Any:
+        def find(**asked):
             calls.append(("find", asked))
             return there
 
-        def initialize(given: Any) -> Any:
+        def initialize(given):
             calls.append(("initialize", given is there))
             return there.topology
 
@@ -96,9 +92,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[An
         ("v5p-16", None, 8, 1),
     ],
 )
-def test_each_replica_has_one_device_per_part(
-    started: Callable[..., Any], platform: str, dims: Any, replicas: int, devices: int
-) -> None:
+def test_each_replica_has_one_device_per_part(started, platform, dims, replicas, devices):
     strategy, calls = started(platform, train_input_partition_dims=dims)
 
     assert isinstance(strategy, tf.distribute.TPUStrategy)
@@ -110,13 +104,13 @@ def test_each_replica_has_one_device_per_part(
     assert [name for name, _ in calls] == ["find", "initialize"]
 
 
-def test_eval_partition_dims_apply_when_train_dims_are_not_set(started: Callable[..., Any]) -> None:
+def test_eval_partition_dims_apply_when_train_dims_are_not_set(started):
     strategy, _ = started("v3-8", eval_input_partition_dims=[1, 2, 2, 1])
 
     assert strategy.num_replicas_in_sync == 2
 
 
-def test_remote_tpu_is_connected(started: Callable[..., Any]) -> None:
+def test_remote_tpu_is_connected(started):
     strategy, calls = started("v3-8", tpu="mine")
 
     assert strategy.num_replicas_in_sync == 8
@@ -137,8 +131,8 @@ def test_remote_tpu_is_connected(started: Callable[..., Any]) -> None:
     ],
 )
 def test_tpu_is_that_of_the_setting_the_environment_or_the_machine(
-    device: str, environ: dict[str, str], expected: str, tmp_path: Path
-) -> None:
+    device, environ, expected, tmp_path
+):
     if device:
         (tmp_path / device).parent.mkdir(exist_ok=True)
         (tmp_path / device).touch()
@@ -148,7 +142,7 @@ def test_tpu_is_that_of_the_setting_the_environment_or_the_machine(
 
 
 @pytest.mark.parametrize("device", ["", "vfio/vfio"])
-def test_machine_without_a_tpu_is_an_error(device: str, tmp_path: Path) -> None:
+def test_machine_without_a_tpu_is_an_error(device, tmp_path):
     if device:
         (tmp_path / device).parent.mkdir(exist_ok=True)
         (tmp_path / device).touch()
@@ -161,7 +155,7 @@ def test_machine_without_a_tpu_is_an_error(device: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dims", [None, [1, 2, 2, 1]])
-def test_run_options_match_those_of_model_garden(dims: Any) -> None:
+def test_run_options_match_those_of_model_garden(dims):
     options = run_options(runtime(train_input_partition_dims=dims))
 
     theirs = base_trainer.get_runtime_options(
@@ -178,18 +172,18 @@ def test_run_options_match_those_of_model_garden(dims: Any) -> None:
 
 
 @pytest.fixture
-def strategy() -> Any:
+def strategy():
     there = _FakeTpu("v3-8")
     assignment = assign_devices(there.topology, 4)
     return tf.distribute.TPUStrategy(there, experimental_device_assignment=assignment)
 
 
-def shardings(strategy: Any, inputs: Any, dims: Any) -> tuple[list[Any], Any]:
+def shardings(strategy, inputs, dims):
     """Traces a step; returns the shardings for XLA, and the inputs as the step gets them."""
     found = []
 
     @tf.function(autograph=False)
-    def step(given: Any) -> Any:
+    def step(given):
         found.append(split_inputs(strategy, given, dims))
         return found[0]
 
@@ -207,7 +201,7 @@ IMAGE = tf.TensorSpec([8, 32, 16, 3])
 LABEL = tf.TensorSpec([8], tf.int32)
 
 
-def test_images_are_split_and_labels_are_not(strategy: Any) -> None:
+def test_images_are_split_and_labels_are_not(strategy):
     told, back = shardings(
         strategy, ({"image": IMAGE, "more": [IMAGE]}, LABEL, LABEL), (1, 2, 2, 1)
     )
@@ -221,13 +215,13 @@ def test_images_are_split_and_labels_are_not(strategy: Any) -> None:
     assert (label.shape, weight.shape) == (LABEL.shape, LABEL.shape)
 
 
-def test_batches_of_unknown_size_are_split(strategy: Any) -> None:
+def test_batches_of_unknown_size_are_split(strategy):
     told, _ = shardings(strategy, tf.TensorSpec([None, 32, 32, 3]), (2, 2, 1, 1))
 
     assert [list(s.tile_assignment_dimensions) for _, s in told] == [[2, 2, 1, 1]]
 
 
-def test_inputs_are_unchanged_without_partition_dims(strategy: Any) -> None:
+def test_inputs_are_unchanged_without_partition_dims(strategy):
     inputs = (object(), np.zeros(3))
 
     assert split_inputs(strategy, inputs, None) is inputs
@@ -243,9 +237,7 @@ def test_inputs_are_unchanged_without_partition_dims(strategy: Any) -> None:
         (tf.TensorSpec([8, 32, 3]), (1, 2, 2, 1), "wrong-type"),
     ],
 )
-def test_inputs_that_cannot_be_split_are_rejected(
-    strategy: Any, spec: Any, dims: Any, code: str
-) -> None:
+def test_inputs_that_cannot_be_split_are_rejected(strategy, spec, dims, code):
     with raises(code, PATH):
         shardings(strategy, spec, dims)
 
@@ -260,9 +252,7 @@ def test_inputs_that_cannot_be_split_are_rejected(
         ({"tpu": "10.0.0.2:8470"}, "tpu", "cannot look up '10.0.0.2:8470': "),
     ],
 )
-def test_tpu_that_cannot_be_found_is_reported(
-    changes: dict[str, Any], path: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tpu_that_cannot_be_found_is_reported(changes, path, said, monkeypatch):
     monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")
     monkeypatch.setenv("NO_GCE_CHECK", "True")
 
@@ -300,7 +290,7 @@ except DeviceError as error:
         ("server", "got 'NAME', but the machine at that address has no TPU"),
     ],
 )
-def test_machine_without_a_tpu_is_rejected(name: str, said: str) -> None:
+def test_machine_without_a_tpu_is_rejected(name, said):
     blamed, reason = json.loads(printed_by(ATTEMPT, name)[-1])
     assert blamed == "runtime.tpu"
     assert reason == said
@@ -316,7 +306,7 @@ SPLITS = [
 ]
 
 
-def test_v4_32_devices_are_numbered_as_on_a_real_tpu() -> None:
+def test_v4_32_devices_are_numbered_as_on_a_real_tpu():
     # As printed in github.com/huggingface/transformers/issues/20252.
     listed = [[(x, y, z, 0) for y in (0, 1) for x in (0, 1)] for z in range(4)]
 
@@ -324,7 +314,7 @@ def test_v4_32_devices_are_numbered_as_on_a_real_tpu() -> None:
 
 
 @pytest.mark.parametrize(("name", "parts"), SPLITS)
-def test_each_device_is_in_one_replica_and_replicas_are_blocks(name: str, parts: int) -> None:
+def test_each_device_is_in_one_replica_and_replicas_are_blocks(name, parts):
     made = make_topology(name)
     shape = computation_shape(made.mesh_shape.tolist(), parts)
 
@@ -352,13 +342,11 @@ def test_each_device_is_in_one_replica_and_replicas_are_blocks(name: str, parts:
         ((16, 16, 24, 1), 6, (1, 2, 3, 1)),
     ],
 )
-def test_computation_shape_fits_the_mesh_and_the_number_of_parts(
-    mesh: tuple[int, ...], parts: int, expected: tuple[int, ...]
-) -> None:
+def test_computation_shape_fits_the_mesh_and_the_number_of_parts(mesh, parts, expected):
     assert computation_shape(mesh, parts) == expected
 
 
 @pytest.mark.parametrize(("name", "parts"), [("v3-8", 3), ("v3-8", 16), ("v4-8", 8), ("v5e-1", 2)])
-def test_parts_that_do_not_divide_the_devices_are_rejected(name: str, parts: int) -> None:
+def test_parts_that_do_not_divide_the_devices_are_rejected(name, parts):
     with raises("not-divisible", "runtime.tpu"):
         assign_devices(make_topology(name), parts)

@@ -52,22 +52,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> dict[str, bytes]:
+def undisturbed(tmp_path_factory, request):
     """The results of sweeps that nothing disturbs, by the kind of search; filled by the test."""
     return {}
 
 
 @pytest.mark.slow
 def test_killed_sweep_has_the_results_of_an_undisturbed_one(
-    kind: str,
-    count: int,
-    number: int,
-    undisturbed: dict[str, bytes],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:
+    kind, count, number, undisturbed, tmp_path, request
+):
     is_whole = bool(request.config.getoption("--sweep-kills", default=0))
     file = tmp_path / "s.yaml"
     file.write_text(_text(kind, whole=is_whole))

@@ -18,7 +18,7 @@ from tests.support.sweep_results import (
 )
 
 
-def test_best_value_in_the_middle_is_found_although_it_has_no_direction() -> None:
+def test_best_value_in_the_middle_is_found_although_it_has_no_direction():
     rate, units = importances(learning_rate_sweep(40))
     assert (rate.setting.path, units.setting.path) == (RATE, UNITS)
     assert rate.share > 0.5
@@ -28,7 +28,7 @@ def test_best_value_in_the_middle_is_found_although_it_has_no_direction() -> Non
     assert (rate.by_chance, units.by_chance) == (3 / 39, 1 / 39)
 
 
-def test_correlation_is_that_of_spearman() -> None:
+def test_correlation_is_that_of_spearman():
     draw = random.Random(2)
     rates = [draw.random() for _ in range(12)]
     values = [rate + draw.random() for rate in rates]
@@ -38,7 +38,7 @@ def test_correlation_is_that_of_spearman() -> None:
     assert found.correlation == pytest.approx(expected, rel=1e-9)
 
 
-def test_few_or_equal_trials_have_no_importance() -> None:
+def test_few_or_equal_trials_have_no_importance():
     assert importances(learning_rate_sweep(7)) == []
     equal = [make_trial(n, {RATE: 0.1 * n, UNITS: [64]}, [0.5]) for n in range(9)]
     assert importances(make_results(equal)) == []

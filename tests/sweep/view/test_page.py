@@ -35,7 +35,7 @@ def _page(directory: Path, results: SweepResults) -> Page:
     return Page(directory / "sweep.html")
 
 
-def test_csv_has_a_row_for_each_seed(tmp_path: Path) -> None:
+def test_csv_has_a_row_for_each_seed(tmp_path):
     trials = [
         make_trial(0, {RATE: 0.1 + 0.2, UNITS: [128, 64]}, [0.9, 0.8]),
         make_trial(1, {}, [None], status="diverged", step=20),
@@ -50,7 +50,7 @@ def test_csv_has_a_row_for_each_seed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 8, 32])
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_page_is_complete_and_loads_nothing(tmp_path: Path, count: int, seeds: int) -> None:
+def test_page_is_complete_and_loads_nothing(tmp_path, count, seeds):
     page = _page(tmp_path, learning_rate_sweep(count, seeds=seeds))
     assert page.loads == []
     assert "Sweep of digits_mlp" in page.text
@@ -69,9 +69,7 @@ def test_page_is_complete_and_loads_nothing(tmp_path: Path, count: int, seeds: i
         [[0.0], [0.0], [0.0]],
     ],
 )
-def test_charts_of_a_sweep_contain_the_lowest_and_the_highest_seed(
-    tmp_path: Path, ranges: list[list[float]]
-) -> None:
+def test_charts_of_a_sweep_contain_the_lowest_and_the_highest_seed(tmp_path, ranges):
     choice = ["a", "b", "c" * 200]
     trials = [make_trial(n, {UNITS: choice[n]}, ranges[n]) for n in range(3)]
     results = make_results(trials, space={UNITS: choice})
@@ -82,7 +80,7 @@ def test_charts_of_a_sweep_contain_the_lowest_and_the_highest_seed(
     _page(tmp_path, results)  # It asserts that nothing is outside of the axes.
 
 
-def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -> None:
+def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path):
     page = _page(tmp_path, make_results([]))
     assert "No trial has started" in page.text
     pending = [make_trial(n, {RATE: 0.1 * n}, [], status="pending", step=0) for n in range(3)]
@@ -92,7 +90,7 @@ def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -
     assert "figure" not in page.elements
 
 
-def test_page_escapes_names_and_values(tmp_path: Path) -> None:
+def test_page_escapes_names_and_values(tmp_path):
     path = f"task.{_HOSTILE}"
     trials = [make_trial(n, {path: f"{_HOSTILE}{n}"}, [n / 10]) for n in range(9)]
     space = {path: [f"{_HOSTILE}{n}" for n in range(9)]}
@@ -104,7 +102,7 @@ def test_page_escapes_names_and_values(tmp_path: Path) -> None:
     assert "<i>" in text
 
 
-def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
+def test_trials_without_a_value_are_marked(tmp_path):
     trials = [
         make_trial(0, {RATE: 0.01, UNITS: [64]}, [0.9]),
         make_trial(1, {RATE: 0.02, UNITS: [64]}, [0.8], status="stopped", step=100),
@@ -118,7 +116,7 @@ def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
     assert "1 finished, 1 stopped, 1 diverged, 1 failed" in page.text
 
 
-def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -> None:
+def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path):
     results = make_results(
         [
             make_trial(0, {RATE: 0.01, UNITS: [64]}, [0.9, 0.92]),
@@ -140,7 +138,7 @@ def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -
     assert html.count('class="band c1"') == 1  # Accuracy; all seeds have the same losses.
 
 
-def test_page_is_written_again_when_a_run_has_new_records(tmp_path: Path) -> None:
+def test_page_is_written_again_when_a_run_has_new_records(tmp_path):
     results = make_results([make_trial(0, {RATE: 0.01, UNITS: [64]}, [0.9])])
     run = write_run(tmp_path / "trials/0000", accuracies={100: 0.5, 200: 0.6})
     assert "step 300\ntrial 0" not in _page(tmp_path, results).text
@@ -149,7 +147,7 @@ def test_page_is_written_again_when_a_run_has_new_records(tmp_path: Path) -> Non
     assert re.search("step 300\ntrial 0 .*: 0.9", _page(tmp_path, results).text)
 
 
-def test_best_is_finite(tmp_path: Path) -> None:
+def test_best_is_finite(tmp_path):
     trials = [
         make_trial(0, {RATE: 0.01, UNITS: [64]}, [float("nan")]),
         make_trial(1, {RATE: 0.02, UNITS: [64]}, [0.5]),
@@ -158,7 +156,7 @@ def test_best_is_finite(tmp_path: Path) -> None:
     assert best.number == 1
 
 
-def test_line_of_the_best_so_far_ignores_stopped_trials() -> None:
+def test_line_of_the_best_so_far_ignores_stopped_trials():
     trials = [
         make_trial(0, {}, [0.99], status="stopped"),
         make_trial(1, {}, [0.5]),

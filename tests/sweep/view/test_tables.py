@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.tables import TrialProgress, print_summary, summary_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
 
 _DIRECTORY = Path("runs/my sweep")
 
 
-def test_best_trials_come_first_and_others_last() -> None:
+def test_best_trials_come_first_and_others_last():
     trials = [
         make_trial(0, {}, [None], status="pending"),
         make_trial(1, {}, [0.5]),
@@ -28,7 +27,7 @@ def test_best_trials_come_first_and_others_last() -> None:
     assert [one.number for one in make_results(trials, mode="min").ranked][:3] == [1, 3, 6]
 
 
-def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner() -> None:
+def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner():
     lines = list(summary_lines(_DIRECTORY, learning_rate_sweep(30), 100))
     assert lines[0] == "digits_mlp: 30 trials: 30 finished"
     assert lines[2].split() == [
@@ -41,7 +40,7 @@ def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner() -> None
     ]
 
 
-def test_summary_with_seeds_says_whether_the_lead_is_chance() -> None:
+def test_summary_with_seeds_says_whether_the_lead_is_chance():
     trials = [
         make_trial(0, {RATE: 0.1, UNITS: [64]}, [0.90, 0.91, 0.92]),
         make_trial(1, {RATE: 0.2, UNITS: [64]}, [0.95, 0.96, 0.975]),
@@ -54,12 +53,12 @@ def test_summary_with_seeds_says_whether_the_lead_is_chance() -> None:
 
 
 @pytest.mark.parametrize("results", [make_results([]), make_results([make_trial(0, {}, [None])])])
-def test_summary_without_a_winner(results: SweepResults) -> None:
+def test_summary_without_a_winner(results):
     lines = list(summary_lines(_DIRECTORY, results, 80))
     assert lines[-1] == "no trial has finished with a value of accuracy"
 
 
-def test_json_is_the_file_of_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_file_of_the_sweep(capsys):
     results = learning_rate_sweep(2)
     print_summary(_DIRECTORY, results, as_json=True)
     printed = capsys.readouterr().out
@@ -76,7 +75,7 @@ _TRIALS = [
 ]
 
 
-def test_line_is_printed_when_a_trial_ends(capfd: pytest.CaptureFixture[str]) -> None:
+def test_line_is_printed_when_a_trial_ends(capfd):
     shown = TrialProgress("plain")
     with shown.shown_scope():
         shown.update(make_results([_TRIALS[0], *_TRIALS[2:]]), {2: ""})
@@ -95,7 +94,7 @@ def test_line_is_printed_when_a_trial_ends(capfd: pytest.CaptureFixture[str]) ->
     assert len(printed.err.splitlines()) == 1
 
 
-def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(capfd):
     shown = TrialProgress("none")
     with shown.shown_scope():
         shown.update(make_results(_TRIALS), {})

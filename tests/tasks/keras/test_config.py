@@ -1,12 +1,7 @@
 """The config of the task `keras`: checked without importing TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -60,7 +55,7 @@ trainer:
 
 
 @pytest.fixture
-def experiment(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def experiment(here, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     folder = here / "checked_pkg"
     folder.mkdir()
@@ -74,17 +69,17 @@ def experiment(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def _resolved(path: Path, *overrides: str) -> Any:
+def _resolved(path, *overrides):
     return resolve(Request(experiment=str(path), params_overrides=overrides))
 
 
-def _problems(path: Path, *overrides: str) -> list[tuple[str, str, str]]:
+def _problems(path, *overrides):
     with pytest.raises(ConfigError) as caught:
         check_before_start(_resolved(path, *overrides), "train_and_eval", path.parent / "run")
     return [(p.path, p.message.split("\n")[0], str(p.origin)) for p in caught.value.problems]
 
 
-def test_arguments_of_the_function_are_settings_with_its_defaults(experiment: Path) -> None:
+def test_arguments_of_the_function_are_settings_with_its_defaults(experiment):
     config = _resolved(experiment, "task.model.arguments.units=16").config
 
     model = config.task.model
@@ -92,7 +87,7 @@ def test_arguments_of_the_function_are_settings_with_its_defaults(experiment: Pa
     assert {**model.arguments} == {"units": 16, "rate": 0.5, "activation": "relu"}
 
 
-def test_written_config_has_the_same_fingerprint(experiment: Path) -> None:
+def test_written_config_has_the_same_fingerprint(experiment):
     config = _resolved(experiment).config
     again = experiment.with_name("again.yaml")
     again.write_text(to_yaml(config))
@@ -101,7 +96,7 @@ def test_written_config_has_the_same_fingerprint(experiment: Path) -> None:
     assert yaml.safe_load(again.read_text())["task"]["model"]["arguments"]["rate"] == 0.5
 
 
-def test_another_function_replaces_the_arguments(experiment: Path) -> None:
+def test_another_function_replaces_the_arguments(experiment):
     config = _resolved(
         experiment, "task.model.arguments.units=16", "task.model=checked_pkg.nets:needs"
     ).config
@@ -153,9 +148,7 @@ def test_another_function_replaces_the_arguments(experiment: Path) -> None:
          "validation_data.source is set, too; remove one"),
     ],
 )  # fmt: skip
-def test_mistake_is_reported_with_its_setting_and_origin(
-    experiment: Path, override: str, path: str, message: str
-) -> None:
+def test_mistake_is_reported_with_its_setting_and_origin(experiment, override, path, message):
     found = [row for row in _problems(experiment, override) if row[0] == path]
 
     assert [(row[0], row[1]) for row in found] == [(path, message)]
@@ -174,7 +167,7 @@ def test_mistake_is_reported_with_its_setting_and_origin(
         ("trainer.optimizer_config.optimizer.type=null", "trainer.optimizer_config.learning_rate"),
     ],
 )  # fmt: skip
-def test_optimizer_is_set_once(experiment: Path, override: str, path: str) -> None:
+def test_optimizer_is_set_once(experiment, override, path):
     codes = {"task.optimizer": "conflict", "trainer.optimizer_config.learning_rate": "no-effect"}
     with raises(codes.get(path, "not-set"), path, kind=ConfigError):
         _resolved(experiment, override)
@@ -188,7 +181,7 @@ def test_optimizer_is_set_once(experiment: Path, override: str, path: str) -> No
         ("{class_name: SGD, config: 0.1}", "wrong-type"),
     ],
 )
-def test_mistake_in_the_optimizer(experiment: Path, optimizer: str, code: str) -> None:
+def test_mistake_in_the_optimizer(experiment, optimizer, code):
     experiment.write_text(_EXPERIMENT.partition("  optimizer_config:")[0])
     assert _resolved(experiment).config.task.optimizer == ""
     assert _resolved(experiment, "task.optimizer=adam").config.task.optimizer == "adam"
@@ -199,7 +192,7 @@ def test_mistake_in_the_optimizer(experiment: Path, optimizer: str, code: str) -
 
 
 @pytest.mark.slow
-def test_mistakes_are_reported_before_tensorflow_is_imported(experiment: Path) -> None:
+def test_mistakes_are_reported_before_tensorflow_is_imported(experiment):
     (experiment.parent / "tensorflow.py").write_text("raise SystemExit('it was imported')\n")
     path = os.pathsep.join([str(experiment.parent), os.environ.get("PYTHONPATH", "")])
     for arguments, code in (

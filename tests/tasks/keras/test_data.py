@@ -1,11 +1,6 @@
 """Arrays of the task `keras`: from functions, from files, and parts for validation."""
 # ruff: noqa: E501 (one line a case)
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -40,7 +35,7 @@ X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
         ({"a": X}, {"x.a": ((2,), "float32"), "y": ((0,), "float32")}),
     ],
 )  # fmt: skip
-def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any]) -> None:
+def test_every_form_of_data_becomes_arrays(found, expected):
     assert arrays_of(found, "data").specs == expected
 
 
@@ -72,13 +67,13 @@ def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any])
         ((X, Y, np.ma.masked_less(Y, 1)), "got w with a mask"),
     ],
 )
-def test_unusable_data_is_an_error(found: Any, message: str) -> None:
+def test_unusable_data_is_an_error(found, message):
     with pytest.raises(DataError) as caught:
         arrays_of(found, "data")
     assert message in str(caught.value)
 
 
-def test_split_that_leaves_nothing_is_an_error() -> None:
+def test_split_that_leaves_nothing_is_an_error():
     config = keras_config(
         task__train_data__arguments="{count: 3}",
         **NO_VALIDATION,
@@ -88,13 +83,12 @@ def test_split_that_leaves_nothing_is_an_error() -> None:
         section_source(config, "validation_data")
 
 
-def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
+def test_files_of_numpy_are_read_and_joined(tmp_path):
     for index in range(2):
         np.savez(tmp_path / f"part{index}.npz", **{"x": X + index, "y.kind": Y, "y.size": Y})
     config = _npz(tmp_path / "part0.npz", tmp_path / "part1.npz")
     source = section_source(config, "train_data")
 
-    assert source is not None
     np.testing.assert_array_equal(source.arrays["x"], np.concatenate([X, X + 1]))
     assert [*source.arrays["y"]] == ["kind", "size"]
     assert [row.digest[:7] for row in task_data(config).files()["train_data"]] == ["sha256:"] * 2
@@ -108,9 +102,7 @@ def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
         ({"y": Y}, "got keys y, expected x, (x, y)"),
     ],
 )
-def test_unusable_file_is_reported_with_input_path(
-    tmp_path: Path, content: Any, message: str
-) -> None:
+def test_unusable_file_is_reported_with_input_path(tmp_path, content, message):
     path = tmp_path / ("missing.npz" if content is None else "bad.npz")
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -121,7 +113,7 @@ def test_unusable_file_is_reported_with_input_path(
     assert message in found["train_data.input_path"]
 
 
-def _npz(*paths: Path) -> Any:
+def _npz(*paths):
     return keras_config(
         task__train_data__source="npz",
         task__train_data__function="''",
@@ -129,7 +121,7 @@ def _npz(*paths: Path) -> Any:
     ).task
 
 
-def test_changed_arrays_change_the_record_of_the_data() -> None:
+def test_changed_arrays_change_the_record_of_the_data():
     before, after = (
         keras_config(task__train_data__arguments=f"{{seed: {seed}}}").data.files()
         for seed in (1, 2)
@@ -140,7 +132,7 @@ def test_changed_arrays_change_the_record_of_the_data() -> None:
     assert before["train_data"] != after["train_data"]
 
 
-def test_validation_data_of_another_shape_is_reported() -> None:
+def test_validation_data_of_another_shape_is_reported():
     train, validation = arrays_of((X, Y), "a"), arrays_of((X[:, :1], Y), "b")
 
     assert pairs(mismatch_problems(train.specs, validation.specs)) == [
@@ -149,14 +141,14 @@ def test_validation_data_of_another_shape_is_reported() -> None:
     assert list(mismatch_problems(train.specs, train.specs)) == []
 
 
-def test_damaged_file_of_passed_arrays_is_named(tmp_path: Path) -> None:
+def test_damaged_file_of_passed_arrays_is_named(tmp_path):
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "abc.npz").write_bytes(b"PK")
     with raises("damaged-file"):
         keep_arrays("abc", Assets(tmp_path))
 
 
-def test_digest_without_arrays_in_this_process_is_an_error() -> None:
+def test_digest_without_arrays_in_this_process_is_an_error():
     with raises("no-effect", "task.train_data.digest"):
         keras_config(task__train_data__digest="abc")
     config = keras_config(

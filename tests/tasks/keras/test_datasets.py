@@ -1,10 +1,6 @@
 """The task `keras` on images, tf.data datasets and objects that are read by index."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,20 +24,20 @@ _HERE = "tests.tasks.keras.test_datasets"
 class Points:
     """Examples by index: two inputs and a class."""
 
-    def __init__(self, size: int = 60, odd: int = -1) -> None:
+    def __init__(self, size=60, odd=-1):
         self.size = size
         self.odd = odd
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.size
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         point = np.random.default_rng(index).normal(size=5 if index == self.odd else 4)
         name = "even" if index % 2 == 0 else "odd"
         return {"point": point, "name": name, "y": np.int64(point[:3].argmax())}
 
 
-def with_texts() -> tf_keras.Model:
+def with_texts():
     """Returns a classifier of a point and the name of its parity."""
     point = tf_keras.Input([4], name="point")
     name = tf_keras.Input([], name="name", dtype="string")
@@ -51,12 +47,12 @@ def with_texts() -> tf_keras.Model:
     return tf_keras.Model({"point": point, "name": name}, tf_keras.layers.Dense(3)(hidden))
 
 
-def points(size: int = 60, odd: int = -1) -> Points:
+def points(size=60, odd=-1):
     """Returns examples by index."""
     return Points(size, odd)
 
 
-def _part_sources(config: Any) -> list[Any]:
+def _part_sources(config):
     """Returns the examples of the parts for training, validation and a test."""
     test = config.replace(validation_data=config.validation_data.replace(split="test"))
     return [
@@ -66,7 +62,7 @@ def _part_sources(config: Any) -> list[Any]:
     ]
 
 
-def test_parts_of_arrays_have_each_example_once() -> None:
+def test_parts_of_arrays_have_each_example_once():
     changes = {f"task__validation_data__{name}": "''" for name in ("source", "function")}
     config = keras_config(
         **changes,
@@ -103,14 +99,14 @@ _CSV = {
         (_CSV, "task.validation_data.source"),
     ],
 )
-def test_setting_of_another_kind_of_data_is_an_error(changes: dict[str, Any], setting: str) -> None:
+def test_setting_of_another_kind_of_data_is_an_error(changes, setting):
     with pytest.raises(ConfigError) as caught:
         keras_config(**changes)
 
     assert [problem.path for problem in caught.value.problems] == [setting]
 
 
-def test_objects_are_read_by_index() -> None:
+def test_objects_are_read_by_index():
     config = keras_config(task__train_data__function=f"{_HERE}:points").task
     source = section_source(config, "train_data")
 
@@ -124,19 +120,17 @@ def test_objects_are_read_by_index() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_run_on_objects_is_resumed_exactly(tmp_path: Path, strategy: str) -> None:
+def test_run_on_objects_is_resumed_exactly(tmp_path):
     config = keras_config(
         **NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
         task__model=f"{_HERE}:with_texts",
         task__validation_split=0.2,
     )
-    logs = run_and_resume(config, tmp_path, strategy).logs
+    logs = run_and_resume(config, tmp_path, "mirrored2").logs
     assert logs["validation_examples"] > 5
 
 
-def test_object_whose_examples_differ_ends_the_run_with_its_index(tmp_path: Path) -> None:
+def test_object_whose_examples_differ_ends_the_run_with_its_index(tmp_path):
     config = keras_config(
         **NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
         task__train_data__arguments="{odd: 11}",
@@ -147,7 +141,7 @@ def test_object_whose_examples_differ_ends_the_run_with_its_index(tmp_path: Path
         run(config, tmp_path)
 
 
-def shuffled(size: int = 50) -> tf.data.Dataset:
+def shuffled(size=50):
     """Returns a tf.data dataset of batches, the last of which is smaller, in random order."""
     x, y = keras_models.classes(size)
     examples = tf.data.Dataset.from_tensor_slices((x.astype(np.float32), y.astype(np.int32)))
@@ -155,23 +149,20 @@ def shuffled(size: int = 50) -> tf.data.Dataset:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_run_of_a_tf_data_dataset_makes_the_batches_before_a_stop_again(
-    tmp_path: Path, strategy: str
-) -> None:
+def test_run_of_a_tf_data_dataset_makes_the_batches_before_a_stop_again(tmp_path):
     config = keras_config(
         task__train_data__function=f"{_HERE}:shuffled",
         task__validation_data__function=f"{_HERE}:shuffled",
         task__validation_data__arguments="{size: 37}",
         task__metrics="[accuracy]",
     )
-    logs = run_and_resume(config, tmp_path, strategy).logs
+    logs = run_and_resume(config, tmp_path, "mirrored2").logs
     assert logs["validation_examples"] == 37
     arrays = json.loads((tmp_path / "whole" / "assets" / "arrays.json").read_text())
     assert arrays["size"] == 50
 
 
-def test_batches_of_a_tf_data_dataset_have_each_example_once() -> None:
+def test_batches_of_a_tf_data_dataset_have_each_example_once():
     x, _ = keras_models.classes(50)
     config = keras_config(
         task__train_data__function=f"{_HERE}:shuffled",
@@ -198,16 +189,14 @@ def test_batches_of_a_tf_data_dataset_have_each_example_once() -> None:
           "task__train_data__function": f"{_HERE}:shuffled"}, "train_data.function"),
     ],
 )  # fmt: skip
-def test_what_needs_an_index_is_refused_for_a_tf_data_dataset(
-    changes: dict[str, Any], setting: str
-) -> None:
+def test_what_needs_an_index_is_refused_for_a_tf_data_dataset(changes, setting):
     changes = {"task__train_data__function": f"{_HERE}:shuffled", **changes}
     problems = dict(pairs(KerasData(keras_config(**changes).task).problems()))
 
     assert setting in problems
 
 
-def test_a_tf_data_dataset_names_the_setting_that_needs_an_index() -> None:
+def test_a_tf_data_dataset_names_the_setting_that_needs_an_index():
     changes = {"function": f"{_HERE}:shuffled", "exclude": "[1]"}
     config = keras_config(**{f"task__train_data__{name}": value for name, value in changes.items()})
     task = KerasTask(config.task)
@@ -217,7 +206,7 @@ def test_a_tf_data_dataset_names_the_setting_that_needs_an_index() -> None:
         task.build_inputs(task.task_config.train_data)
 
 
-def test_batch_shows_file_and_class_of_an_image(tmp_path: Path) -> None:
+def test_batch_shows_file_and_class_of_an_image(tmp_path):
     write_folder(tmp_path / "images" / "train", {"cat": 9, "dog": 8})
     config = keras_config(
         **NO_ARRAYS,
@@ -233,7 +222,7 @@ def test_batch_shows_file_and_class_of_an_image(tmp_path: Path) -> None:
     assert {"file", "label"} < {*row}
 
 
-def test_images_of_several_sizes_need_the_setting_of_this_task(tmp_path: Path) -> None:
+def test_images_of_several_sizes_need_the_setting_of_this_task(tmp_path):
     for number in range(20):
         path = tmp_path / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(exist_ok=True)

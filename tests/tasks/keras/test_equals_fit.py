@@ -6,25 +6,19 @@ metrics of the training, and those of an evaluation are equal up to the rounding
 but what `reason_of` of `tests/support/fit_table.py` has a reason for.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from tests.support import fit as fits
-from tests.support.fit import BATCH, PACKAGES, Arrays, Case, assert_equal
+from tests.support.fit import BATCH, PACKAGES, assert_equal
 from tests.support.fit_table import (
     CELLS,
     LABELS,
     VALIDATION,
     Cell,
-    Item,
     accepts,
     case_of,
     check,
@@ -37,7 +31,7 @@ from tests.support.fit_table import (
 
 _NOT_LOSSES = ("Loss", "Reduction")
 # Arguments beside the defaults, by class.
-_LOSS_ARGUMENTS: Mapping[str, list[dict[str, Any]]] = {
+_LOSS_ARGUMENTS = {
     "BinaryCrossentropy": [{"from_logits": True, "label_smoothing": 0.1}],
     "BinaryFocalCrossentropy": [{"apply_class_balancing": True, "alpha": 0.3, "gamma": 1.0}],
     "CategoricalCrossentropy": [{"from_logits": True, "label_smoothing": 0.1}, {"axis": 1}],
@@ -52,7 +46,7 @@ _LOSS_ARGUMENTS: Mapping[str, list[dict[str, Any]]] = {
         {"reduction": "sum"},
     ],
 }
-_KERAS_3_LOSS_ARGUMENTS: Mapping[str, list[dict[str, Any]]] = {
+_KERAS_3_LOSS_ARGUMENTS = {
     "MeanSquaredError": [{"reduction": "mean_with_sample_weight"}],
     "SparseCategoricalCrossentropy": [{"reduction": "mean_with_sample_weight"}],
     "Dice": [{"axis": 0}],
@@ -67,7 +61,7 @@ LOSSES = [
 ]
 
 
-def _loss_case(item: Item, cell: Cell) -> Case:
+def _loss_case(item, cell):
     # Values without a reduction count less in a partial batch, in `evaluate` of Keras 2.
     is_reduced = ("reduction", "none") not in item.arguments
     case = case_of(
@@ -79,7 +73,7 @@ def _loss_case(item: Item, cell: Cell) -> Case:
     return dataclasses.replace(case, is_deterministic=_has_two_gradients(item, cell))
 
 
-def _has_two_gradients(item: Item, cell: Cell) -> bool:
+def _has_two_gradients(item, cell):
     """Returns whether deterministic ops have another gradient. Keras often finds the logits."""
     return item.name == "CategoricalCrossentropy" and not cell.labels.startswith("one-hot")
 
@@ -88,19 +82,18 @@ def _has_two_gradients(item: Item, cell: Cell) -> bool:
 @pytest.mark.alternating
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 @pytest.mark.parametrize("item", LOSSES, ids=str)
-def test_loss_is_that_of_fit(tmp_path: Path, item: Item, cell: Cell) -> None:
+def test_loss_is_that_of_fit(tmp_path, item, cell):
     check(_loss_case(item, cell), tmp_path, reason=reason_of(item, cell))
 
 
 @pytest.mark.slow
-def test_ctc_is_that_of_fit(tmp_path: Path) -> None:
+def test_ctc_is_that_of_fit(tmp_path):
     cell = Cell("classes of steps")
 
-    def shortened(part: Arrays) -> Arrays:
+    def shortened(part):
         return part._replace(y=1 + part.y[:, :2] % 2)
 
     case = case_of("3", cell, lambda package: {"loss": package.losses.CTC()})
-    assert case.validation is not None
     case = dataclasses.replace(
         case, data=shortened(case.data), validation=shortened(case.validation)
     )
@@ -110,7 +103,7 @@ def test_ctc_is_that_of_fit(tmp_path: Path) -> None:
 # Metrics.
 
 _NOT_METRICS = ("Metric", "Mean", "Sum", "MeanTensor", "MeanMetricWrapper")
-_METRIC_REQUIRED: Mapping[str, dict[str, Any]] = {
+_METRIC_REQUIRED = {
     "IoU": {"num_classes": 3, "target_class_ids": (0, 2)},
     "MeanIoU": {"num_classes": 3},
     "MeanRelativeError": {"normalizer": (2.0,)},
@@ -121,7 +114,7 @@ _METRIC_REQUIRED: Mapping[str, dict[str, Any]] = {
     "SensitivityAtSpecificity": {"specificity": 0.5},
     "SpecificityAtSensitivity": {"sensitivity": 0.5},
 }
-_METRIC_ARGUMENTS: Mapping[str, list[dict[str, Any]]] = {
+_METRIC_ARGUMENTS = {
     "AUC": [
         {"curve": "PR", "summation_method": "majoring", "num_thresholds": 20},
         {"multi_label": True, "num_labels": 3},
@@ -150,7 +143,7 @@ _METRIC_ARGUMENTS: Mapping[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _metric_items() -> Iterator[Item]:
+def _metric_items():
     for item in items("metrics", _NOT_METRICS, _METRIC_ARGUMENTS):
         required = _METRIC_REQUIRED.get(item.name, {})
         yield item._replace(arguments=tuple({**required, **dict(item.arguments)}.items()))
@@ -159,7 +152,7 @@ def _metric_items() -> Iterator[Item]:
 METRICS = [*_metric_items()]
 
 
-def _groups(count: int) -> dict[str, list[Item]]:
+def _groups(count):
     """Returns the metrics of each version in some groups, which are tested together."""
     rows = {v: [item for item in METRICS if item.version == v] for v in PACKAGES}
     return {
@@ -172,7 +165,7 @@ def _groups(count: int) -> dict[str, list[Item]]:
 _METRIC_GROUPS = _groups(8)
 
 
-def _clips(version: str, labels: str, name: str) -> bool:
+def _clips(version, labels, name):
     """Returns whether a metric is that of probabilities, but outputs are above 1.
 
     Keras 2 clips these to 1 - 1e-7. For a label 0, the crossentropy is then 15.33, but 15.25 if
@@ -182,15 +175,15 @@ def _clips(version: str, labels: str, name: str) -> bool:
     return version == "2" and is_probability and LABELS[labels].activation == "softplus"
 
 
-def _metric_case(cell: Cell, version: str, items: list[Item], kind: str) -> Case:
-    def compiled(package: Any) -> Mapping[str, Any]:
+def _metric_case(cell, version, items, kind):
+    def compiled(package):
         made = [item.make(package.metrics, name=f"metric_{n}") for n, item in enumerate(items)]
         return {"loss": loss_of(package, cell), kind: made}
 
     return case_of(version, cell, compiled)
 
 
-def _trained(cases: list[Case], folder: Path) -> list[str]:
+def _trained(cases, folder):
     """Returns the metrics of the cases that a run accepts."""
     trained = []
     for index, case in enumerate(cases):
@@ -207,7 +200,7 @@ def _trained(cases: list[Case], folder: Path) -> list[str]:
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 @pytest.mark.parametrize("group", _METRIC_GROUPS)
 @pytest.mark.parametrize("kind", ["metrics", "weighted_metrics"])
-def test_metric_is_that_of_fit(tmp_path: Path, kind: str, group: str, cell: Cell) -> None:
+def test_metric_is_that_of_fit(tmp_path, kind, group, cell):
     """Metrics that `fit` accepts are trained together, and each of the others is refused."""
     if kind == "weighted_metrics" and not cell.weights:
         pytest.skip("without weights, they are metrics")
@@ -228,15 +221,13 @@ def test_metric_is_that_of_fit(tmp_path: Path, kind: str, group: str, cell: Cell
 @pytest.mark.parametrize("name", ["accuracy", "acc", "crossentropy", "ce"])
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("version", PACKAGES)
-def test_name_that_stands_for_several_metrics_is_that_of_fit(
-    tmp_path: Path, version: str, labels: str, name: str
-) -> None:
+def test_name_that_stands_for_several_metrics_is_that_of_fit(tmp_path, version, labels, name):
     if _clips(version, labels, name):
         pytest.skip("outputs above 1 are clipped")
     cell = Cell(labels)
     has_name = version == "3" and LABELS[labels].activation != "softplus"
 
-    def compiled(package: Any) -> Mapping[str, Any]:
+    def compiled(package):
         loss = "crossentropy" if has_name else loss_of(package, cell)
         return {"loss": loss, "metrics": [name]}
 
@@ -246,7 +237,7 @@ def test_name_that_stands_for_several_metrics_is_that_of_fit(
     check(dataclasses.replace(case, is_deterministic=is_deterministic), tmp_path)
 
 
-def test_table_has_each_class_of_keras() -> None:
+def test_table_has_each_class_of_keras():
     """A new class that needs arguments has to be added to the table."""
     for item in LOSSES:
         assert item.make(PACKAGES[item.version].losses) is not None

@@ -1,9 +1,5 @@
 """An evaluation counts each example once, whatever the user wrote, and has the numbers of Keras."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import tf_keras
@@ -16,7 +12,7 @@ _HERE = "tests.support.keras_models"
 _GAP = f"{{class_name: '{_HERE}:Gap', config: {{name: gap}}}}"
 _METRICS = f"[accuracy, mae, AUC, R2Score, '{_HERE}:Rows', {_GAP}]"
 # In each of them, the last batch has 5 or 1 of the 37 examples.
-_PLACES: dict[str, tuple[str, int, dict[str, Any]]] = {
+_PLACES = {
     "one device": ("one_device", 8, {}),
     "two replicas": ("mirrored2", 8, {}),
     "replicas without examples": ("mirrored3", 12, {}),
@@ -29,7 +25,7 @@ _PLACES: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-def _config(batch: int, **changes: Any) -> Any:
+def _config(batch, **changes):
     both = {
         f"task__{section}__{name}": value
         for section in ("train_data", "validation_data")
@@ -47,7 +43,7 @@ def _config(batch: int, **changes: Any) -> Any:
     return keras_config(**(settings | both | changes))
 
 
-def _expected(batch: int, loss: Any, data: Any, **arguments: Any) -> dict[str, float]:
+def _expected(batch, loss, data, **arguments):
     model = keras_models.regularized(**arguments)
     metrics = tf_keras.metrics
     model.compile(
@@ -63,7 +59,7 @@ def _expected(batch: int, loss: Any, data: Any, **arguments: Any) -> dict[str, f
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", _PLACES)
-def test_evaluation_is_that_of_keras(place: str) -> None:
+def test_evaluation_is_that_of_keras(place):
     strategy, batch, changes = _PLACES[place]
     _, found = evaluate(_config(batch, task__model__arguments__activity=0.1, **changes), strategy)
 
@@ -75,7 +71,7 @@ def test_evaluation_is_that_of_keras(place: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["one device", "two replicas", "logical"])
-def test_weights_of_examples_are_not_taken_for_padding(place: str) -> None:
+def test_weights_of_examples_are_not_taken_for_padding(place):
     strategy, batch, changes = _PLACES[place]
     both = {
         f"task__{section}__function": f"{_HERE}:weighted_numbers"
@@ -89,7 +85,7 @@ def test_weights_of_examples_are_not_taken_for_padding(place: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [8, 37])
-def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch: int) -> None:
+def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch):
     _, found = evaluate(_config(batch, task__loss=f"{_HERE}:mean_squared"))
 
     del found["validation_examples"]
@@ -97,8 +93,8 @@ def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "logical"])
-def test_state_that_is_not_a_sum_is_that_of_keras(strategy: str) -> None:
-    changes: dict[str, Any] = {"runtime__logical_replicas": 4} if strategy == "logical" else {}
+def test_state_that_is_not_a_sum_is_that_of_keras(strategy):
+    changes = {"runtime__logical_replicas": 4} if strategy == "logical" else {}
     changes["task__metrics"] = f"['{_HERE}:Largest']"
     model, found = evaluate(_config(8, **changes))
 
@@ -106,14 +102,14 @@ def test_state_that_is_not_a_sum_is_that_of_keras(strategy: str) -> None:
     np.testing.assert_allclose(found["largest"], np.abs(outputs - 0.5).max(), rtol=1e-6)
 
 
-def test_fewer_validation_steps_leave_out_the_last_examples() -> None:
+def test_fewer_validation_steps_leave_out_the_last_examples():
     _, found = evaluate(_config(8, trainer__validation_steps=2))
 
     assert found["validation_examples"] == 16
     assert found["rows"] == 16
 
 
-def _assert_close(found: dict[str, float], expected: dict[str, float]) -> None:
+def _assert_close(found, expected):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=2e-6, atol=1e-7, err_msg=name)

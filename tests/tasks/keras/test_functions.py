@@ -1,14 +1,9 @@
 """Functions and objects that a program passes to `run`: which one a name means."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -34,36 +29,36 @@ _LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 @pytest.fixture(autouse=True)
-def forgotten_functions() -> Iterator[None]:
+def forgotten_functions():
     yield
     passed_objects.FUNCTIONS.clear()
 
 
-def examples(size: int) -> tuple[np.ndarray, np.ndarray]:
+def examples(size):
     """Returns points and their classes."""
     return keras_models.classes(size)
 
 
-def _closure(size: int) -> Callable[[], Any]:
-    def load() -> Any:
+def _closure(size):
+    def load():
         return examples(size)
 
     return load
 
 
 class _Loader:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
 
-    def load(self) -> Any:
+    def load(self):
         return examples(self.size)
 
-    def __call__(self) -> Any:
+    def __call__(self):
         return examples(self.size)
 
 
 # Two functions of one name, which return 40 and 20 examples.
-_PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+_PAIRS = {
     "lambdas": (lambda: examples(40), lambda: examples(20)),
     "closures": (_closure(40), _closure(20)),
     "partials": (functools.partial(examples, 40), functools.partial(examples, 20)),
@@ -72,20 +67,20 @@ _PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
-def build(activation: str = "relu") -> keras.Model:
+def build(activation="relu"):
     """Returns a small classifier."""
     hidden = keras.layers.Dense(8, activation=activation)
     return keras.Sequential([keras.Input([4]), hidden, keras.layers.Dense(3)])
 
 
-def _run(model_dir: Path, model: Any = build, data: Any = None, **settings: Any) -> Any:
+def _run(model_dir, model=build, data=None, **settings):
     settings = {"loss": _LOGITS, "epochs": 1, "batch_size": 20, "progress": "none", **settings}
     data = examples(40) if data is None else data
     return orbit_runner.run(model, data, model_dir=model_dir, **settings)
 
 
 @pytest.mark.parametrize("kind", _PAIRS)
-def test_functions_of_one_name_have_names_of_their_own(kind: str) -> None:
+def test_functions_of_one_name_have_names_of_their_own(kind):
     first, second = _PAIRS[kind]
     with passed_functions_scope():
         assert register_function(examples) == f"{__name__}:examples"
@@ -100,7 +95,7 @@ def test_functions_of_one_name_have_names_of_their_own(kind: str) -> None:
     assert again == names[:2]
 
 
-def _two_outputs() -> keras.Model:
+def _two_outputs():
     inputs = keras.Input([4])
     heads = {
         name: keras.layers.Dense(1, kernel_initializer="zeros", name=name)(inputs) for name in "ab"
@@ -108,15 +103,15 @@ def _two_outputs() -> keras.Model:
     return keras.Model(inputs, heads)
 
 
-def _scaled(factor: float) -> Callable[..., Any]:
-    def squared(labels: Any, outputs: Any) -> Any:
+def _scaled(factor):
+    def squared(labels, outputs):
         return factor * tf.reduce_mean(tf.square(tf.cast(labels, outputs.dtype) - outputs), -1)
 
     return squared
 
 
 @pytest.mark.slow
-def test_losses_and_metrics_of_one_name_are_those_of_their_outputs(tmp_path: Path) -> None:
+def test_losses_and_metrics_of_one_name_are_those_of_their_outputs(tmp_path):
     ones = {name: np.ones([40, 1], np.float32) for name in "ab"}
     data = examples(40)[0], ones
     result = _run(
@@ -140,18 +135,16 @@ def test_losses_and_metrics_of_one_name_are_those_of_their_outputs(tmp_path: Pat
     }
 
 
-def _doubled() -> Callable[..., Any]:
-    def doubled(labels: Any, outputs: Any) -> Any:
+def _doubled():
+    def doubled(labels, outputs):
         return 2.0 * keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True)
 
     return doubled
 
 
 @pytest.mark.slow
-def test_second_start_of_a_program_resumes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def start(epochs: int) -> int:
+def test_second_start_of_a_program_resumes(tmp_path, capsys):
+    def start(epochs):
         # Functions with the same code, as those of another process.
         train, validation = _closure(40), _closure(20)
         notes = Notes()
@@ -166,9 +159,7 @@ def test_second_start_of_a_program_resumes(
 
 
 @pytest.mark.slow
-def test_changed_function_of_the_same_run_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_function_of_the_same_run_is_reported(tmp_path, capsys):
     _run(tmp_path, lambda: build("relu"))
     result = _run(tmp_path, lambda: build("tanh"), epochs=2, progress="plain")
 
@@ -177,26 +168,21 @@ def test_changed_function_of_the_same_run_is_reported(
     assert "it was resumed at step 2 with changed code (__main__:lambda)" in result.inexact
 
 
-def _activations(model: keras.Model) -> str:
-    return str(model.layers[0].activation.__name__)
-
-
-def _network(activation: str) -> Callable[[], keras.Model]:
-    def network() -> keras.Model:
+def _network(activation):
+    def network():
         return build(activation)
 
     return network
 
 
 @pytest.mark.slow
-def test_model_is_not_loaded_with_another_function_than_the_run_was_trained_with(
-    tmp_path: Path,
-) -> None:
+def test_model_is_not_loaded_with_another_function_than_the_run_was_trained_with(tmp_path):
     result = _run(tmp_path / "relu", _network("relu"))
     x, _ = examples(40)
     np.testing.assert_array_equal(orbit_runner.load(tmp_path / "relu").model()(x), result.model(x))
     _run(tmp_path / "tanh", _network("tanh"))
-    assert _activations(orbit_runner.load(tmp_path / "tanh").model()) == "tanh"
+    model = orbit_runner.load(tmp_path / "tanh").model()
+    assert model.layers[0].activation.__name__ == "tanh"
     with raises("other-code", "task.model.build"):
         orbit_runner.load(tmp_path / "relu").model()
     with raises("import-failed", "task.model.build"):  # As in another process.
@@ -205,9 +191,7 @@ def test_model_is_not_loaded_with_another_function_than_the_run_was_trained_with
 
 
 @pytest.mark.slow
-def test_every_function_that_cannot_be_imported_is_reported_at_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_function_that_cannot_be_imported_is_reported_at_the_start(tmp_path, capsys):
     result = _run(
         tmp_path,
         lambda: build(),
@@ -237,7 +221,7 @@ def test_every_function_that_cannot_be_imported_is_reported_at_the_start(
     check(problems, *(("import-failed", path) for path in paths))
 
 
-def _made(text: str, **values: Any) -> Any:
+def _made(text, **values):
     """Returns the function or class `f` of a program, as of a script."""
     module = types.ModuleType("__main__")
     vars(module).update(values)
@@ -276,15 +260,13 @@ class f(list):
         (lambda: tf.constant([1.0]), lambda: tf.constant([2.0])),
     ],
 )
-def test_digest_is_that_of_what_a_function_computes_with(
-    first: Callable[[], Any], second: Callable[[], Any]
-) -> None:
+def test_digest_is_that_of_what_a_function_computes_with(first, second):
     assert code_digest(first()) == code_digest(first())
     assert code_digest(first()) != code_digest(second())
 
 
 @pytest.mark.slow
-def test_digest_is_the_same_in_another_process() -> None:
+def test_digest_is_the_same_in_another_process():
     text = (
         f"text = {_CELL!r}\nexec(text)\noffset = {{'b', 'a', 'c'}}\n"
         "from orbit_runner.utils.code_digest import code_digest\n"
@@ -297,24 +279,24 @@ def test_digest_is_the_same_in_another_process() -> None:
     assert len(digests) == 1
 
 
-def _shifted(shift: float) -> Callable[[Any], Any]:
-    def activation(x: Any) -> Any:
+def _shifted(shift):
+    def activation(x):
         return x + shift
 
     return activation
 
 
-def _layer_of(shift: float) -> Any:
-    class Shift(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, inputs: Any) -> Any:
+def _layer_of(shift):
+    class Shift(keras.layers.Layer):
+        def call(self, inputs):
             return inputs + shift
 
     return Shift()
 
 
 @pytest.mark.parametrize("package", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_models_with_other_functions_are_others(package: Any) -> None:
-    def digest(shift: float, layer: Any = None) -> str:
+def test_models_with_other_functions_are_others(package):
+    def digest(shift, layer=None):
         package.backend.clear_session()
         package.utils.set_random_seed(1)
         layer = layer or package.layers.Dense(2, activation=_shifted(shift))

@@ -1,9 +1,6 @@
 """The loss that labels and outputs require, and labels that do not fit the loss of a model."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
 import keras
 import pytest
@@ -20,7 +17,7 @@ _LOGITS = Output("", (3,), "float32", "linear")
 _SPARSE = "sparse_categorical_crossentropy"
 
 
-def _sparse(from_logits: bool) -> dict[str, Any]:
+def _sparse(from_logits):
     return {"class_name": "SparseCategoricalCrossentropy", "config": {"from_logits": from_logits}}
 
 
@@ -33,9 +30,7 @@ def _sparse(from_logits: bool) -> dict[str, Any]:
         (Labels((), "int32", 0, 1), Output("", (1,), "float32", "sigmoid"), "binary_crossentropy"),
     ],
 )
-def test_default_loss_follows_from_labels_and_outputs(
-    labels: Labels, outputs: Output, expected: Any
-) -> None:
+def test_default_loss_follows_from_labels_and_outputs(labels, outputs, expected):
     assert default_loss({"": labels}, [outputs]) == expected
     assert default_loss({"y": labels}, [outputs]) == expected
 
@@ -49,12 +44,12 @@ def test_default_loss_follows_from_labels_and_outputs(
         (_CLASSES, [Output("kind", (3,), "float32"), Output("size", (1,), "float32")]),
     ],
 )
-def test_ambiguous_loss_is_an_error_with_candidates(labels: Labels, outputs: list[Output]) -> None:
+def test_ambiguous_loss_is_an_error_with_candidates(labels, outputs):
     with raises("not-set", "task.loss"):
         default_loss({"": labels}, outputs)
 
 
-def _kinds(make: Any, outputs: list[Output]) -> list[dict[str, LossKind]]:
+def _kinds(make, outputs):
     """Returns what a loss of each package is for."""
     return [loss_kinds(make(package.losses), outputs) for package in _PACKAGES.values()]
 
@@ -76,7 +71,7 @@ def _kinds(make: Any, outputs: list[Output]) -> list[dict[str, LossKind]]:
         (lambda losses: None, 3, LossKind()),
     ],
 )  # fmt: skip
-def test_kind_of_a_loss(make: Any, width: int, kind: LossKind) -> None:
+def test_kind_of_a_loss(make, width, kind):
     for kinds in _kinds(make, [Output("", (width,), "float32")]):
         assert dataclasses.replace(kinds[""], name="") == kind
 
@@ -90,7 +85,7 @@ def test_kind_of_a_loss(make: Any, width: int, kind: LossKind) -> None:
         lambda losses: [_SPARSE, None],
     ],
 )
-def test_kinds_of_losses_by_output(make: Any) -> None:
+def test_kinds_of_losses_by_output(make):
     outputs = [Output("kind", (3,), "float32"), Output("size", (1,), "float32")]
     for kinds in _kinds(make, outputs):
         assert {name: kind.kind for name, kind in kinds.items()} == {"kind": "sparse", "size": ""}
@@ -105,9 +100,7 @@ def test_kinds_of_losses_by_output(make: Any) -> None:
         ("binary_crossentropy", Labels((), "int64", 0, 2), Output("", (1,), "float32", "sigmoid")),
     ],
 )
-def test_labels_that_do_not_fit_the_loss_are_an_error(
-    item: Any, labels: Labels, outputs: Output
-) -> None:
+def test_labels_that_do_not_fit_the_loss_are_an_error(item, labels, outputs):
     with raises("model-mismatch", "task.loss"):
         check_labels(loss_kinds(item, [outputs]), {"": labels}, [outputs])
 
@@ -123,11 +116,11 @@ def test_labels_that_do_not_fit_the_loss_are_an_error(
         (lambda y, p: p, Labels((), "int64", 0, 9), _LOGITS),
     ],
 )  # fmt: skip
-def test_labels_that_fit_the_loss_are_accepted(item: Any, labels: Labels, outputs: Output) -> None:
+def test_labels_that_fit_the_loss_are_accepted(item, labels, outputs):
     check_labels(loss_kinds(item, [outputs]), {"": labels}, [outputs])
 
 
-def test_labels_are_checked_by_output() -> None:
+def test_labels_are_checked_by_output():
     outputs = [Output("kind", (3,), "float32"), Output("size", (1,), "float32")]
     kinds = loss_kinds({"kind": _SPARSE, "size": "mse"}, outputs)
     wrong, number = Labels((), "int64", 0, 3), Labels((), "float32", 0, 9)
@@ -143,9 +136,7 @@ def test_labels_are_checked_by_output() -> None:
         check_labels(loss_kinds("mse", [_LOGITS]), {"kind": wrong, "size": number}, [_LOGITS])
 
 
-def test_probabilities_from_a_linear_layer_are_a_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_probabilities_from_a_linear_layer_are_a_warning(capsys):
     losses = tf_keras.losses
     check_labels(loss_kinds(_SPARSE, [_LOGITS]), {"": _CLASSES}, [_LOGITS])
     assert "set from_logits: true, or add a softmax or sigmoid" in capsys.readouterr().err

@@ -1,11 +1,5 @@
 """Models as they are: compiled ones, objects that were passed to `run`, and `.keras` files."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -26,7 +20,7 @@ from orbit_runner.tasks.keras.passed_objects import MODELS
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import classes, keras_config
 from tests.support.problems import pairs, raises
-from tests.support.toy import Notes, run, run_and_resume
+from tests.support.toy import Notes, run
 
 _HERE = "tests.tasks.keras.test_model_objects"
 _LOGITS = {"class_name": "SparseCategoricalCrossentropy", "config": {"from_logits": True}}
@@ -34,13 +28,13 @@ _PACKAGES = {"2": tf_keras, "3": keras}
 
 
 @pytest.fixture(autouse=True)
-def forgotten_models() -> Iterator[None]:
+def forgotten_models():
     with source_cache_scope():
         yield
     MODELS.clear()
 
 
-def model_of(version: str = "2", **compiled: Any) -> Any:
+def model_of(version="2", **compiled):
     """Returns a classifier, compiled if there are arguments of `compile`."""
     package = _PACKAGES[version]
     layers = package.layers
@@ -59,7 +53,7 @@ def model_of(version: str = "2", **compiled: Any) -> Any:
     return model
 
 
-def compiled_model(version: str = "2") -> Any:
+def compiled_model(version="2"):
     """Returns a compiled classifier."""
     package = _PACKAGES[version]
     return model_of(
@@ -73,54 +67,54 @@ def compiled_model(version: str = "2") -> Any:
 class Subclassed(tf_keras.Model):
     """A model with arguments that its config lacks."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer):
         super().__init__()
         self.layer = layer
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs):
         return self.layer(inputs)
 
 
 class Configured(tf_keras.Model):
     """A model that can be built again from its config."""
 
-    def __init__(self, units: int = 3) -> None:
+    def __init__(self, units=3):
         super().__init__()
         self.units = units
         self.out = tf_keras.layers.Dense(units)
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs):
         return self.out(inputs)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self):
         return {"units": self.units}
 
 
-def _quoted(model: Any) -> str:
+def _quoted(model):
     """Registers a model. Returns its digest as YAML: it may be all digits."""
     return f"'{register_model(model)}'"
 
 
-def _data() -> tuple[np.ndarray, np.ndarray]:
+def _data():
     x, y = classes(64)
     return x.astype(np.float32), y
 
 
-def _values(model: Any) -> list[np.ndarray]:
+def _values(model):
     return [np.array(weight) for weight in model.get_weights()]
 
 
-def _config(**model: Any) -> Any:
+def _config(**model):
     changes = {f"task__model__{name}": value for name, value in {"build": "''", **model}.items()}
     return keras_config(**{"task__model": "{}", **changes, "task__loss": "''"})
 
 
-def test_compiled_model_of_keras_3_without_an_input_shape_gets_its_weights() -> None:
+def test_compiled_model_of_keras_3_without_an_input_shape_gets_its_weights():
     task = KerasTask(_config(build=f"{_HERE}:without_inputs").task)
     assert len(task.build_model().trainable_variables) == 2
 
 
-def without_inputs() -> keras.Model:
+def without_inputs():
     """Returns a compiled model that has no weights yet."""
     model = keras.Sequential([keras.layers.Dense(3, activation="softmax")])
     model.compile(loss="sparse_categorical_crossentropy")
@@ -128,7 +122,7 @@ def without_inputs() -> keras.Model:
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_settings_win_over_compile(version: str) -> None:
+def test_settings_win_over_compile(version):
     config = _config(build=f"{_HERE}:compiled_model", arguments__version=f"'{version}'").task
     task = KerasTask(config.replace(metrics=("mae",), loss=_LOGITS))
     model = task.build_model()
@@ -145,7 +139,7 @@ def test_settings_win_over_compile(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("model", ["model_of", "compiled_model"])
-def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model: str) -> None:
+def test_note_says_that_the_optimizer_of_compile_is_not_used(version, model):
     rate = "{type: constant, constant: {learning_rate: 0.1}}"
     config = keras_config(
         task__model="{}",
@@ -166,7 +160,7 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_weights_of_a_model_are_the_initial_ones(version: str, tmp_path: Path) -> None:
+def test_weights_of_a_model_are_the_initial_ones(version, tmp_path):
     model = model_of(version)
     model.set_weights([value + 0.25 for value in _values(model)])
     before = _values(model)
@@ -198,7 +192,7 @@ def test_weights_of_a_model_are_the_initial_ones(version: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) -> None:
+def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path):
     tf_keras.utils.set_random_seed(3)
     model = model_of(
         "2",
@@ -230,7 +224,7 @@ def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_default_optimizer_of_compile_is_that_of_the_run(version: str, tmp_path: Path) -> None:
+def test_default_optimizer_of_compile_is_that_of_the_run(version, tmp_path):
     model = model_of(version, loss="sparse_categorical_crossentropy")
     orbit_runner.run(model, _data(), model_dir=tmp_path, progress="none")
     config = orbit_runner.load(tmp_path).config
@@ -239,7 +233,7 @@ def test_default_optimizer_of_compile_is_that_of_the_run(version: str, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_run_has_the_model_for_other_processes(version: str, tmp_path: Path) -> None:
+def test_run_has_the_model_for_other_processes(version, tmp_path):
     config = _config(digest=_quoted(compiled_model(version)))
     whole, _ = run(config, tmp_path / "whole")
     run(config.replace(trainer=config.trainer.replace(train_steps=10)), tmp_path / "parts")
@@ -249,7 +243,7 @@ def test_run_has_the_model_for_other_processes(version: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_model_without_weights_is_built_with_the_seed(tmp_path: Path) -> None:
+def test_model_without_weights_is_built_with_the_seed(tmp_path):
     model = tf_keras.Sequential([tf_keras.layers.Dense(3)])
     config = _config(digest=_quoted(model))
     built = [weights_fingerprint(run(config, tmp_path / name)[0]) for name in ("a", "b")]
@@ -257,7 +251,7 @@ def test_model_without_weights_is_built_with_the_seed(tmp_path: Path) -> None:
     assert not model.built
 
 
-def test_subclass_is_copied_by_its_config() -> None:
+def test_subclass_is_copied_by_its_config():
     model = Configured(3)
     model(np.zeros([1, 4], np.float32))
     copy = KerasTask(_config(digest=_quoted(model)).task.replace(loss=_LOGITS)).build_model()
@@ -266,7 +260,7 @@ def test_subclass_is_copied_by_its_config() -> None:
         np.testing.assert_array_equal(value, other)
 
 
-def test_model_that_cannot_be_copied_is_refused() -> None:
+def test_model_that_cannot_be_copied_is_refused():
     model = Subclassed(tf_keras.layers.Dense(3))
     model(np.zeros([1, 4], np.float32))
     with raises("bad-model", "task.model"):
@@ -274,7 +268,7 @@ def test_model_that_cannot_be_copied_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_vocabulary_that_a_layer_adapted_to_is_copied(version: str) -> None:
+def test_vocabulary_that_a_layer_adapted_to_is_copied(version):
     package = _PACKAGES[version]
     lookup = package.layers.StringLookup(output_mode="multi_hot")
     lookup.adapt(["a", "b", "b"])
@@ -285,13 +279,13 @@ def test_vocabulary_that_a_layer_adapted_to_is_copied(version: str) -> None:
     assert copy.layers[-1] is not lookup
 
 
-def test_model_of_another_process_is_an_error() -> None:
+def test_model_of_another_process_is_an_error():
     with raises("not-repeatable", "task.model"):
         KerasTask(_config(digest="a" * 64).task).build_model()
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_file_has_the_model_and_its_initial_weights(version: str, tmp_path: Path) -> None:
+def test_file_has_the_model_and_its_initial_weights(version, tmp_path):
     model = compiled_model(version)
     model.set_weights([value + 0.25 for value in _values(model)])
     model.save(tmp_path / "model.keras")
@@ -311,16 +305,7 @@ def test_file_has_the_model_and_its_initial_weights(version: str, tmp_path: Path
     assert before[0].digest != fingerprint_of(config.task)["model"][0].digest
 
 
-@pytest.mark.slow
-def test_run_of_a_file_resumes_exactly(tmp_path: Path) -> None:
-    model_of().save(tmp_path / "model.keras")
-    config = keras_config(
-        task__model=str(tmp_path / "model.keras"), task__loss="sparse_categorical_crossentropy"
-    )
-    run_and_resume(config, tmp_path, "mirrored2")
-
-
-def _file_problem(path: Path, **changes: Any) -> str:
+def _file_problem(path, **changes):
     config = keras_config(task__model__build="''", task__model__file=str(path), **changes)
     with pytest.raises(SettingError) as caught:
         KerasTask(config.task).build_model()
@@ -329,14 +314,14 @@ def _file_problem(path: Path, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_file_with_code_is_refused(version: str, tmp_path: Path) -> None:
+def test_file_with_code_is_refused(version, tmp_path):
     package = _PACKAGES[version]
     double = package.layers.Lambda(lambda x: x * 2)
     package.Sequential([package.Input([4]), double]).save(tmp_path / "model.keras")
     assert "a Lambda layer in it contains Python code" in _file_problem(tmp_path / "model.keras")
 
 
-def test_damaged_file_is_an_error(tmp_path: Path) -> None:
+def test_damaged_file_is_an_error(tmp_path):
     (tmp_path / "model.keras").write_text("nothing")
     assert "is not a .keras file" in _file_problem(tmp_path / "model.keras")
 
@@ -349,7 +334,7 @@ def test_damaged_file_is_an_error(tmp_path: Path) -> None:
         ("{file: a.keras, arguments: {a: 1}}", "task.model.arguments", "has no effect without"),
     ],
 )  # fmt: skip
-def test_wrong_settings_of_a_model(setting: str, path: str, message: str) -> None:
+def test_wrong_settings_of_a_model(setting, path, message):
     flags = (("--task.name", "task.name", "keras"), ("--task.model", "task.model", setting))
     with pytest.raises(ConfigError) as caught:
         resolve(Request(flags=flags))
@@ -357,7 +342,7 @@ def test_wrong_settings_of_a_model(setting: str, path: str, message: str) -> Non
     assert message in problems[path]
 
 
-def test_missing_file_is_reported_before_tensorflow_is_needed() -> None:
+def test_missing_file_is_reported_before_tensorflow_is_needed():
     config = keras_config(task__model="missing.keras")
     problems = dict(pairs(config.task.model.preflight()))
     assert problems == {"file": "there is no file 'missing.keras'"}

@@ -1,14 +1,10 @@
 """Metrics that a model adds itself, layers with a state of their own, and inputs of models."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from scipy import sparse
 
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.keras.user_arrays import arrays_of
@@ -23,12 +19,12 @@ BY_DICT = "tests.support.keras_models:adder"
 class Measured(tf_keras.Model):
     """A model that adds a metric in its call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.hidden = tf_keras.layers.Dense(8, activation="relu")
         self.out = tf_keras.layers.Dense(3)
 
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def call(self, inputs, training=False):
         hidden = self.hidden(inputs)
         self.add_metric(tf.reduce_mean(hidden), name="activation", aggregation="mean")
         return self.out(hidden)
@@ -37,7 +33,7 @@ class Measured(tf_keras.Model):
 class Counter(tf_keras.layers.Layer):
     """A layer that counts training steps, and divides by their number."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.count = self.add_weight(
             name="count",
@@ -48,27 +44,27 @@ class Counter(tf_keras.layers.Layer):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def call(self, inputs, training=False):
         if training:
             self.count.assign_add(1.0)
         return inputs / self.count
 
 
-def counting() -> tf_keras.Model:
+def counting():
     """Returns a model whose layer has a state."""
     layers = tf_keras.layers
     return tf_keras.Sequential([layers.Input([4]), Counter(), layers.Dense(3)])
 
 
 @pytest.mark.slow
-def test_metric_of_the_model_is_reported(tmp_path: Path) -> None:
+def test_metric_of_the_model_is_reported(tmp_path):
     config = keras_config(task__model=f"{_HERE}:Measured", task__metrics="[accuracy]")
     logs = run_and_resume(config, tmp_path).logs
     assert 0 < logs["activation"] < 2
     assert 0 < logs["accuracy"] <= 1
 
 
-def test_metric_of_the_model_is_the_mean_over_its_calls() -> None:
+def test_metric_of_the_model_is_the_mean_over_its_calls():
     task = KerasTask(keras_config(task__model=f"{_HERE}:Measured").task)
     model = task.build_model()
     x = np.random.default_rng(1).normal(size=[8, 4]).astype(np.float32)
@@ -82,46 +78,40 @@ def test_metric_of_the_model_is_the_mean_over_its_calls() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_state_of_a_layer_is_part_of_the_run(strategy: str, tmp_path: Path) -> None:
+def test_state_of_a_layer_is_part_of_the_run(strategy, tmp_path):
     config = keras_config(task__model=f"{_HERE}:counting")
     runs = run_and_resume(config, tmp_path, strategy)
     if strategy == "one_device":
         assert float(runs.model.layers[0].count) == 21
 
 
-def _matrix() -> Any:
-    from scipy import sparse
-
-    return sparse.eye(3)
-
-
 @pytest.mark.parametrize(
     "x",
     [
-        _matrix,
+        lambda: sparse.eye(3),
         lambda: tf.ragged.constant([[1.0], [2.0, 3.0], []]),
         lambda: np.array([[1.0], [2.0, 3.0], []], object),
     ],
 )
-def test_sparse_and_ragged_arrays_are_refused(x: Any) -> None:
+def test_sparse_and_ragged_arrays_are_refused(x):
     with raises("bad-data"):
         arrays_of((x(), np.zeros(3)), "data")
 
 
-def data(names: list[str]) -> dict[str, Any]:
+def data(names):
     """Returns arrays by the names of inputs."""
     arrays = {name: np.ones([40, 2], np.float32) for name in names}
     return {**arrays, "y": np.ones([40, 1], np.float32)}
 
 
-def by_list() -> tf_keras.Model:
+def by_list():
     """Returns a model that takes a list."""
     left, right = tf_keras.Input([2], name="left"), tf_keras.Input([2], name="right")
     joined = tf_keras.layers.Concatenate()([left, right])
     return tf_keras.Model([left, right], tf_keras.layers.Dense(1)(joined))
 
 
-def of_one() -> tf_keras.Model:
+def of_one():
     """Returns a model with one input."""
     return tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(1)])
 
@@ -129,22 +119,22 @@ def of_one() -> tf_keras.Model:
 class OfTwo(tf_keras.Model):
     """A subclass, whose inputs only its code knows."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.out = tf_keras.layers.Dense(1)
 
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+    def call(self, inputs, training=False):
         return self.out(inputs["left"] + inputs["right"])
 
 
 class OfAttribute(OfTwo):
     """A subclass whose code is wrong."""
 
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+    def call(self, inputs, training=False):
         return self.out(inputs.left)
 
 
-def _build(model: str, names: list[str]) -> tf_keras.Model:
+def _build(model, names):
     function = {"task__train_data__function": f"{_HERE}:data"}
     arguments = {"task__train_data__arguments": f"{{names: {names}}}"}
     changes = {
@@ -159,7 +149,7 @@ def _build(model: str, names: list[str]) -> tf_keras.Model:
 
 
 @pytest.mark.parametrize("model", [BY_DICT, "by_list", "OfTwo"])
-def test_model_with_the_inputs_of_the_data_is_built(model: str) -> None:
+def test_model_with_the_inputs_of_the_data_is_built(model):
     assert _build(model, ["left", "right"]).trainable_variables
 
 
@@ -179,6 +169,6 @@ def test_model_with_the_inputs_of_the_data_is_built(model: str) -> None:
         ("OfAttribute", ["left", "right"]),
     ],
 )
-def test_model_with_other_inputs_is_refused(model: str, names: list[str]) -> None:
+def test_model_with_other_inputs_is_refused(model, names):
     with raises("model-mismatch", "task.model"):
         _build(model, names)

@@ -1,12 +1,7 @@
 """Kinds of models of Keras 3 and Keras 2, with one and several outputs, beside `fit`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -28,34 +23,34 @@ from tests.support.fit_table import (
 # Kinds of models.
 
 
-def _penalty(package: Any) -> Any:
+def _penalty(package):
     """Returns a layer that adds a loss."""
     mean = keras.ops.mean if package is keras else tf.reduce_mean
 
-    class Penalty(package.layers.Layer):  # type: ignore[misc, name-defined]
-        def call(self, inputs: Any) -> Any:
+    class Penalty(package.layers.Layer):
+        def call(self, inputs):
             self.add_loss(0.1 * mean(inputs * inputs))
             return inputs
 
     return Penalty()
 
 
-def _blocks(package: Any) -> Any:
+def _blocks(package):
     """Returns a model that is a subclass."""
     layers = package.layers
 
-    class Blocks(package.Model):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
+    class Blocks(package.Model):
+        def __init__(self):
             super().__init__()
             self.hidden = [layers.Dense(4, activation="tanh") for _ in range(2)]
             self.out = layers.Dense(3, activation="softmax")
 
-        def call(self, inputs: Any) -> Any:
+        def call(self, inputs):
             for layer in self.hidden:
                 inputs = layer(inputs)
             return self.out(inputs)
 
-        def get_config(self) -> dict[str, Any]:
+        def get_config(self):
             return {}
 
     model = Blocks()
@@ -63,10 +58,10 @@ def _blocks(package: Any) -> Any:
     return model
 
 
-def _sequential(*hidden: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _sequential(*hidden):
     """Returns a function that builds a classifier with some hidden layers."""
 
-    def model(package: Any) -> Any:
+    def model(package):
         layers = [make(package) for make in hidden]
         out = package.layers.Dense(3, activation="softmax")
         return package.Sequential([package.Input([4]), *layers, out])
@@ -74,15 +69,15 @@ def _sequential(*hidden: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return model
 
 
-def _dense(**arguments: Any) -> Callable[[Any], Any]:
+def _dense(**arguments):
     return lambda package: package.layers.Dense(4, activation="tanh", **arguments)
 
 
-def _layer(name: str, **arguments: Any) -> Callable[[Any], Any]:
+def _layer(name, **arguments):
     return lambda package: getattr(package.layers, name)(**arguments)
 
 
-def _constrained(package: Any) -> Any:
+def _constrained(package):
     constraints = package.constraints
     return package.layers.Dense(
         4,
@@ -91,33 +86,33 @@ def _constrained(package: Any) -> Any:
     )
 
 
-def _unit(package: Any) -> Any:
+def _unit(package):
     return package.layers.Dense(
         4, kernel_constraint=package.constraints.UnitNorm(), bias_constraint="non_neg"
     )
 
 
-def _orthogonal(package: Any) -> Any:
+def _orthogonal(package):
     regularizer = package.regularizers.OrthogonalRegularizer(0.1)
     return package.layers.Dense(4, kernel_regularizer=regularizer, bias_regularizer="l1")
 
 
-def _both(package: Any) -> Any:
+def _both(package):
     regularizer = package.regularizers.L1L2(0.01, 0.02)
     return package.layers.Dense(4, activation="tanh", kernel_regularizer=regularizer)
 
 
-def _spectral(package: Any) -> Any:
+def _spectral(package):
     return package.layers.SpectralNormalization(package.layers.Dense(4), power_iterations=2)
 
 
-def _frozen(package: Any) -> Any:
+def _frozen(package):
     layer = package.layers.Dense(4, activation="tanh", kernel_regularizer="l2")
     layer.trainable = False
     return layer
 
 
-def _nested(package: Any) -> Any:
+def _nested(package):
     layers = package.layers
     inner = package.Sequential(
         [package.Input([4]), layers.Dense(5, activation="relu"), layers.BatchNormalization()]
@@ -125,26 +120,26 @@ def _nested(package: Any) -> Any:
     return package.Sequential([package.Input([4]), inner, layers.Dense(4, activation="tanh")])
 
 
-def _frozen_nested(package: Any) -> Any:
+def _frozen_nested(package):
     model = _nested(package)
     model.trainable = False
     return model
 
 
-def _normalization(package: Any) -> Any:
+def _normalization(package):
     layer = package.layers.Normalization()
     layer.adapt(np.random.default_rng(7).normal(2.0, 3.0, (40, 4)).astype(np.float32))
     return layer
 
 
-def _shared(package: Any) -> Any:
+def _shared(package):
     layers = package.layers
     inputs = package.Input([4])
     shared = layers.Dense(4, activation="tanh", kernel_regularizer="l2")
     return package.Model(inputs, layers.Dense(3, activation="softmax")(shared(shared(inputs))))
 
 
-_MODELS: Mapping[str, Callable[[Any], Any]] = {
+_MODELS = {
     "constraints": _sequential(_constrained, _unit),
     "regularizers": _sequential(_both, _orthogonal),
     "regularizer of outputs": _sequential(_dense(activity_regularizer="l2")),
@@ -169,8 +164,8 @@ _MODELS: Mapping[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def _classifier_case(version: str, model: Callable[[Any], Any], cell: Cell) -> Case:
-    def compiled(package: Any) -> Mapping[str, Any]:
+def _classifier_case(version, model, cell):
+    def compiled(package):
         return {
             "loss": loss_of(package, cell),
             "metrics": ["accuracy"],
@@ -183,27 +178,27 @@ def _classifier_case(version: str, model: Callable[[Any], Any], cell: Cell) -> C
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", _MODELS)
 @pytest.mark.parametrize("version", PACKAGES)
-def test_model_is_trained_as_by_fit(tmp_path: Path, version: str, name: str) -> None:
+def test_model_is_trained_as_by_fit(tmp_path, version, name):
     # Keras 2 cannot build this layer from its config, which a copy of a model needs.
     form = "function" if (version, name) == ("2", "SpectralNormalization") else "arguments"
     check(_classifier_case(version, _MODELS[name], Cell("classes")), tmp_path, form=form)
 
 
-def _recurrent(package: Any) -> Any:
+def _recurrent(package):
     layers = package.layers
     inputs = package.Input([TIMES, 4])
     x = layers.Bidirectional(layers.GRU(3, return_sequences=True))(layers.Masking()(inputs))
     return package.Model(inputs, layers.Dense(3, activation="softmax")(layers.LSTM(4)(x)))
 
 
-def _sequences(package: Any) -> Any:
+def _sequences(package):
     layers = package.layers
     inputs = package.Input([TIMES, 4])
     x = layers.LSTM(4, return_sequences=True)(layers.Masking()(inputs))
     return package.Model(inputs, layers.Dense(3, activation="softmax")(x))
 
 
-def _stateful(package: Any) -> Any:
+def _stateful(package):
     layers = package.layers
     inputs = package.Input(batch_shape=[BATCH, TIMES, 4])
     x = layers.LSTM(4, stateful=True)(inputs)
@@ -213,9 +208,7 @@ def _stateful(package: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [_recurrent, _stateful])
 @pytest.mark.parametrize("version", PACKAGES)
-def test_model_of_sequences_is_trained_as_by_fit(
-    tmp_path: Path, version: str, model: Callable[[Any], Any]
-) -> None:
+def test_model_of_sequences_is_trained_as_by_fit(tmp_path, version, model):
     case = _classifier_case(version, model, Cell("classes"))
     count = ROWS if model is _stateful else VALIDATION
     sequences = [arrays(Cell("classes of steps", True), n, n) for n in (ROWS, count)]
@@ -227,7 +220,7 @@ def test_model_of_sequences_is_trained_as_by_fit(
     check(case, tmp_path)
 
 
-def _words(package: Any) -> Any:
+def _words(package):
     layers = package.layers
     inputs = package.Input([TIMES], dtype="int32")
     x = layers.Embedding(9, 4, mask_zero=True)(inputs)
@@ -235,7 +228,7 @@ def _words(package: Any) -> Any:
     return package.Model(inputs, layers.Dense(3, activation="softmax")(x))
 
 
-def _word_arrays(count: int, seed: int, weights: str) -> Arrays:
+def _word_arrays(count, seed, weights):
     rng = np.random.default_rng(seed)
     words = rng.integers(1, 9, (count, TIMES)).astype(np.int32)
     words[np.arange(TIMES) >= rng.integers(1, TIMES + 1, count)[:, None]] = 0
@@ -248,9 +241,7 @@ def _word_arrays(count: int, seed: int, weights: str) -> Arrays:
 @pytest.mark.parametrize("weights", ["", "examples", "steps"])
 @pytest.mark.parametrize("version", PACKAGES)
 @pytest.mark.parametrize("model", [_sequences, _words])
-def test_outputs_of_masked_steps_are_trained_as_by_fit(
-    tmp_path: Path, model: Callable[[Any], Any], version: str, weights: str
-) -> None:
+def test_outputs_of_masked_steps_are_trained_as_by_fit(tmp_path, model, version, weights):
     case = _classifier_case(version, model, Cell("classes of steps", True, weights))
     if model is _words:
         data, validation = _word_arrays(ROWS, 1, weights), _word_arrays(VALIDATION, 2, weights)
@@ -258,7 +249,7 @@ def test_outputs_of_masked_steps_are_trained_as_by_fit(
     check(case, tmp_path)
 
 
-def _texts(count: int, seed: int, dtype: Any = str) -> Arrays:
+def _texts(count, seed, dtype=str):
     rng = np.random.default_rng(seed)
     is_good = rng.integers(0, 2, (count, 4))
     words = np.where(is_good, "good", "bad")
@@ -268,10 +259,8 @@ def _texts(count: int, seed: int, dtype: Any = str) -> Arrays:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "dtype"), [("2", str), ("2", object), ("3", object)])
-def test_adapted_layer_of_texts_is_trained_as_by_fit(
-    tmp_path: Path, version: str, dtype: Any
-) -> None:
-    def model(package: Any) -> Any:
+def test_adapted_layer_of_texts_is_trained_as_by_fit(tmp_path, version, dtype):
+    def model(package):
         layers = package.layers
         vectorize = layers.TextVectorization(max_tokens=9, output_sequence_length=4)
         vectorize.adapt(_texts(20, 3).x)
@@ -284,7 +273,7 @@ def test_adapted_layer_of_texts_is_trained_as_by_fit(
     check(dataclasses.replace(case, data=data, validation=validation), tmp_path)
 
 
-def _two_inputs(form: str, package: Any) -> Any:
+def _two_inputs(form, package):
     layers = package.layers
     inputs = [package.Input([4], name="left"), package.Input([4], name="right")]
     shared = package.Sequential([package.Input([4]), layers.Dense(4, activation="tanh")])
@@ -294,18 +283,17 @@ def _two_inputs(form: str, package: Any) -> Any:
     return package.Model(inputs if form == "list" else named, output)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dict", "list", "dict for list"])
 @pytest.mark.parametrize("version", PACKAGES)
-def test_several_inputs_are_trained_as_by_fit(tmp_path: Path, version: str, form: str) -> None:
-    def of_two(part: Arrays) -> Arrays:
+def test_several_inputs_are_trained_as_by_fit(tmp_path, version, form):
+    def of_two(part):
         both = [part.x, part.x[::-1].copy()]
         named = {"left": both[0], "right": both[1]}
         return part._replace(x=both if form == "list" else named)
 
     model = functools.partial(_two_inputs, "dict" if form == "dict" else "list")
     case = _classifier_case(version, model, Cell("classes"))
-    assert case.validation is not None
     data, validation = of_two(case.data), of_two(case.validation)
     check(dataclasses.replace(case, data=data, validation=validation), tmp_path)
 
@@ -313,7 +301,7 @@ def test_several_inputs_are_trained_as_by_fit(tmp_path: Path, version: str, form
 # Several outputs.
 
 
-def _two_outputs(form: str, package: Any) -> Any:
+def _two_outputs(form, package):
     layers = package.layers
     inputs = package.Input([4])
     hidden = layers.Dense(4, activation="tanh", kernel_regularizer="l2")(inputs)
@@ -324,20 +312,20 @@ def _two_outputs(form: str, package: Any) -> Any:
     )
 
 
-def _two_labels(count: int, seed: int, form: str, weights: str) -> Arrays:
+def _two_labels(count, seed, form, weights):
     kinds, prices = (arrays(Cell(name), count, seed) for name in ("classes", "numbers"))
     rng = np.random.default_rng(seed)
-    w: Any = rng.integers(0, 3, count).astype(np.float32)
+    w = rng.integers(0, 3, count).astype(np.float32)
     if weights == "outputs":
         w = {"kind": w, "price": w[::-1].copy()}
         w = w if form == "dict" else [*w.values()]
-    y: Any = {"kind": kinds.y, "price": prices.y}
+    y = {"kind": kinds.y, "price": prices.y}
     return Arrays(kinds.x, y if form == "dict" else [*y.values()], w if weights else None)
 
 
 _CROSSENTROPY = "sparse_categorical_crossentropy"
 # Arguments of `compile` for two outputs.
-_TWO: Mapping[str, dict[str, Any]] = {
+_TWO = {
     "by name": {
         "loss": {"kind": _CROSSENTROPY, "price": "mse"},
         "metrics": {"kind": ["accuracy"], "price": ["mae", "mse"]},
@@ -369,9 +357,7 @@ _TWO: Mapping[str, dict[str, Any]] = {
 @pytest.mark.parametrize("form", ["dict", "list"])
 @pytest.mark.parametrize("name", _TWO)
 @pytest.mark.parametrize("version", PACKAGES)
-def test_two_outputs_are_trained_as_by_fit(
-    tmp_path: Path, version: str, name: str, form: str, weights: str
-) -> None:
+def test_two_outputs_are_trained_as_by_fit(tmp_path, version, name, form, weights):
     case = Case(
         version,
         functools.partial(_two_outputs, form),
@@ -383,7 +369,7 @@ def test_two_outputs_are_trained_as_by_fit(
 
 
 @pytest.mark.parametrize("version", PACKAGES)
-def test_loss_of_an_output_counts_each_example_once(tmp_path: Path, version: str) -> None:
+def test_loss_of_an_output_counts_each_example_once(tmp_path, version):
     """`fit` of Keras 3 averages over batches, also if the last one has fewer examples."""
     validation = _two_labels(VALIDATION, 2, "dict", "")
     case = Case(

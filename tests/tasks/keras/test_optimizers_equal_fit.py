@@ -1,18 +1,13 @@
 """Every optimizer and learning rate schedule of Keras 3 and Keras 2 in a run, beside `fit`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support import fit as fits
-from tests.support.fit import BATCH, BFLOAT16, PACKAGES, ROWS, Case, Tolerance, assert_equal
+from tests.support.fit import BATCH, BFLOAT16, PACKAGES, ROWS, Tolerance, assert_equal
 from tests.support.fit_table import (
     Cell,
     Item,
@@ -26,7 +21,7 @@ from tests.support.fit_table import (
 # Optimizers and schedules.
 
 _NOT_OPTIMIZERS = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
-_OPTIONS: Mapping[str, dict[str, Any]] = {
+_OPTIONS = {
     "plain": {},
     "clipnorm": {"clipnorm": 0.1},
     "clipvalue": {"clipvalue": 0.05},
@@ -38,7 +33,7 @@ _OPTIONS: Mapping[str, dict[str, Any]] = {
     "accumulation": {"gradient_accumulation_steps": 2},
     "loss scale": {"loss_scale_factor": 8.0},
 }
-_OPTIMIZER_ARGUMENTS: Mapping[str, list[dict[str, Any]]] = {
+_OPTIMIZER_ARGUMENTS = {
     "Adam": [{"amsgrad": True, "beta_1": 0.8, "epsilon": 1e-3}],
     "Ftrl": [{"l1_regularization_strength": 0.01, "l2_shrinkage_regularization_strength": 0.01}],
     "RMSprop": [{"centered": True, "momentum": 0.9}],
@@ -48,13 +43,11 @@ OPTIMIZERS = [*items("optimizers", _NOT_OPTIMIZERS, _OPTIMIZER_ARGUMENTS)]
 _LEGACY = class_names(PACKAGES["2"].optimizers.legacy, ("Optimizer",))
 
 
-def _with_optimizer(
-    version: str, make: Callable[[Any], Any], dtype: str = "float32", **changes: Any
-) -> Case:
+def _with_optimizer(version, make, dtype="float32", **changes):
     """Returns a training with an optimizer, of a model of a precision."""
     cell = Cell("classes")
 
-    def model(package: Any) -> Any:
+    def model(package):
         policy = dtype if version == "3" else package.mixed_precision.Policy(dtype)
         layers = package.layers
         return package.Sequential(
@@ -65,7 +58,7 @@ def _with_optimizer(
             ]
         )
 
-    def compiled(package: Any) -> Mapping[str, Any]:
+    def compiled(package):
         loss = "sparse_categorical_crossentropy"
         return {"loss": loss, "metrics": ["accuracy"], "optimizer": make(package)}
 
@@ -73,7 +66,7 @@ def _with_optimizer(
     return dataclasses.replace(case, model=model, **changes)
 
 
-def _rated(item: Item, package: Any, rate: Any = 0.02, **arguments: Any) -> Any:
+def _rated(item, package, rate=0.02, **arguments):
     return item.make(package.optimizers, learning_rate=rate, **arguments)
 
 
@@ -82,8 +75,8 @@ def _rated(item: Item, package: Any, rate: Any = 0.02, **arguments: Any) -> Any:
 @pytest.mark.alternating
 @pytest.mark.parametrize("options", _OPTIONS)
 @pytest.mark.parametrize("item", OPTIMIZERS, ids=str)
-def test_option_of_each_optimizer_is_that_of_fit(tmp_path: Path, item: Item, options: str) -> None:
-    def make(package: Any) -> Any:
+def test_option_of_each_optimizer_is_that_of_fit(tmp_path, item, options):
+    def make(package):
         try:
             return _rated(item, package, **_OPTIONS[options])
         except (TypeError, ValueError):  # Keras has no such option.
@@ -94,19 +87,19 @@ def test_option_of_each_optimizer_is_that_of_fit(tmp_path: Path, item: Item, opt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _LEGACY)
-def test_legacy_optimizer_is_that_of_fit(tmp_path: Path, name: str) -> None:
+def test_legacy_optimizer_is_that_of_fit(tmp_path, name):
     item = Item("2", name)
     make = lambda package: item.make(package.optimizers.legacy, learning_rate=0.02)  # noqa: E731
     check(_with_optimizer("2", make), tmp_path)
 
 
-def _several_optimizers(package: Any) -> Any:
+def _several_optimizers(package):
     optimizers = package.optimizers
     first = optimizers.OptimizerMap(optimizers.SGD(0.1), {".*bias": optimizers.Adam(0.01)})
     return optimizers.MultiOptimizer(first)
 
 
-def _scaled(package: Any) -> Any:
+def _scaled(package):
     module = package.optimizers if package is PACKAGES["3"] else package.mixed_precision
     inner = package.optimizers.SGD(0.1)
     return module.LossScaleOptimizer(inner, initial_scale=1e3, dynamic_growth_steps=7)
@@ -118,9 +111,7 @@ def _scaled(package: Any) -> Any:
     [("3", _several_optimizers), ("3", _scaled), ("2", _scaled)],
     ids=["several optimizers", "3 loss scale", "2 loss scale"],
 )
-def test_optimizer_of_optimizers_is_that_of_fit(
-    tmp_path: Path, version: str, make: Callable[[Any], Any]
-) -> None:
+def test_optimizer_of_optimizers_is_that_of_fit(tmp_path, version, make):
     form = "function" if make is _several_optimizers else "arguments"
     check(_with_optimizer(version, make), tmp_path, form=form)
 
@@ -134,15 +125,13 @@ _PRECISIONS = {"mixed_bfloat16": BFLOAT16, "mixed_float16": _FLOAT16}
 @pytest.mark.parametrize("dtype", _PRECISIONS)
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
 @pytest.mark.parametrize("version", PACKAGES)
-def test_mixed_precision_is_that_of_fit(
-    tmp_path: Path, version: str, name: str, dtype: str
-) -> None:
+def test_mixed_precision_is_that_of_fit(tmp_path, version, name, dtype):
     item = Item(version, name)
     case = _with_optimizer(version, functools.partial(_rated, item), dtype)
     check(case, tmp_path, _PRECISIONS[dtype])
 
 
-_SCHEDULES: Mapping[str, list[dict[str, Any]]] = {
+_SCHEDULES = {
     "CosineDecay": [
         {"initial_learning_rate": 0.1, "decay_steps": 40},
         {"initial_learning_rate": 0.0, "decay_steps": 30, "alpha": 0.1, "warmup_steps": 9,
@@ -168,11 +157,11 @@ _SCHEDULES: Mapping[str, list[dict[str, Any]]] = {
 @pytest.mark.alternating
 @pytest.mark.parametrize("name", _SCHEDULES)
 @pytest.mark.parametrize("version", PACKAGES)
-def test_schedule_is_that_of_fit(tmp_path: Path, version: str, name: str) -> None:
+def test_schedule_is_that_of_fit(tmp_path, version, name):
     optimizer = Item(version, "Adam" if name.startswith("C") else "SGD")
     for index, arguments in enumerate(_SCHEDULES[name]):
 
-        def make(package: Any, arguments: Any = arguments) -> Any:
+        def make(package, arguments=arguments):
             schedule = getattr(package.optimizers.schedules, name)(**arguments)
             return _rated(optimizer, package, schedule)
 
@@ -182,7 +171,7 @@ def test_schedule_is_that_of_fit(tmp_path: Path, version: str, name: str) -> Non
 # Forms in which losses, metrics and optimizers are given.
 
 
-def _in_form(form: str, package: Any) -> dict[str, Any]:
+def _in_form(form, package):
     """Returns the arguments of `compile` in a form."""
     losses, metrics, optimizers = package.losses, package.metrics, package.optimizers
     module = package.__name__
@@ -192,7 +181,7 @@ def _in_form(form: str, package: Any) -> dict[str, Any]:
         for kind, value in zip((losses, metrics, optimizers), made, strict=True)
     ]
     names = [f"{module}.losses:Huber", f"{module}.metrics:MeanAbsoluteError"]
-    parts: dict[str, Sequence[Any]] = {
+    parts = {
         "names": ("huber", "MeanAbsoluteError", "adam"),
         "objects": made,
         "serialized": serialized,
@@ -207,9 +196,7 @@ _FORMS = ("names", "objects", "serialized", "by module")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", PACKAGES)
-def test_forms_of_loss_metrics_and_optimizer_have_the_same_weights(
-    tmp_path: Path, version: str
-) -> None:
+def test_forms_of_loss_metrics_and_optimizer_have_the_same_weights(tmp_path, version):
     cell = Cell("numbers")
     fingerprints = {}
     for form in _FORMS:
@@ -226,16 +213,14 @@ def test_forms_of_loss_metrics_and_optimizer_have_the_same_weights(
 @pytest.mark.parametrize("form", ["arguments", "compile"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "RMSprop", "adagrad"])
 @pytest.mark.parametrize("version", PACKAGES)
-def test_name_of_an_optimizer_has_the_defaults_of_its_keras(
-    tmp_path: Path, version: str, optimizer: str, form: str
-) -> None:
+def test_name_of_an_optimizer_has_the_defaults_of_its_keras(tmp_path, version, optimizer, form):
     case = _with_optimizer(version, lambda package: optimizer)
     check(case, tmp_path, form=form)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", PACKAGES)
-def test_order_of_a_shuffled_run_changes_nothing_else(tmp_path: Path, version: str) -> None:
+def test_order_of_a_shuffled_run_changes_nothing_else(tmp_path, version):
     """`fit` gets the examples in the order of the run."""
     from orbit_runner.data.order.epochs import ShuffledOrder
 
@@ -246,7 +231,7 @@ def test_order_of_a_shuffled_run_changes_nothing_else(tmp_path: Path, version: s
     assert_equal(fits.train(shuffled, tmp_path), expected)
 
 
-def test_table_has_each_class_of_keras() -> None:
+def test_table_has_each_class_of_keras():
     """A new class that needs arguments has to be added to the table."""
     for item in OPTIMIZERS:
         assert _rated(item, PACKAGES[item.version]) is not None

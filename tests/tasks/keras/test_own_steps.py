@@ -1,9 +1,6 @@
 """Models that define their own steps, as Keras's examples do: trained, resumed, on replicas."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -48,7 +45,7 @@ class Program(NamedTuple):
 
 
 _ACCURACY = ("loss", "sparse_categorical_accuracy")
-_PROGRAMS: Mapping[str, Program] = {
+_PROGRAMS = {
     "gan": Program(own_steps.gan, own_steps.images, ("d_loss", "g_loss"), ()),
     "distiller": Program(
         own_steps.distiller, own_steps.labeled, _ACCURACY, _ACCURACY, is_random=False
@@ -68,7 +65,7 @@ _PROGRAMS: Mapping[str, Program] = {
 _EXACT = [name for name, program in _PROGRAMS.items() if not program.is_random]
 
 
-def _train(model: Any, program: Program, folder: Path, **settings: Any) -> orbit_runner.RunResult:
+def _train(model, program, folder, **settings):
     return orbit_runner.run(
         model,
         program.data(),
@@ -86,7 +83,7 @@ def _train(model: Any, program: Program, folder: Path, **settings: Any) -> orbit
     )
 
 
-def _logs(result: orbit_runner.RunResult, prefix: str) -> dict[str, float]:
+def _logs(result, prefix):
     """Returns the values of training or of the evaluation by the names of the logs."""
     values = result.metrics if prefix == "validation_" else {
         name: value[-1] for name, value in result.history.items() if name.startswith(prefix)
@@ -94,11 +91,11 @@ def _logs(result: orbit_runner.RunResult, prefix: str) -> dict[str, float]:
     return {name.removeprefix(prefix): float(value) for name, value in values.items()}
 
 
-def _config(name: str, **changes: Any) -> Any:
+def _config(name, **changes):
     return config_of(_NO_OPTIMIZER, **_settings(name), **changes)
 
 
-def _settings(name: str) -> dict[str, Any]:
+def _settings(name):
     program = _PROGRAMS[name]
     return {
         "task__model": f"{_HERE}:{program.model.__name__}",
@@ -117,7 +114,7 @@ def _settings(name: str) -> dict[str, Any]:
     }
 
 
-def _mode(name: str) -> str:
+def _mode(name):
     return "train_and_eval" if _PROGRAMS[name].tests else "train"
 
 
@@ -126,7 +123,7 @@ def _mode(name: str) -> str:
 @pytest.mark.parametrize(
     ("name", "form"), [*((name, "function") for name in _PROGRAMS), ("guided", "object")]
 )
-def test_logs_of_the_steps_are_the_metrics(tmp_path: Path, name: str, form: str) -> None:
+def test_logs_of_the_steps_are_the_metrics(tmp_path, name, form):
     program = _PROGRAMS[name]
     model = program.model if form == "function" else program.model()
     result = _train(model, program, tmp_path)
@@ -139,7 +136,7 @@ def test_logs_of_the_steps_are_the_metrics(tmp_path: Path, name: str, form: str)
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", _EXACT)
-def test_weights_and_logs_are_those_of_fit(tmp_path: Path, name: str) -> None:
+def test_weights_and_logs_are_those_of_fit(tmp_path, name):
     program = _PROGRAMS[name]
     package = tf_keras if name.startswith("contrastive") else keras
     package.utils.set_random_seed(3)
@@ -148,7 +145,7 @@ def test_weights_and_logs_are_those_of_fit(tmp_path: Path, name: str) -> None:
     _build(model, data)
     initial = model.get_weights()
 
-    def build() -> Any:
+    def build():
         made = program.model()
         _build(made, program.data())
         made.set_weights(initial)
@@ -178,13 +175,13 @@ def test_weights_and_logs_are_those_of_fit(tmp_path: Path, name: str) -> None:
         np.testing.assert_allclose(logs[log], history[f"val_{log}"][-1], rtol=1e-5)
 
 
-def _weights(model: Any) -> list[np.ndarray]:
+def _weights(model):
     """Returns the weights of a model, without those of its metrics, which Keras 2 counts."""
     totals = {id(variable) for metric in model.metrics for variable in metric.variables}
     return [np.asarray(weight) for weight in model.weights if id(weight) not in totals]
 
 
-def _build(model: Any, data: Any) -> None:
+def _build(model, data):
     """Creates the variables of a model."""
     x = data[0] if isinstance(data, tuple) else data
     model(map_arrays(lambda array: array[:2], x))
@@ -194,16 +191,14 @@ def _build(model: Any, data: Any) -> None:
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("name", _PROGRAMS)
-def test_run_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(
-    tmp_path: Path, name: str, strategy: str
-) -> None:
+def test_run_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(tmp_path, name, strategy):
     config = _config(name, trainer__steps_per_loop=1)
     check_kills(config, tmp_path, _mode(name), strategy, _MOMENTS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _PROGRAMS)
-def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
+def test_two_workers_have_the_weights_of_two_devices(tmp_path, name):
     check_two_workers(_config(name), tmp_path, _mode(name))
 
 
@@ -216,9 +211,7 @@ def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) 
     ],
 )
 @pytest.mark.parametrize("name", ["gan", "contrastive"])
-def test_what_would_divide_a_step_of_the_model_is_refused(
-    tmp_path: Path, name: str, setting: str, value: int, path: str
-) -> None:
+def test_what_would_divide_a_step_of_the_model_is_refused(tmp_path, name, setting, value, path):
     with pytest.raises(RunnerError) as caught:
         run(_config(name, **{setting: value}), tmp_path, _mode(name))
 

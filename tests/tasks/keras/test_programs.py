@@ -3,12 +3,6 @@
 Models with a `train_step` of their own, such as GANs, are in `test_own_steps.py`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.support.images import write_folder
@@ -19,7 +13,7 @@ _HERE = "tests.support.keras_programs"
 _MOMENTS = (1, 2, 4, 5, 7)
 _LOGITS = "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}"
 # The model, the data and the loss of each program, and other settings.
-_PROGRAMS: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {
+_PROGRAMS = {
     "images of a folder": ("image_classifier", "", _LOGITS, {"task__image_size": "[16, 16]"}),
     "two inputs and outputs": (
         "two_by_two",
@@ -38,9 +32,9 @@ _PROGRAMS: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {
 }
 
 
-def _config(name: str, folder: Path, **changes: Any) -> Any:
+def _config(name, folder, **changes):
     model, data, loss, settings = _PROGRAMS[name]
-    source: dict[str, Any] = {**NO_VALIDATION, "task__validation_split": 0.25}
+    source = {**NO_VALIDATION, "task__validation_split": 0.25}
     if data:
         source["task__train_data__function"] = f"{_HERE}:{data}"
     else:
@@ -65,13 +59,13 @@ def _config(name: str, folder: Path, **changes: Any) -> Any:
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_program_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(
-    tmp_path: Path, name: str, strategy: str
-) -> None:
+    tmp_path, name, strategy
+):
     config = _config(name, tmp_path / "images", trainer__steps_per_loop=1)
     check_kills(config, tmp_path, "train_and_eval", strategy, _MOMENTS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _PROGRAMS)
-def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
+def test_two_workers_have_the_weights_of_two_devices(tmp_path, name):
     check_two_workers(_config(name, tmp_path / "images"), tmp_path, "train_and_eval")

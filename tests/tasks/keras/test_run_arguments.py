@@ -1,10 +1,6 @@
 """The arguments of `run`: data in all forms that `fit` takes, numbers of NumPy, and mistakes."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -26,25 +22,25 @@ _LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 _SIZE = 50
 
 
-def build() -> keras.Model:
+def build():
     """Returns a small classifier."""
     return keras.Sequential([keras.Input([4]), keras.layers.Dense(3)])
 
 
-def _run(model_dir: Path, data: Any = None, model: Any = build, **settings: Any) -> Any:
+def _run(model_dir, data=None, model=build, **settings):
     data = keras_models.classes(_SIZE) if data is None else data
     settings = {"loss": _LOGITS, "progress": "none", **settings}
     return orbit_runner.run(model, data, model_dir=model_dir, **settings)
 
 
-def _dataset(size: int = _SIZE, batch: int = 20) -> tf.data.Dataset:
+def _dataset(size=_SIZE, batch=20):
     x, y = keras_models.classes(size)
     return tf.data.Dataset.from_tensor_slices((x.astype(np.float32), y)).batch(batch)
 
 
 @pytest.mark.slow
-def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
-    def settings(number: Callable[[Any], Any], integer: Callable[[Any], Any]) -> dict[str, Any]:
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    def settings(number, integer):
         return {
             "epochs": integer(2),
             "batch_size": integer(25),
@@ -67,7 +63,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
         assert yaml.safe_load(texts[0]) == yaml.safe_load(texts[1])
 
 
-def of_units(units: int = 4) -> keras.Model:
+def of_units(units=4):
     """Returns a small network."""
     return keras.Sequential([keras.Input([4]), keras.layers.Dense(units)])
 
@@ -91,9 +87,7 @@ def of_units(units: int = 4) -> keras.Model:
         ("model", keras.layers.Dense(2), "wrong-type"),
     ],
 )
-def test_wrong_argument_is_named_and_leaves_no_directory(
-    tmp_path: Path, argument: str, value: Any, code: str
-) -> None:
+def test_wrong_argument_is_named_and_leaves_no_directory(tmp_path, argument, value, code):
     with raises(code, argument):
         _run(**{"model_dir": tmp_path / "run", argument: value})
     assert not (tmp_path / "run").exists()
@@ -107,15 +101,13 @@ def test_wrong_argument_is_named_and_leaves_no_directory(
         ("data", {"data": {"source": "npz", "input_path": object}}),
     ],
 )
-def test_value_that_json_cannot_represent_names_its_argument(
-    tmp_path: Path, argument: str, value: dict[str, Any]
-) -> None:
+def test_value_that_json_cannot_represent_names_its_argument(tmp_path, argument, value):
     with raises("wrong-type", argument):
         _run(tmp_path / "run", **value)
 
 
 @pytest.mark.slow
-def test_dataset_of_tf_data_is_trained_on_as_a_function_that_returns_it(tmp_path: Path) -> None:
+def test_dataset_of_tf_data_is_trained_on_as_a_function_that_returns_it(tmp_path):
     objects = _run(tmp_path / "object", _dataset(), validation=_dataset(30, 7), epochs=3)
     function = _run(
         tmp_path / "function", lambda: _dataset(), validation=lambda: _dataset(30), epochs=3,
@@ -131,7 +123,7 @@ def test_dataset_of_tf_data_is_trained_on_as_a_function_that_returns_it(tmp_path
 
 
 @pytest.mark.slow
-def test_run_on_a_dataset_of_tf_data_resumes_exactly_and_only_with_the_same(tmp_path: Path) -> None:
+def test_run_on_a_dataset_of_tf_data_resumes_exactly_and_only_with_the_same(tmp_path):
     whole = _run(tmp_path / "whole", _dataset(), epochs=4)
     _run(tmp_path / "parts", _dataset(), epochs=1)
     notes = Notes()
@@ -145,8 +137,8 @@ def test_run_on_a_dataset_of_tf_data_resumes_exactly_and_only_with_the_same(tmp_
 
 
 @pytest.mark.slow
-def test_dataset_that_differs_each_time_is_reported(tmp_path: Path) -> None:
-    def shuffled(size: int) -> tf.data.Dataset:
+def test_dataset_that_differs_each_time_is_reported(tmp_path):
+    def shuffled(size):
         return _dataset(size).unbatch().shuffle(size).batch(10)
 
     result = _run(tmp_path, shuffled(40), validation=shuffled(20))
@@ -159,7 +151,7 @@ def test_dataset_that_differs_each_time_is_reported(tmp_path: Path) -> None:
     assert again.step == 8
 
 
-def _unseeded() -> tf.data.Dataset:
+def _unseeded():
     set_eager_generator(None, None)
     return _dataset().map(lambda x, y: (x + tf.random.uniform([]), y))
 
@@ -174,20 +166,18 @@ def _unseeded() -> tf.data.Dataset:
     ],
     ids=["single examples", "no labels", "no batches", "unseeded random ops"],
 )
-def test_dataset_that_cannot_be_trained_on_is_refused(
-    tmp_path: Path, make: Callable[[], tf.data.Dataset], code: str
-) -> None:
+def test_dataset_that_cannot_be_trained_on_is_refused(tmp_path, make, code):
     with raises(code, "data"):
         _run(tmp_path / "run", make())
     assert not (tmp_path / "run").exists()
 
 
-def test_dataset_without_an_end_is_refused_for_validation(tmp_path: Path) -> None:
+def test_dataset_without_an_end_is_refused_for_validation(tmp_path):
     with raises("not-set", "trainer.validation_steps"):
         _run(tmp_path, _dataset(), validation=_dataset().repeat())
 
 
-def test_dataset_whose_elements_have_tuples_has_numbered_inputs_and_labels() -> None:
+def test_dataset_whose_elements_have_tuples_has_numbered_inputs_and_labels():
     dataset = _dataset().map(lambda x, y: ((x[:, :1], x[:, 1:]), (y, {"z": y})))
     assert dict(passed_stream(dataset, "data", is_training=True).specs) == {
         "x.0": ((1,), "float32"),
@@ -201,16 +191,16 @@ _A, _B = np.zeros([4, 2], np.float32), np.ones([4, 3], np.float32)
 _Y = np.arange(4)
 
 
-class _Batches(keras.utils.PyDataset):  # type: ignore[misc]
-    def __init__(self, item: Any, length: int = 3) -> None:
+class _Batches(keras.utils.PyDataset):
+    def __init__(self, item, length=3):
         super().__init__()
         self._item = item
         self._length = length
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self._length
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return self._item
 
 
@@ -231,15 +221,13 @@ class _Batches(keras.utils.PyDataset):  # type: ignore[misc]
         (_Batches((_A, _Y)), {"x": (12, 2), "y": (12,)}),
     ],
 )  # fmt: skip
-def test_list_of_arrays_has_one_for_each_input_or_output(
-    data: Any, shapes: Mapping[str, tuple[int, ...]]
-) -> None:
+def test_list_of_arrays_has_one_for_each_input_or_output(data, shapes):
     source = arrays_of(data, "data")
     assert {path: array.shape for path, array in leaves(source.arrays)} == shapes
 
 
 @pytest.mark.slow
-def test_object_with_batches_keeps_their_size(tmp_path: Path) -> None:
+def test_object_with_batches_keeps_their_size(tmp_path):
     result = _run(tmp_path / "own", _Batches((_B[:, :2], _Y)), lambda: _flat(2), epochs=1)
     assert (result.step, result.config.task.train_data.global_batch_size) == (3, 4)
     other = _run(
@@ -248,11 +236,11 @@ def test_object_with_batches_keeps_their_size(tmp_path: Path) -> None:
     assert other.step == 2
 
 
-def _flat(size: int) -> keras.Model:
+def _flat(size):
     return keras.Sequential([keras.Input([size]), keras.layers.Dense(4)])
 
 
-def test_frames_of_pandas_are_arrays() -> None:
+def test_frames_of_pandas_are_arrays():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
         {"a": [1.0, 2.0, 3.0], "b": [4, 5, 6], "y": [0, 1, 0]}, index=[7, 8, 9]
@@ -268,16 +256,14 @@ def test_frames_of_pandas_are_arrays() -> None:
 
 
 @pytest.mark.slow
-def test_model_without_trainable_weights_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_without_trainable_weights_is_reported(tmp_path, capsys):
     model = build()
     model.trainable = False
     _run(tmp_path, model=model, epochs=1, progress="plain")
     assert "warning: the model has no trainable weights" in capsys.readouterr().err
 
 
-def _of_keywords() -> keras.Model:
+def _of_keywords():
     inputs = {name: keras.Input([2], name=name) for name in ("from", "class")}
     return keras.Model(
         inputs, keras.layers.Dense(3)(keras.layers.Concatenate()([*inputs.values()]))
@@ -285,7 +271,7 @@ def _of_keywords() -> keras.Model:
 
 
 @pytest.mark.slow
-def test_model_with_inputs_of_names_of_keywords_is_exported(tmp_path: Path) -> None:
+def test_model_with_inputs_of_names_of_keywords_is_exported(tmp_path):
     x, y = keras_models.classes(_SIZE)
     result = _run(
         tmp_path,
@@ -300,7 +286,7 @@ def test_model_with_inputs_of_names_of_keywords_is_exported(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("data", [3, (1,), {"w": _Y}, "data"])
 @pytest.mark.parametrize("argument", ["data", "validation", "validation_data"])
-def test_data_of_another_form_names_its_argument(tmp_path: Path, data: Any, argument: str) -> None:
+def test_data_of_another_form_names_its_argument(tmp_path, data, argument):
     with pytest.raises(RunnerError) as caught:
         _run(**{"model_dir": tmp_path, argument: data})
     assert (caught.value.code, caught.value.path) == ("bad-data", argument)

@@ -1,10 +1,6 @@
 """Runs of the task `keras`: exact after a stop, on replicas, with weights; and wrong models."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tf_keras
@@ -32,9 +28,7 @@ _MODELS = {
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("name", _MODELS)
-def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    tmp_path: Path, strategy: str, name: str
-) -> None:
+def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, strategy, name):
     config = keras_config(**_MODELS[name])
     run_and_resume(config, tmp_path, strategy)
     records = [
@@ -68,9 +62,7 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
         (NO_VALIDATION, "task.validation_data.source", "train without evaluations: --mode=train"),
     ],
 )  # fmt: skip
-def test_model_that_does_not_fit_is_an_error_before_training(
-    tmp_path: Path, changes: dict[str, Any], path: str, message: str
-) -> None:
+def test_model_that_does_not_fit_is_an_error_before_training(tmp_path, changes, path, message):
     with pytest.raises(SettingError) as caught:
         run(keras_config(**changes), tmp_path)
 
@@ -80,7 +72,7 @@ def test_model_that_does_not_fit_is_an_error_before_training(
 
 
 @pytest.mark.slow
-def test_model_trains_without_validation_data(tmp_path: Path) -> None:
+def test_model_trains_without_validation_data(tmp_path):
     config = keras_config(**NO_VALIDATION)
     model, logs = run(config, tmp_path, mode="train")
 

@@ -1,12 +1,7 @@
 """Export and predictions of the task `keras`, in memory and from a SavedModel."""
 
-from __future__ import annotations
-
 import csv
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +17,8 @@ from tests.support.images import write_folder
 from tests.support.keras_models import ADDER, NO_ARRAYS, keras_config
 from tests.support.problems import raises
 
-_HERE = "tests.support.keras_models"
 
-
-def _signatures(task: KerasTask, model: Any, folder: Path, where: str) -> Any:
+def _signatures(task, model, folder, where):
     serving = task.serving(model)
     if where == "memory":
         return serving.signatures
@@ -36,23 +29,23 @@ def _signatures(task: KerasTask, model: Any, folder: Path, where: str) -> Any:
 
 
 @pytest.fixture(scope="module", params=["memory", "export"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def served(request, tmp_path_factory):
     task = KerasTask(keras_config().task)
     model = task.build_model()
     return model, _signatures(task, model, tmp_path_factory.mktemp("export"), request.param)
 
 
 @pytest.fixture
-def classifier(served: Any) -> Any:
+def classifier(served):
     model, signatures = served
     return model, ArrayPredictor(signatures)
 
 
-def _predicted(predictor: Any, *arguments: str, lines: Any = ()) -> list[Any]:
+def _predicted(predictor, *arguments, lines=()):
     return [found.data for found in predictor.predict(list(predictor.items(arguments, lines)))]
 
 
-def test_classes_and_probabilities_are_predicted(classifier: Any, tmp_path: Path) -> None:
+def test_classes_and_probabilities_are_predicted(classifier, tmp_path):
     model, predictor = classifier
     x, _ = keras_models.classes(3)
     np.savez(tmp_path / "rows.npz", x=x)
@@ -67,7 +60,7 @@ def test_classes_and_probabilities_are_predicted(classifier: Any, tmp_path: Path
     )
 
 
-def test_rows_are_json_arguments_files_and_lines(classifier: Any, tmp_path: Path) -> None:
+def test_rows_are_json_arguments_files_and_lines(classifier, tmp_path):
     _, predictor = classifier
     (tmp_path / "rows.jsonl").write_text('[1, 2, 3, 4]\n\n{"x": [1, 2, 3, 4]}\n')
     found = _predicted(
@@ -95,7 +88,7 @@ def test_rows_are_json_arguments_files_and_lines(classifier: Any, tmp_path: Path
         ("\udcff", "is not valid UTF-8"),
     ],
 )
-def test_unusable_row_is_reported_in_its_place(classifier: Any, line: str, message: str) -> None:
+def test_unusable_row_is_reported_in_its_place(classifier, line, message):
     found = _predicted(classifier[1], "-", lines=["[0, 0, 0, 0]", line, "[0, 0, 0, 0]"])
 
     assert [row["row"] for row in found] == [0, 1, 2]
@@ -113,9 +106,7 @@ def test_unusable_row_is_reported_in_its_place(classifier: Any, line: str, messa
         ("a.PNG", "bad-item"),
     ],
 )
-def test_unusable_file_is_an_error(
-    classifier: Any, argument: str, code: str, tmp_path: Path
-) -> None:
+def test_unusable_file_is_an_error(classifier, argument, code, tmp_path):
     np.savez(tmp_path / "other.npz", z=np.zeros([2, 4]))
     (tmp_path / "a.PNG").write_bytes(b"\x89PNG")
     with raises(code):
@@ -123,7 +114,7 @@ def test_unusable_file_is_an_error(
 
 
 @pytest.mark.parametrize("where", ["memory", "export"])
-def test_several_inputs_keep_their_names(tmp_path: Path, where: str) -> None:
+def test_several_inputs_keep_their_names(tmp_path, where):
     task = KerasTask(keras_config(**ADDER).task)
     model = task.build_model()
     predictor = task.predictor(_signatures(task, model, tmp_path, where))
@@ -142,17 +133,17 @@ def test_several_inputs_keep_their_names(tmp_path: Path, where: str) -> None:
 class _Echo(tf.Module):
     """A model that returns a sum, so that only its input decides what can be predicted."""
 
-    def __init__(self, shape: list[int], dtype: str) -> None:
+    def __init__(self, shape, dtype):
         super().__init__()
         spec = tf.TensorSpec([None, *shape], dtype, name="x")
         self.predict = tf.function(self._predict, input_signature=[spec])
 
-    def _predict(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _predict(self, x):
         values = tf.strings.length(x) if x.dtype == tf.string else x
         return {"outputs": tf.reshape(tf.cast(values, tf.float64), [tf.shape(x)[0], -1])}
 
 
-def _echo(shape: list[int], dtype: str) -> ArrayPredictor:
+def _echo(shape, dtype):
     model = _Echo(shape, dtype)
     model.predict.get_concrete_function()
     return ArrayPredictor({"predict": model.predict})
@@ -176,9 +167,7 @@ def _echo(shape: list[int], dtype: str) -> ArrayPredictor:
         ("string", '["abc"]', "got shape [1], expected [2]"),
     ],
 )
-def test_only_values_of_the_type_of_an_input_are_predicted(
-    dtype: str, line: str, outcome: Any
-) -> None:
+def test_only_values_of_the_type_of_an_input_are_predicted(dtype, line, outcome):
     (row,) = _predicted(_echo([2], dtype), "-", lines=[f"{line}\n"])
     if isinstance(outcome, str):
         assert outcome in row["error"]
@@ -197,9 +186,7 @@ def test_only_values_of_the_type_of_an_input_are_predicted(
         ("string", np.array([[b"ab", b"\xff"]]), [[2, 1]]),
     ],
 )
-def test_rows_of_an_array_of_another_type(
-    dtype: str, array: np.ndarray, outcomes: list[Any], tmp_path: Path
-) -> None:
+def test_rows_of_an_array_of_another_type(dtype, array, outcomes, tmp_path):
     np.savez(tmp_path / "rows.npz", x=array)
     rows = _predicted(_echo([2], dtype), str(tmp_path / "rows.npz"))
     for row, outcome in zip(rows, outcomes, strict=True):
@@ -210,13 +197,11 @@ def test_rows_of_an_array_of_another_type(
 
 
 @pytest.mark.parametrize("where", ["memory", "export"])
-def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(
-    where: str, tmp_path: Path
-) -> None:
+def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(where, tmp_path):
     inputs = tf_keras.Input([2], dtype="int32", name="x")
     model = tf_keras.Model(inputs, tf_keras.layers.Embedding(5, 3)(inputs))
     serving = make_serving(model, {"x": ((2,), "int32")}, {"": LossKind("", "other")})
-    signatures: Any = serving.signatures
+    signatures = serving.signatures
     if where == "export":
         tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
         signatures = tf.saved_model.load(str(tmp_path)).signatures
@@ -227,7 +212,7 @@ def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(
     np.testing.assert_allclose(rows[3]["outputs"][0], model(tf.constant([[4, 0]]))[0, 0], rtol=1e-4)
 
 
-def test_output_that_is_nan_is_reported_in_its_place() -> None:
+def test_output_that_is_nan_is_reported_in_its_place():
     model = tf_keras.Sequential([tf_keras.Input([1]), tf_keras.layers.Lambda(tf.math.log)])
     serving = make_serving(model, {"x": ((1,), "float32")}, {"": LossKind("", "binary", True)})
     rows = _predicted(ArrayPredictor(serving.signatures), "[1]", "[-1]")
@@ -237,7 +222,7 @@ def test_output_that_is_nan_is_reported_in_its_place() -> None:
     ]
 
 
-def test_inputs_keep_names_that_are_no_identifiers(tmp_path: Path) -> None:
+def test_inputs_keep_names_that_are_no_identifiers(tmp_path):
     left, right = tf_keras.Input([1], name="left-eye"), tf_keras.Input([1], name="class")
     model = tf_keras.Model({"left-eye": left, "class": right}, left - right)
     specs = {"x.left-eye": ((1,), "float32"), "x.class": ((1,), "float32")}
@@ -250,10 +235,10 @@ def test_inputs_keep_names_that_are_no_identifiers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "width"), [("sparse", 3), ("binary", 1)])
-def test_predictions_have_the_names_of_classes(kind: str, width: int) -> None:
+def test_predictions_have_the_names_of_classes(kind, width):
     model = tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(width)])
     names = ("cat", "dog", "owl")
-    specs: Mapping[str, tuple[tuple[int, ...], str]] = {"x": ((2,), "float32")}
+    specs = {"x": ((2,), "float32")}
     serving = make_serving(model, specs, {"": LossKind("", kind, True)}, {"": names})
     points = tf.constant(np.random.default_rng(0).normal(size=(9, 2)), tf.float32)
     answers = serving.signatures["predict"](x=points)
@@ -277,21 +262,21 @@ def test_predictions_have_the_names_of_classes(kind: str, width: int) -> None:
         (lambda: tf_keras.layers.Dense(2), False),
     ],
 )
-def test_model_that_selects_by_index_needs_the_cpu(layer: Any, needs_cpu: bool) -> None:
+def test_model_that_selects_by_index_needs_the_cpu(layer, needs_cpu):
     inputs = tf_keras.Input([2, 2], name="x")
     model = tf_keras.Model(inputs, layer()(inputs))
     serving = make_serving(model, {"x": ((2, 2), "float32")}, {"": LossKind()})
     assert ArrayPredictor(serving.signatures).needs_cpu == needs_cpu
 
 
-def picture_net() -> tf_keras.Model:
+def picture_net():
     """Returns a classifier of small color images."""
     pixels = tf_keras.Input([10, 12, 3])
     flat = tf_keras.layers.Flatten()(tf_keras.layers.Rescaling(1 / 255)(pixels))
     return tf_keras.Model(pixels, tf_keras.layers.Dense(2)(flat))
 
 
-def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path: Path) -> None:
+def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path):
     write_folder(tmp_path / "train", {"cat": 5, "dog": 4})
     files = sorted(write_folder(tmp_path / "validation", {"cat": 3, "dog": 2}, first=20))
     places = {
@@ -327,7 +312,7 @@ def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path: Path) -> No
     assert shown.text.startswith(f"{files[0]}: class ")
 
 
-def table_net() -> tf_keras.Model:
+def table_net():
     """Returns a classifier of two numbers and a text."""
     numbers = tf_keras.Input([2], name="numbers")
     city = tf_keras.Input([], dtype="string", name="home town")
@@ -337,7 +322,7 @@ def table_net() -> tf_keras.Model:
 
 
 @pytest.fixture(scope="module")
-def table_predictor(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def table_predictor(tmp_path_factory):
     """A predictor of random weights for the rows of a table."""
     path = tmp_path_factory.mktemp("table") / "people.csv"
     path.write_text("age,home town,income,kind\n30,Rome,2.5,guest\n41,true,1.5,buyer\n")
@@ -353,9 +338,7 @@ def table_predictor(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return task.predictor(task.serving(task.build_model()).signatures), path
 
 
-def test_rows_of_a_table_are_read_by_the_names_of_its_columns(
-    table_predictor: Any, tmp_path: Path
-) -> None:
+def test_rows_of_a_table_are_read_by_the_names_of_its_columns(table_predictor, tmp_path):
     predictor, path = table_predictor
     expected = _predicted(predictor, str(path))
     assert [row["row"] for row in expected] == [f"{path}, row 1", f"{path}, row 2"]
@@ -394,9 +377,7 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(
         ("[1, 2]", "expected a JSON object"),
     ],
 )
-def test_unusable_row_of_a_table_is_reported_in_its_place(
-    table_predictor: Any, line: str, message: str
-) -> None:
+def test_unusable_row_of_a_table_is_reported_in_its_place(table_predictor, line, message):
     good = '{"age": 3, "income": 1, "home town": ""}'
     found = _predicted(table_predictor[0], "-", lines=[f"{text}\n" for text in (good, line, good)])
     assert [row["row"] for row in found] == [f"standard input, row {n}" for n in (1, 2, 3)]
@@ -404,7 +385,7 @@ def test_unusable_row_of_a_table_is_reported_in_its_place(
     assert message in found[1]["error"]
 
 
-def test_arguments_that_are_no_rows_of_a_table(table_predictor: Any) -> None:
+def test_arguments_that_are_no_rows_of_a_table(table_predictor):
     (row,) = _predicted(table_predictor[0], '{"age": 3')
     assert row == {"error": """got '{"age": 3', expected a JSON object"""}
     for argument in ("absent.csv", "[1, 2]"):
@@ -412,14 +393,14 @@ def test_arguments_that_are_no_rows_of_a_table(table_predictor: Any) -> None:
             _predicted(table_predictor[0], argument)
 
 
-def text_net() -> tf_keras.Model:
+def text_net():
     """Returns a classifier of a text."""
     city = tf_keras.Input([], dtype="string")
     codes = tf_keras.layers.StringLookup(vocabulary=["Rome", "true"], output_mode="one_hot")
     return tf_keras.Model(city, tf_keras.layers.Dense(2)(codes(city)))
 
 
-def test_model_of_one_text_reads_sentences_and_lines(tmp_path: Path) -> None:
+def test_model_of_one_text_reads_sentences_and_lines(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text("home town,kind\nRome,guest\nOslo,buyer\n")
     (tmp_path / "towns.txt").write_text("Rome\nOslo\n")
@@ -447,7 +428,7 @@ def test_model_of_one_text_reads_sentences_and_lines(tmp_path: Path) -> None:
     assert "expected a JSON object" in broken["error"]
 
 
-def test_scored_table_has_the_outputs_as_columns(table_predictor: Any, tmp_path: Path) -> None:
+def test_scored_table_has_the_outputs_as_columns(table_predictor, tmp_path):
     predictor, path = table_predictor
     scored = tmp_path / "scored.csv"
     assert not print_predictions(predictor, [str(path)], as_json=False, batch_size=1, to=scored)

@@ -1,15 +1,11 @@
 """The weights and the state do not depend on the number of devices."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.support.digits import cnn_config, digits_config, resnet_config
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
@@ -43,17 +39,17 @@ _SHORT = {
 }
 
 
-def _resnet(**changes: Any) -> ExperimentConfig:
+def _resnet(**changes):
     return resnet_config(
         task__model__dropout_rate=0.2, task__train_data__augment="crop_flip", **changes
     )
 
 
-def _digits(**changes: Any) -> ExperimentConfig:
+def _digits(**changes):
     return digits_config(task__model__dropout_rate=0.4, **changes)
 
 
-CASES: dict[str, Callable[[Path], ExperimentConfig]] = {
+CASES = {
     "dropout": lambda _: _digits(**_SHORT),
     "augmented images": lambda _: cnn_config(task__model__dropout_rate=0.4, **_SHORT),
     "batch norm": lambda _: _resnet(**_SHORT),
@@ -78,12 +74,12 @@ CASES: dict[str, Callable[[Path], ExperimentConfig]] = {
 }
 
 
-def _content(folder: Path) -> dict[str, Any]:
+def _content(folder):
     lines = (folder / "checkpoints" / "fingerprints.jsonl").read_text().splitlines()
     return dict(json.loads(lines[-1]))
 
 
-def _logs(folder: Path) -> list[dict[str, Any]]:
+def _logs(folder):
     timing = ("time", "steps_per_second", "tflops", "system/")
     return [
         {name: value for name, value in record.items() if not name.startswith(timing)}
@@ -96,9 +92,7 @@ def _logs(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.alternating
 @pytest.mark.parametrize("devices", [2, 4])
 @pytest.mark.parametrize("name", CASES)
-def test_weights_state_and_metrics_are_equal_on_any_number_of_devices(
-    name: str, devices: int, tmp_path: Path
-) -> None:
+def test_weights_state_and_metrics_are_equal_on_any_number_of_devices(name, devices, tmp_path):
     config = CASES[name](tmp_path)
     # Six logical replicas are not a multiple of four devices.
     several = "mirrored3" if name == "six" and devices == 4 else f"mirrored{devices}"
@@ -115,15 +109,15 @@ def test_weights_state_and_metrics_are_equal_on_any_number_of_devices(
 class _MeanTask(LineTask):
     """Adds a metric that is NaN on a batch without rows."""
 
-    def build_metrics(self, training: bool = True) -> list[Any]:
+    def build_metrics(self, training=True):
         return [*super().build_metrics(training), tf_keras.metrics.Mean(name="mean_error")]
 
-    def process_metrics(self, metrics: list[Any], labels: Any, outputs: Any) -> None:
+    def process_metrics(self, metrics, labels, outputs):
         super().process_metrics(metrics[:1], labels, outputs)
         metrics[1].update_state(tf.reduce_mean(tf.abs(labels - outputs)))
 
 
-def _official(name: str, folder: Path) -> tuple[Any, type[Any]]:
+def _official(name, folder):
     if name == "photos":
         return photos(folder), SmallPhotoTask
     params = line()
@@ -135,9 +129,7 @@ def _official(name: str, folder: Path) -> tuple[Any, type[Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["line", "gathered", "photos"])
-def test_model_garden_experiment_is_equal_on_any_number_of_devices(
-    name: str, tmp_path: Path
-) -> None:
+def test_model_garden_experiment_is_equal_on_any_number_of_devices(name, tmp_path):
     for strategy in ("one_device", "mirrored2", "mirrored4"):
         params, task = _official(name, tmp_path)
         folder = tmp_path / strategy
@@ -155,9 +147,7 @@ def test_model_garden_experiment_is_equal_on_any_number_of_devices(
 @pytest.mark.slow
 @pytest.mark.parametrize("logical", [0, 4])
 @pytest.mark.parametrize("steps", [-1, 2])
-def test_evaluation_takes_the_examples_of_the_same_batches(
-    logical: int, steps: int, tmp_path: Path
-) -> None:
+def test_evaluation_takes_the_examples_of_the_same_batches(logical, steps, tmp_path):
     params, task = _official("gathered", tmp_path)
     params.trainer.validation_steps = steps
     run_official(params, tmp_path, "train_and_eval", "mirrored2", task, logical_replicas=logical)
@@ -169,7 +159,7 @@ def test_evaluation_takes_the_examples_of_the_same_batches(
 
 
 @pytest.mark.slow
-def test_run_continues_on_another_number_of_devices(tmp_path: Path) -> None:
+def test_run_continues_on_another_number_of_devices(tmp_path):
     changes = {**_SHORT, "trainer__checkpoint_interval": 1}
     whole, results = _resnet(**changes), Notes()
     run(whole, tmp_path / "whole", strategy="mirrored2")
@@ -181,7 +171,7 @@ def test_run_continues_on_another_number_of_devices(tmp_path: Path) -> None:
     assert results.reasons == []
 
 
-def test_logical_replicas_have_different_masks_and_their_number_matters(tmp_path: Path) -> None:
+def test_logical_replicas_have_different_masks_and_their_number_matters(tmp_path):
     found = set()
     for count in (0, 2, 4):
         config = _digits(**{**_SHORT, "runtime__logical_replicas": count})
@@ -193,7 +183,7 @@ def test_logical_replicas_have_different_masks_and_their_number_matters(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("logical", [0, 4])
-def test_gradients_and_metrics_are_those_of_the_whole_batch(logical: int, tmp_path: Path) -> None:
+def test_gradients_and_metrics_are_those_of_the_whole_batch(logical, tmp_path):
     config = toy_config(runtime__logical_replicas=logical, trainer__watch_interval=5)
     folder = tmp_path / str(logical)
     run(config, folder, strategy="mirrored2")
@@ -206,7 +196,7 @@ def test_gradients_and_metrics_are_those_of_the_whole_batch(logical: int, tmp_pa
 
 
 class _SynchronizedToy(ToyTask):
-    def build_model(self) -> tf_keras.Model:
+    def build_model(self):
         inputs = tf_keras.Input([3])
         x = tf_keras.layers.BatchNormalization(synchronized=True, name="norm")(inputs)
         return tf_keras.Model(inputs, tf_keras.layers.Dense(1)(x))
@@ -217,14 +207,14 @@ class _SynchronizedToy(ToyTask):
     [("mirrored3", ToyTask, "not-divisible"), ("off", _SynchronizedToy, "not-supported")],
 )
 def test_indivisible_replicas_and_synchronized_batch_norm_are_rejected(
-    strategy: str, task: type[ToyTask], code: str, tmp_path: Path
-) -> None:
+    strategy, task, code, tmp_path
+):
     config = toy_config(runtime__logical_replicas=4)
 
     with raises(code, "runtime.logical_replicas"):
         session_of(config, tmp_path, make_strategy(strategy), task=task(config.task))
 
 
-def test_tasks_that_are_trained_together_are_rejected(tmp_path: Path) -> None:
+def test_tasks_that_are_trained_together_are_rejected(tmp_path):
     with raises("not-supported", "runtime.logical_replicas"):
         run_official(lines(), tmp_path, "train", logical_replicas=4)

@@ -1,14 +1,12 @@
 """Which shards of a dataset each input pipeline gets."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 
 from orbit_runner.train.inputs.distribute import single_shards
 
 
-def _shards(pipelines: int, place: int, devices: int, *, ends: bool = True) -> tf.data.Dataset:
+def _shards(pipelines, place, devices, *, ends=True):
     data = tf.data.Dataset.range(10).batch(2) if ends else tf.data.Dataset.range(10).repeat()
     context = tf.distribute.InputContext(pipelines, place, devices)
     return single_shards(lambda _: data.map(lambda x: (x, -x)), context, 4)
@@ -24,9 +22,7 @@ def _shards(pipelines: int, place: int, devices: int, *, ends: bool = True) -> t
         (2, 1, 4, [4, 6]),
     ],
 )
-def test_pipelines_share_the_shards_of_each_step(
-    pipelines: int, place: int, devices: int, firsts: list[int]
-) -> None:
+def test_pipelines_share_the_shards_of_each_step(pipelines, place, devices, firsts):
     found = list(_shards(pipelines, place, devices))
 
     assert [int(one[0]) for one, _ in found] == firsts
@@ -34,7 +30,7 @@ def test_pipelines_share_the_shards_of_each_step(
 
 
 @pytest.mark.parametrize("pipelines", [1, 2])
-def test_endless_dataset_stays_endless(pipelines: int) -> None:
+def test_endless_dataset_stays_endless(pipelines):
     found = _shards(pipelines, 0, 2, ends=False)
 
     assert int(found.cardinality()) == tf.data.INFINITE_CARDINALITY
