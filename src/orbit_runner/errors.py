@@ -214,25 +214,12 @@ def nearest_name_hint(name: str, known: Iterable[str]) -> str:
 
     by_lower = {option.lower(): option for option in known}
     written = str(name).lower()
-    matches = difflib.get_close_matches(written, by_lower, cutoff=0.6)
-    # `text_classification` is no misspelling of `image_classification`, which shares a long word.
-    match = [option for option in matches if _has_similar_words(written, option)][:1]
+    match = difflib.get_close_matches(written, by_lower, n=1, cutoff=0.6)
     # The beginning of a long name, such as `--exp`, is more like other, shorter names.
     longer = [option for option in by_lower if len(written) > 3 and option.startswith(written)]
     if len(longer) == 1:
         match = longer
     return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
-
-
-def _has_similar_words(name: str, other: str) -> bool:
-    """Returns whether each word is similar to that of another name, if it has as many words."""
-    import difflib
-
-    words, others = (re.split(r"[\W_]+", text) for text in (name, other))
-    pairs = zip(words, others, strict=False)
-    return len(words) != len(others) or all(
-        difflib.SequenceMatcher(None, *pair).ratio() >= 0.5 for pair in pairs
-    )
 
 
 def unknown_name_message(kind: str, name: object, known: Sequence[str]) -> str:

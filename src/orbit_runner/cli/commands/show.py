@@ -19,7 +19,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.config.serialize import Difference, differences, flat_settings, to_yaml
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.gin_bindings import check_bindings
 from orbit_runner.utils.streams import print_message, print_result
 from orbit_runner.utils.text_table import table_lines
 
@@ -140,6 +139,8 @@ def _run_problems(resolved: ResolvedConfig) -> Iterator[Problem]:
     if replicas:
         yield from resolved.locate(batch_problems(resolved.config, replicas))
     if resolved.config.gin_bindings:
+        from orbit_runner.jobs.gin_bindings import check_bindings
+
         # What modules register is known only after they are imported.
         print_message("importing tensorflow, to check gin bindings")
         yield from check_bindings(resolved)
@@ -165,7 +166,9 @@ _FLAGS = (
         ]
     ),
     switch(
-        "--json", "print JSON that maps each path to {value, origin}; with --diff, to both values"
+        "--json",
+        "print JSON that maps each path to {value, origin}; with --diff, to both values; with "
+        "--check, that lists the files without errors",
     ),
     *CONFIG_FLAGS,
 )
