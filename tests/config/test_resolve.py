@@ -77,6 +77,17 @@ def test_higher_layer_overrides_lower_and_becomes_the_origin(
     assert str(resolved.origins["runtime.seed"]) == label
 
 
+def test_origin_in_an_experiment_elsewhere_is_a_path_from_here(
+    write: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("e.yaml", "base: digits\nruntime: {seed: 3}")
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+
+    origins = resolve(Request(experiment="../e.yaml")).origins
+    assert str(origins["runtime.seed"]) == "../e.yaml:2"
+
+
 def test_unset_setting_falls_back_to_the_origin_of_its_section(write: Callable[..., str]) -> None:
     resolved = resolve(request(write, ()))
 
