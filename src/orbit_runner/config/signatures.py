@@ -52,12 +52,15 @@ def reference_problem(reference: str, example: str, *, to_class: bool = False) -
 
 
 def module_problem(module: str) -> str:
-    """Returns that a module does not exist, or "" if it does. Does not import it."""
+    """Returns that a module does not exist, or "" if it does. Does not import it.
+
+    Imports its packages only if it is not found without them.
+    """
     try:
         source_path(module)
     except ImportError as error:
         # Some packages have further modules once they are imported, such as `tensorflow.keras`.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             if importlib.util.find_spec(module) is not None:
                 return ""
         return _not_found(error)
