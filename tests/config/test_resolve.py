@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,15 @@ def test_higher_layer_overrides_lower_and_becomes_the_origin(write, lower, highe
     if "[1]" in label and LAYERS[lower][0] != LAYERS[higher][0].removesuffix("_2"):
         label = label.replace("[1]", "[0]")
     assert str(resolved.origins["runtime.seed"]) == label
+
+
+def test_origin_in_an_experiment_elsewhere_is_a_path_from_here(write, monkeypatch):
+    write("e.yaml", "base: digits\nruntime: {seed: 3}")
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+
+    origins = resolve(Request(experiment="../e.yaml")).origins
+    assert str(origins["runtime.seed"]) == "../e.yaml:2"
 
 
 def test_unset_setting_falls_back_to_the_origin_of_its_section(write):

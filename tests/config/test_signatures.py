@@ -15,6 +15,7 @@ from orbit_runner.config.signatures import (
     declared_parameters,
     keyword_parameters,
     literal_defaults,
+    module_problem,
     reference_problem,
     source_path,
 )
@@ -107,6 +108,37 @@ def test_missing_function_or_module_is_a_message(reference, message):
 
     assert isinstance(found, str)
     assert found.startswith(message)
+
+
+def test_a_parameter_that_stands_twice_is_a_message(package, tmp_path):
+    path = tmp_path / "signed_pkg/nets.py"
+    path.write_text("def build(units, units=3): ...\n")
+
+    found = declared_parameters(f"{package}:build")
+
+    assert str(found).startswith(f"{path} is not valid Python: duplicate parameter name: 'units'")
+
+
+@pytest.mark.parametrize("folder", ["signed_pkg/plain", "plain/inner", "plain/inner/deep"])
+@pytest.mark.usefixtures("package")
+def test_packages_may_lack_an_init_file(folder, tmp_path):
+    module = f"{folder.replace('/', '.')}.nets"
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "nets.py").touch()
+
+    assert source_path(module) == tmp_path / folder / "nets.py"
+    assert module_problem(module) == ""
+    assert module_problem(f"{module}_").startswith(f"no module named '{module}_'")
+
+
+def test_packages_may_extend_their_path(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "extended_pkg").mkdir()
+    (tmp_path / "extended_pkg/__init__.py").write_text(f"__path__.append({str(tmp_path)!r})\n")
+    (tmp_path / "elsewhere.py").touch()
+
+    assert module_problem("extended_pkg.elsewhere") == ""
+    assert module_problem("extended_pkg.nowhere").startswith("no module named")
 
 
 def test_module_without_python_source_has_no_path():

@@ -72,12 +72,14 @@ def test_wrong_tracker_is_a_config_error(value, path, message):
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
 def test_missing_package_is_reported_before_training(name, monkeypatch, tmp_path):
+    config = _config(f"[tensorboard, {name}]")
+    assert [*config.preflight("train")] == []  # Imports the other packages, which are then hidden.
     (tmp_path / name).mkdir()  # A directory of that name, such as one that `wandb` writes.
     monkeypatch.setattr(sys, "path", [str(tmp_path), *_without(name)])
     for module in [one for one in sys.modules if one.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
 
-    (problem,) = _config(f"[tensorboard, {name}]").preflight("train")
+    (problem,) = config.preflight("train")
 
     check([problem], ("missing-package", "trackers[1].class_name"))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.task_data import task_data
@@ -116,6 +117,19 @@ def test_default_fingerprint_covers_files_from_data_settings(tmp_path):
         "validation_data": ["some-test.tfrecord"],
     }
     assert {row.digest for rows in found.values() for row in rows} == {""}
+
+
+def test_task_itself_may_name_a_prepared_dataset(tmp_path):
+    @config_class
+    class OwnTask(TaskConfig):
+        tfds_name: str = field("some:1.0.0", help="dataset")
+        tfds_data_dir: str = field(str(tmp_path), help="its directory")
+
+    (tmp_path / "some/1.0.0").mkdir(parents=True)
+    (tmp_path / "some/1.0.0/some-test.tfrecord").touch()
+
+    (rows,) = fingerprint_of(OwnTask()).values()
+    assert [row.name for row in rows] == ["some-test.tfrecord"]
 
 
 def test_data_record_round_trips_and_logs_changed_data_on_resume(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -66,3 +67,11 @@ def test_half_written_file_is_left_out(run, name):
     path.write_bytes(path.read_bytes()[:40])
     whole = ReportData(MODEL, INPUTS, EVALUATION)
     assert read_data(run) == dataclasses.replace(whole, **{name: None})
+
+
+@pytest.mark.parametrize("damage", [[[0, 0]], [3], None])
+def test_evaluation_with_other_counts_is_left_out(run, damage):
+    path = run / "report_data/evaluation.json"
+    values = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**values, "confusion": damage}))
+    assert read_data(run).evaluation is None

@@ -44,7 +44,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat_settings
 from orbit_runner.registry import TASKS
 from orbit_runner.run_directory.paths import CONFIG
-from orbit_runner.storage.paths import path_problems
+from orbit_runner.storage.paths import is_remote, path_problems
 
 # The prefix of experiments that Model Garden registers.
 OFFICIAL = "official/"
@@ -254,7 +254,9 @@ class _Layers:
                 # Resolve the path, because the parent of `../config.yaml` has no name.
                 stem = path.resolve().parent.name if path.name == CONFIG else path.stem
                 self._sections.append(section_of({"name": stem}, origin))
-                self._add_path(path, name if name == str(path) else label_of(name, path))
+                is_file = Path(name).name == path.name and not is_remote(name)
+                label = str(Path(name)) if is_file else label_of(name, path)
+                self._add_path(path, label)
         self.experiment_layer = len(self._sections)
         self.may_lack_tasks = bool(self.problems)
 

@@ -7,10 +7,12 @@ checked before a module that imports TensorFlow is imported.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib.machinery
 import importlib.util
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -50,10 +52,17 @@ def reference_problem(reference: str, example: str, *, to_class: bool = False) -
 
 
 def module_problem(module: str) -> str:
-    """Returns that a module does not exist, or "" if it does. Does not import it."""
+    """Returns that a module does not exist, or "" if it does. Does not import it.
+
+    Imports its packages only if it is not found without them.
+    """
     try:
         source_path(module)
     except ImportError as error:
+        # Some packages have further modules once they are imported, such as `tensorflow.keras`.
+        with contextlib.suppress(Exception, SystemExit):
+            if importlib.util.find_spec(module) is not None:
+                return ""
         return _not_found(error)
     return ""
 
@@ -150,6 +159,11 @@ def source_path(module: str) -> Path | None:
             )
         except (ImportError, ValueError):
             spec = None
+        except KeyError:
+            # A directory without `__init__.py`: Python asks the package above it, once imported.
+            below = [os.path.join(location, parts[count - 1]) for location in locations or ()]
+            spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = below
         if spec is None:
             raise ModuleNotFoundError(f"no module named {name!r}")
         locations = spec.submodule_search_locations or []
@@ -168,7 +182,7 @@ def _find_signature(module: str, name: str, max_modules: int) -> Signature | str
     for node in reversed(body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             if node.name == name:
-                return _signature(node)
+                return _signature(node, path)
             functions.append(node.name)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
@@ -215,7 +229,7 @@ def _assigned_names(node: ast.stmt) -> set[str]:
     return names
 
 
-def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
+def _signature(node: ast.FunctionDef | ast.ClassDef, path: Path) -> Signature | None:
     if _is_decorated(node):
         return None
     skip = 0
@@ -235,7 +249,10 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
     parameters = [_parameter(argument, default) for argument, default in rows]
     if arguments.kwarg is not None:
         parameters.append(Parameter(arguments.kwarg.arg, Parameter.VAR_KEYWORD))
-    return Signature(parameters)
+    try:
+        return Signature(parameters)
+    except ValueError as error:  # Two parameters have the same name.
+        raise ImportError(f"{path} is not valid Python: {error}") from error
 
 
 def _is_decorated(node: ast.FunctionDef | ast.ClassDef) -> bool:

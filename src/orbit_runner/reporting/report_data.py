@@ -110,8 +110,11 @@ def _parse_inputs(values: JsonObject) -> InputData:
 
 def parse_evaluation(values: JsonObject) -> EvaluationData:
     """Returns the data of an evaluation. Raises ValueError, TypeError or KeyError."""
-    others = tuple(map(parse_evaluation, values["others"]))
-    parsed = {"pictures": _pictures(values), "others": others}
+    parsed = {
+        "pictures": _pictures(values),
+        "confusion": tuple((label, other, count) for label, other, count in values["confusion"]),
+        "others": tuple(map(parse_evaluation, values["others"])),
+    }
     return EvaluationData(**{**_tuples(values), **parsed})
 
 

@@ -179,7 +179,7 @@ def _named_files(task: Config) -> Iterator[tuple[str, list[DataFile]]]:
     for path, value in settings.items():
         section, _, name = path.rpartition(".")
         if name == "tfds_name":
-            data_dir = settings.get(f"{section}.tfds_data_dir")
+            data_dir = settings.get(f"{path.removesuffix(name)}tfds_data_dir")
             if prepared := _prepared_files(value, data_dir):
                 yield section, prepared
         elif _FILE_SETTING.fullmatch(name) and (files := _matches(value)):
