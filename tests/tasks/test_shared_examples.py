@@ -63,7 +63,9 @@ def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path: Path
 
 
 @pytest.mark.parametrize("way", ["copy", "link"])
-def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
+def test_images_are_equal_under_other_names(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_folder(tmp_path / "train", _CLASSES)
     paths = write_folder(tmp_path / "val", _CLASSES, first=100)
     config = _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
@@ -81,6 +83,9 @@ def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
     assert found is not None
     assert (found.count, found.size) == (1, 11)
     assert found.places == (str(target), str(source))
+
+    monkeypatch.setattr(stored, "_MOST_COMPARED", 20)  # Both sections together have 21.
+    assert find_shared_examples(config) is None
 
 
 def _forget() -> None:
