@@ -2,13 +2,15 @@ import numpy as np
 import pytest
 
 from orbit_runner.data import synthetic
+from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.text.source import EOS
 
 
 @pytest.mark.parametrize("kind", ["random", "constant"])
 def test_synthetic_sentences_respect_their_settings(kind):
     settings = {"num_examples": 500, "vocab_size": 50, "max_length": 20, "kind": kind}
-    source = synthetic.load_pairs(seed=3, **settings)
+    with source_cache_scope():  # Otherwise `again` would be the same object.
+        source = synthetic.load_pairs(seed=3, **settings)
     assert source.size == 500
     for rows in (source.sources, source.targets):
         assert (rows.values[rows.offsets[1:] - 1] == EOS).all()

@@ -19,6 +19,8 @@ def test_parsed_features_match_tensorflow(size):
     assert value_of(features["image/encoded"], "bytes") == encoded
     with pytest.raises(ValueError, match="got 1 values of int64"):
         value_of(features["image/class/label"], "bytes")
+    with pytest.raises(ValueError, match=r"got 0 values$"):
+        value_of(tf.train.Feature())
 
 
 def test_truncated_example_is_rejected():

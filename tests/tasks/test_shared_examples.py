@@ -59,7 +59,7 @@ def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["copy", "link"])
-def test_images_are_equal_under_other_names(way, tmp_path):
+def test_images_are_equal_under_other_names(way, tmp_path, monkeypatch):
     write_folder(tmp_path / "train", _CLASSES)
     paths = write_folder(tmp_path / "val", _CLASSES, first=100)
     config = _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
@@ -76,6 +76,9 @@ def test_images_are_equal_under_other_names(way, tmp_path):
 
     assert (found.count, found.size) == (1, 11)
     assert found.places == (str(target), str(source))
+
+    monkeypatch.setattr(stored, "_MOST_COMPARED", 20)  # Both sections together have 21.
+    assert find_shared_examples(config) is None
 
 
 def test_listed_images_are_separate_if_they_are_split(tmp_path):

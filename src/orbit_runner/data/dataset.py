@@ -81,11 +81,16 @@ class Dataset(abc.ABC):
         if self.places is not None:
             yield self.places.find(text, self.id_help)
 
-    def content_keys(self, labels: Sequence[str]) -> np.ndarray | None:
+    def content_keys(self, labels: Sequence[str], other: Dataset) -> np.ndarray | None:
         """Returns a key of the contents of each example, uint64 [n]; None if that takes long.
 
         Equal examples have equal keys. `labels` names the arrays that are not part of the contents.
+        `other` is the dataset to compare with, whose contents are read as well.
         """
+        return None
+
+    def file_bytes(self) -> int | None:
+        """Returns the size of the files with the examples; None if examples are in memory."""
         return None
 
     def place_keys(self) -> np.ndarray | None:

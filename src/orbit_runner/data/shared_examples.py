@@ -95,7 +95,9 @@ def shared_stored(
     """
     if train is None or validation is None:
         return None
-    keys = [dataset.content_keys(labels) for dataset in (train, validation)]
+    if (train.file_bytes() is None) != (validation.file_bytes() is None):
+        return None  # Examples in memory have other keys than those in files.
+    keys = [train.content_keys(labels, validation), validation.content_keys(labels, train)]
     if any(of_dataset is None for of_dataset in keys):
         keys = [dataset.place_keys() for dataset in (train, validation)]
     left, right = keys

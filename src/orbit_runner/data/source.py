@@ -72,7 +72,7 @@ class ArraySource(Dataset):
         """The number of examples."""
         return len(next(leaves(self.arrays))[1])
 
-    def content_keys(self, labels: Sequence[str]) -> np.ndarray | None:
+    def content_keys(self, labels: Sequence[str], other: Dataset) -> np.ndarray | None:
         """Returns a key of the features of each example; None if there are too many."""
         features = {name: tree for name, tree in self.arrays.items() if name not in labels}
         arrays = dict(leaves(features))

@@ -19,7 +19,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from orbit_runner.data.arrays import bytes_keys
-from orbit_runner.data.dataset import MOST_COMPARED_BYTES, check_classes, joined_fields
+from orbit_runner.data.dataset import (
+    MOST_COMPARED_BYTES,
+    Dataset,
+    check_classes,
+    joined_fields,
+)
 from orbit_runner.data.images.dataset import ImageDataset, Shape, Size, shape_tuple
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.order.keyed_random import mix
@@ -28,6 +33,8 @@ from orbit_runner.errors import DataError
 
 # A file is read at its beginning and at its end, where images have their checksums.
 _END_BYTES = 2**12
+# Contents of both sections are compared up to this number of images, which takes about a second.
+# Beyond it, only images that are in the same place are found.
 _MOST_COMPARED = 20_000
 _Images = TypeVar("_Images", bound="StoredImages")
 
@@ -142,10 +149,14 @@ class StoredImages(ImageDataset):
         part, row = self.places.locate(np.arange(self.size))
         return self.files, (hashlib.sha256(part.tobytes() + row.tobytes()).hexdigest(),)
 
-    def content_keys(self, labels: Sequence[str]) -> np.ndarray | None:
-        """Returns a key of each image file; None if there are too many."""
-        size = sum(os.path.getsize(path) for path in self.files)
-        if self.size <= _MOST_COMPARED and size <= MOST_COMPARED_BYTES:
+    def file_bytes(self) -> int:
+        """Returns the size of `files`."""
+        return sum(os.path.getsize(path) for path in self.files)
+
+    def content_keys(self, labels: Sequence[str], other: Dataset) -> np.ndarray | None:
+        """Returns a key of each image file; None if both datasets together have too many."""
+        size = self.file_bytes() + (other.file_bytes() or 0)
+        if self.size + other.size <= _MOST_COMPARED and size <= MOST_COMPARED_BYTES:
             with contextlib.suppress(DataError, OSError):  # Reported when the record is read.
                 return bytes_keys(map(end_bytes, self.header_sources(range(self.size))))
         return None

@@ -99,5 +99,6 @@ def value_of(feature: Any, kind: str = "") -> Any:
     """
     actual_kind, values = values_of(feature)
     if len(values) != 1 or kind not in ("", actual_kind):
-        raise ValueError(f"got {len(values)} values of {actual_kind or 'no kind'}")
+        of_kind = f" of {actual_kind}" if actual_kind else ""
+        raise ValueError(f"got {len(values)} values{of_kind}")
     return values[0]
