@@ -27,7 +27,7 @@ def test_classes_are_sorted_and_files_are_found_at_any_depth(folder):
     assert source.labels == ("ant", "bee", "cat")
     assert source.class_numbers().tolist() == [0] * 3 + [1] * 2 + [2] * 4
     assert source.size == 9
-    names = [Path(path).name for path in source.store.paths[:3]]
+    names = [Path(path).name for path in source.paths[:3]]
     assert names == ["0004.jpg", "0006.png", "0005.JPEG"]
     assert source.image_shape[2] == 3
 
