@@ -104,11 +104,16 @@ _NO_LABEL = _record(image=_bytes(PNG))
         (
             "train",
             _record(image=_bytes(b""), label=ints(3)),
-            "image/encoded cannot be decoded",
+            "image/encoded cannot be decoded; set max_bad_images",
+        ),
+        (
+            "train",
+            _record(image=_bytes(PNG[:-20]), label=ints(3)),
+            "image/encoded cannot be decoded; set max_bad_images",
         ),
         ("val", _NO_LABEL, "got features image/encoded, expected image/encoded (bytes)"),
     ],
-    ids=["checksum", "no example", "no label", "empty image", "no label val"],
+    ids=["checksum", "no example", "no label", "empty image", "cut image", "no label val"],
 )
 def test_bad_record_ends_the_run_with_its_location(section, bad, expected, run, tmp_path):
     for name in ("train", "val"):

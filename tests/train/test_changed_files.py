@@ -1,9 +1,12 @@
 """A second run in the same process trains on the data as they are then."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from tests.support.keras_models import BASE, classes
+from tests.support.ratings import ratings_config, write_100k
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import config_of, run, weights
 
@@ -28,8 +31,18 @@ def _arrays(folder, count):
     return config_of({name: value for name, value in BASE.items() if "_data." not in name}, **data)
 
 
+def _ratings(folder, count):
+    shutil.rmtree(folder, ignore_errors=True)
+    write_100k(folder, num_examples=20 * count)
+    data = {}
+    for section in ("train_data", "validation_data"):
+        data[f"task__{section}__source"] = "movielens"
+        data[f"task__{section}__data_dir"] = str(folder)
+    return ratings_config(**data, **_STEPS)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [_table, _arrays])
+@pytest.mark.parametrize("make", [_table, _arrays, _ratings])
 def test_each_run_reads_its_files(tmp_path, make):
     run(make(tmp_path / "data", 100), tmp_path / "before")
 
