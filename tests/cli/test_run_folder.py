@@ -156,10 +156,10 @@ def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
         else:
             pytest.fail("no 21 metrics within 120 s")
         before = (run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()
-        found = refused(*arguments, "--seed=3", "--resume=override")
-        assert "another process is training in a" in found
-        assert f"process {first.pid} on {os.uname().nodename}, since 20" in found
-        assert "-m orbit_runner --experiment=digits_mlp" in found
+        message = refused(*arguments, "--seed=3", "--resume=override")
+        assert "another process is training in a" in message
+        assert f"process {first.pid} on {os.uname().nodename}, since 20" in message
+        assert "-m orbit_runner --experiment=digits_mlp" in message
         assert first.poll() is None
         assert ((run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()) == before
         first.send_signal(signal.SIGKILL)

@@ -50,9 +50,9 @@ def test_intact_run_is_reported_as_intact(finished_run):
         record = json.loads((finished_run / f"{name}.json").read_text())
         assert record["weights"][:12] in _line_of(out, name)
         assert record["state"][:12] in _line_of(out, name)
-    found = json.loads(verified(finished_run, "--json"))
-    assert found["well"] is True
-    (one,) = (one for one in found["checkpoints"] if one["name"] == BEST)
+    values = json.loads(verified(finished_run, "--json"))
+    assert values["well"] is True
+    (one,) = (one for one in values["checkpoints"] if one["name"] == BEST)
     assert (one["weights"], one["state"], one["well"]) == (
         record["weights"], record["state"], True,
     )  # fmt: skip

@@ -299,5 +299,5 @@ def test_fingerprint_is_equal_in_other_processes():
         "from orbit_runner.config.resolve import Request, resolve\n"
         "print(config_fingerprint(resolve(Request(experiment='digits')).config))\n"
     )
-    found = [printed_by(code, PYTHONHASHSEED=seed) for seed in ("1", "2")]
-    assert found == [[config_fingerprint(resolve(Request(experiment="digits")).config)]] * 2
+    fingerprints = [printed_by(code, PYTHONHASHSEED=seed) for seed in ("1", "2")]
+    assert fingerprints == [[config_fingerprint(resolve(Request(experiment="digits")).config)]] * 2

@@ -64,10 +64,9 @@ def _read(reference: str) -> Signature:
 
 
 def test_signature_is_read_without_importing_the_module(package):
-    found = {name: (one.annotation, one.default) for name, one in
-             _read(f"{package}:build").parameters.items()}  # fmt: skip
+    parameters = _read(f"{package}:build").parameters
 
-    assert found == {
+    assert {name: (p.annotation, p.default) for name, p in parameters.items()} == {
         "units": ("int", Parameter.empty),
         "rate": ("float", 0.5),
         "names": ("list[str] | None", None),
@@ -114,9 +113,9 @@ def test_a_parameter_that_stands_twice_is_a_message(package, tmp_path):
     path = tmp_path / "signed_pkg/nets.py"
     path.write_text("def build(units, units=3): ...\n")
 
-    found = declared_parameters(f"{package}:build")
+    message = str(declared_parameters(f"{package}:build"))
 
-    assert str(found).startswith(f"{path} is not valid Python: duplicate parameter name: 'units'")
+    assert message.startswith(f"{path} is not valid Python: duplicate parameter name: 'units'")
 
 
 @pytest.mark.parametrize("folder", ["signed_pkg/plain", "plain/inner", "plain/inner/deep"])

@@ -134,8 +134,8 @@ def test_example_of_ten_million_is_found_without_a_table(kind):
     }
     order = RowOrder(sequences[kind], batch)
 
-    found = order.occurrences(7_654_321, 0, 10 * order.size // batch)
+    occurrences = order.occurrences(7_654_321, 0, 10 * order.size // batch)
 
-    assert found.epochs.tolist() == [*range(10)]
-    for step, row in [*zip(found.steps, found.rows, strict=True)][::4]:
+    assert occurrences.epochs.tolist() == [*range(10)]
+    for step, row in [*zip(occurrences.steps, occurrences.rows, strict=True)][::4]:
         assert order.rows(int(step)).examples[row] == 7_654_321

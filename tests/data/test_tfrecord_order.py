@@ -38,13 +38,13 @@ def test_records_are_shuffled_only_within_their_window(size, window, epoch):
 
 def _orders(seed, epoch):
     blocks, _ = RecordOrder(np.full(2000, 64), seed, 2000, TENSORFLOW).blocks(_epoch(epoch))
-    one, two = (
+    first, both = (
         RecordOrder(np.array([size]), seed, 2000, TENSORFLOW)
         .unshuffled(tf.range(size, dtype=tf.int64), _epoch(epoch))
         .numpy()
         for size in (2000, 4000)
     )
-    return [blocks.numpy(), one, two[2000:] - 2000]
+    return [blocks.numpy(), first, both[2000:] - 2000]
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(1, 0), (0, 1)])

@@ -167,8 +167,8 @@ def parse_sweep(root: Section, label: str) -> SweepFile:
     contents = builder.build(_Contents(), root)
     assert isinstance(contents, _Contents)
     builder.check(contents)
-    found = (*builder.problems, *builder.notes)
-    problems = [problem.at(problem.origin or root.origin) for problem in found]
+    reports = (*builder.problems, *builder.notes)
+    problems = [report.at(report.origin or root.origin) for report in reports]
     entries = _children(root, "space")
     space: dict[str, Values] = {}
     for path, node in entries.items():

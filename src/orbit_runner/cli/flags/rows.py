@@ -24,7 +24,7 @@ class Group:
         flags: The flags.
         title: The title; "" if only one of the flags may be given.
         help: The text below the title.
-        required: Whether one of the flags must be given, for a group without a title.
+        required: Without a title: whether the command needs one of the flags.
     """
 
     flags: Sequence[Flag]

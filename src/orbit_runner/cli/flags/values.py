@@ -124,14 +124,14 @@ class OverrideAction(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         """Adds what the flag sets; argparse calls this for each one, in their order."""
-        flag = self.option_strings[0]
+        name = self.option_strings[0]
         if isinstance(self.type, PathValue):
-            values = self.type.resolve(values, flag)
-        if flag == SETTING_FLAG:
+            values = self.type.resolve(values, name)
+        if name == SETTING_FLAG:
             path, _, text = values.partition("=")
             namespace.overrides.append((f"--{path}", path, text))
         else:
-            namespace.overrides += [(flag, path, values) for path in self._settings]
+            namespace.overrides += [(name, path, values) for path in self._settings]
 
 
 def _output_problem(text: str, kind: str) -> str:
