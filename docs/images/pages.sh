@@ -14,7 +14,7 @@ runner sweep configs/sweeps/digits_mlp.yaml --model_dir=runs/sweep --jobs=2
 # Batches of two rows of pictures, so that the schedule is in the picture, too.
 runner inspect digits --html=inspect.html \
     --task.train_data.global_batch_size=18 --task.validation_data.global_batch_size=18
-python "$images/screenshot.py" runs/a/report.html "$images/report.png" 1000
+python "$images/screenshot.py" runs/a/report.html "$images/report.png" 1150
 python "$images/screenshot.py" comparison.html "$images/comparison.png"
 python "$images/screenshot.py" paired.html "$images/paired.png"
 python "$images/screenshot.py" runs/sweep/sweep.html "$images/sweep.png" 1800

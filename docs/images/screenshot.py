@@ -1,6 +1,6 @@
 """Takes a picture of the top of an HTML page, with Chromium.
 
-python docs/images/screenshot.py runs/a/report.html docs/images/report.png 1000
+python docs/images/screenshot.py runs/a/report.html docs/images/report.png 1150
 
 The picture ends in the last gap between two parts of the page, so that none of them is cut.
 """
