@@ -12,17 +12,17 @@ from orbit_runner.cli.commands.run import COMMAND, choose_model_dir
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.walk import nodes
 from tests.support.problems import check, output_of
 
 NAMED_AFTER = {"name", "trainer.best_checkpoint_export_subdir", "trainer.export_subdir"}
 
 
 def _fields(config: Config, path: str = "") -> Iterator[tuple[str, dataclasses.Field[object]]]:
-    for field in dataclasses.fields(config):
-        yield f"{path}{field.name}", field
-        value = getattr(config, field.name)
-        if isinstance(value, Config):
-            yield from _fields(value, f"{path}{field.name}.")
+    for node in nodes(config, path):
+        yield node.path, node.field
+        if isinstance(node.value, Config):
+            yield from _fields(node.value, node.path)
 
 
 def test_every_subdirectory_setting_is_declared_as_a_subdirectory():

@@ -19,6 +19,7 @@ from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import DifferentialPrivacy, ExperimentConfig
 from orbit_runner.config.schema.optimizers import Ema, Optimization, OptimizerChoice
 from orbit_runner.config.schema.schedules import LearningRate, Warmup, with_name
+from orbit_runner.config.walk import nodes
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/model_garden.md"
 
@@ -104,12 +105,11 @@ def rows_of(*, refused: bool) -> list[str]:
         for name, setting in config.garden_only.items():
             if setting.refused == refused and setting.reason != NAMES and name not in own:
                 yield f"{path}.{name}", setting.reason
-        for field in dataclasses.fields(config):
-            value = getattr(config, field.name)
-            if field.metadata.get("unsupported") and refused:
-                yield f"{path}.{field.name}", field.metadata["unsupported"]
-            elif isinstance(value, Config):
-                yield from below(value, f"{path}.{field.name}".lstrip("."))
+        for node in nodes(config, path):
+            if refused and (reason := node.field.metadata.get("unsupported")):
+                yield node.path, reason
+            elif isinstance(node.value, Config):
+                yield from below(node.value, node.path)
 
     found = dict(below(ExperimentConfig(), ""))
     for path, (_, ours) in OPTIONAL.items():

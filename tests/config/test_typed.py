@@ -1,7 +1,6 @@
 # ruff: noqa: E501 (one line a case)
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.walk import nodes
 from tests.support.problems import check
 
 LR = "trainer.optimizer_config.learning_rate"
@@ -191,16 +191,14 @@ def test_unknown_name_is_rejected_with_suggestions(refused, path, text, code):
 
 def ineffective(config: Config, path: str = "") -> list[tuple[str, Any, str]]:
     """Lists path, default and reason of every setting below a config that has no effect."""
-    fields = {field.name: field for field in dataclasses.fields(config)}
-    only = {n: s for n, s in config.garden_only.items() if n not in fields}
+    settings = {node.field.name: node for node in nodes(config, path)}
+    only = {n: s for n, s in config.garden_only.items() if n not in settings}
     found = [(f"{path}.{n}", s.default, s.reason) for n, s in only.items()]
-    for field in fields.values():
-        below = f"{path}.{field.name}".lstrip(".")
-        value = getattr(config, field.name)
-        if field.metadata.get("unsupported"):
-            found.append((below, value, field.metadata["unsupported"]))
-        elif isinstance(value, Config):
-            found += ineffective(value, below)
+    for node in settings.values():
+        if reason := node.field.metadata.get("unsupported"):
+            found.append((node.path, node.value, reason))
+        elif isinstance(node.value, Config):
+            found += ineffective(node.value, node.path)
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from typing import TypeAlias
 
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import ALWAYS, NEVER, Weights
+from orbit_runner.config.walk import nodes
 from orbit_runner.errors import RunnerError
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TASKS
@@ -67,20 +67,19 @@ def _path_kinds(tasks: tuple[Entry, ...]) -> dict[str, str]:
 def _declarations(tasks: tuple[Entry, ...]) -> dict[str, _Declared]:
     by_path: dict[str, _Declared] = {}
 
-    def add(section: Config, prefix: str, above: Weights) -> None:
-        for field in dataclasses.fields(section):
-            path = f"{prefix}{field.name}"
-            value = getattr(section, field.name)
-            weights = field.metadata.get("weights") or above
-            if isinstance(value, Config):
-                add(value, f"{path}.", weights)
-            elif not field.metadata.get("unsupported"):
-                declared = (_at(path, weights), field.metadata.get("path", ""))
-                if by_path.setdefault(path, declared) != declared:
-                    by_path[path] = (ALWAYS, "")  # Two tasks have different settings of this name.
+    def add(section: Config, path: str, above: Weights) -> None:
+        for node in nodes(section, path):
+            meta = node.field.metadata
+            weights = meta.get("weights") or above
+            if isinstance(node.value, Config):
+                add(node.value, node.path, weights)
+            elif not meta.get("unsupported"):
+                declared = (_at(node.path, weights), meta.get("path", ""))
+                if by_path.setdefault(node.path, declared) != declared:
+                    by_path[node.path] = (ALWAYS, "")  # Two tasks declare it differently.
 
     add(ExperimentConfig(), "", ALWAYS)
     for entry in tasks:
         with contextlib.suppress(RunnerError):
-            add(entry.load_config()(name=entry.name), "task.", ALWAYS)
+            add(entry.load_config()(name=entry.name), "task", ALWAYS)
     return by_path

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.parsing.conversion import describe_type, item_class, section_class
+from orbit_runner.config.parsing.conversion import describe_type
 from orbit_runner.config.parsing.value_checks import LIMITS
 from orbit_runner.config.schema.base import Config, OneOf, default_of
 from orbit_runner.config.serialize import plain_value
+from orbit_runner.config.walk import Node, nodes
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Metadata
@@ -75,40 +75,6 @@ def describe_settings(config: Config) -> list[Setting]:
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """A setting or a section of a config, as its class declares it.
-
-    Attributes:
-        owner: The section that contains it.
-        field: Its declaration.
-        hint: Its type.
-        path: Its dotted path.
-        section: The section, or its defaults if it is null; None for a setting.
-        item: The class of its items, if it is a list of sections.
-    """
-
-    owner: Config
-    field: dataclasses.Field[object]
-    hint: object
-    path: str
-    section: Config | None
-    item: type[Config] | None
-
-
-def nodes(config: Config, path: str) -> Iterator[Node]:
-    """Yields what a section at a dotted path contains, without what is below that."""
-    hints = typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        hint = hints[field.name]
-        value = getattr(config, field.name)
-        if not isinstance(value, Config) and (cls := section_class(hint)) is not None:
-            value = cls()
-        section = value if isinstance(value, Config) else None
-        below = f"{path}.{field.name}" if path else field.name
-        yield Node(config, field, hint, below, section, item_class(hint))
-
-
 def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
     """Yields the settings below a section, one for each class that declares a setting."""
     for node in nodes(config, path):
@@ -120,8 +86,8 @@ def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
                 yield from _walk(entry.load_config()(name=entry.name), node.path, named)
         elif node.section is not None:
             yield from _walk(node.section, node.path, choices)
-        elif node.item is not None:
-            yield from _walk(node.item(), f"{node.path}[]", choices)
+        elif node.item_class is not None:
+            yield from _walk(node.item_class(), f"{node.path}[]", choices)
 
 
 def _describe(node: Node, choices: Choices) -> Setting:

@@ -12,12 +12,13 @@ import typing
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.describe import Node, nodes, remark
+from orbit_runner.config.describe import remark
 from orbit_runner.config.parsing.conversion import options_of
 from orbit_runner.config.parsing.value_checks import limits
 from orbit_runner.config.schema.base import Config, OneOf, default_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import plain_value
+from orbit_runner.config.walk import Node, nodes
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Metadata
@@ -100,17 +101,14 @@ class _Sections:
             if node.section.shorthand:
                 written = {"anyOf": [{"type": "string"}, written]}
             return schema | written
-        if node.item is not None:
-            item = {
-                "type": "object",
-                "allOf": [self._section_schema(node.item(), f"{node.path}[]")],
-            }
-            items = {"anyOf": [{"type": "string"}, item]} if node.item.shorthand else item
+        if node.item_class is not None:
+            section = self._section_schema(node.item_class(), f"{node.path}[]")
+            item = {"type": "object", "allOf": [section]}
+            items = {"anyOf": [{"type": "string"}, item]} if node.item_class.shorthand else item
             return schema | {"type": "array", "items": items}
-        value = getattr(node.owner, node.field.name)
         # JSON cannot represent infinity.
-        is_plain = not isinstance(value, float) or math.isfinite(value)
-        default = {"default": plain_value(value)} if is_plain else {}
+        is_plain = not isinstance(node.value, float) or math.isfinite(node.value)
+        default = {"default": plain_value(node.value)} if is_plain else {}
         return schema | _value_schema(node) | default
 
     def _variant_schema(self, node: Node) -> Schema:

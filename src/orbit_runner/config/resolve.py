@@ -40,11 +40,13 @@ from orbit_runner.config.parsing.tree import (
     merge,
     section_of,
 )
+from orbit_runner.config.parsing.value_checks import path_problems
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import entries, flat_settings
+from orbit_runner.config.serialize import flat_settings
+from orbit_runner.config.walk import walk
 from orbit_runner.registry import TASKS
 from orbit_runner.run_directory.paths import CONFIG
-from orbit_runner.storage.paths import is_remote, path_problems
+from orbit_runner.storage.paths import is_remote
 
 # The prefix of experiments that Model Garden registers.
 OFFICIAL = "official/"
@@ -121,7 +123,8 @@ def resolve(request: Request) -> ResolvedConfig:
     builder = Builder(lenient=bool(base.official))
     if base.official:
         garden = Origin(f"{OFFICIAL}{base.official}")
-        builder.origins |= {path: garden for path, _ in entries(base) if path.startswith("task")}
+        paths = (node.path for node in walk(base))
+        builder.origins |= {path: garden for path in paths if path.startswith("task")}
     config = builder.build(base, root)
     assert isinstance(config, ExperimentConfig)
     # If a layer could not be read, its settings would be reported as missing as well.

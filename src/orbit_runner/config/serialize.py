@@ -6,7 +6,7 @@ The YAML loads to the same tree under YAML 1.2 and YAML 1.1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -14,7 +14,8 @@ import yaml
 from orbit_runner.config.errors import DEFAULT, Origin
 from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.parsing.yaml_files import parse_scalar
-from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.walk import walk
 from orbit_runner.utils.streams import line_text
 
 if TYPE_CHECKING:
@@ -86,35 +87,16 @@ def plain_value(value: object, *, keeps_tuples: bool = False) -> Any:
     return PythonTuple(items) if keeps_tuples and isinstance(value, PythonTuple) else items
 
 
-def entries(config: Config, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yields (dotted path, value) for each setting in use, in the order of declaration.
-
-    Skips unsupported settings and blocks that are not chosen, because they have their defaults. A
-    section is yielded before its settings.
-    """
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.metadata.get("unsupported"):
-            continue
-        if isinstance(config, OneOf) and field.name not in ("type", config.type):
-            continue
-        path = f"{prefix}.{field.name}" if prefix else field.name
-        yield path, value
-        if isinstance(value, Config):
-            yield from entries(value, path)
-
-
 def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     """Returns a config as YAML. If `origins` is given, the origin of each value is a comment."""
     lines: list[tuple[str, str]] = []
     keeps_tuples = bool(getattr(config, "is_official", False))  # Other tasks take any list.
-    for path, value in entries(config):
-        depth = path.count(".")
-        name = path.rpartition(".")[2]
-        text = plain_value(value, keeps_tuples=keeps_tuples)
-        shown = "" if isinstance(value, Config) else f" {_dump_inline(text)}"
-        origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))
-        lines.append((f"{'  ' * depth}{name}:{shown}", origin))
+    for node in walk(config):
+        shown = origin = ""
+        if not isinstance(node.value, Config):
+            shown = f" {_dump_inline(plain_value(node.value, keeps_tuples=keeps_tuples))}"
+            origin = str((origins or {}).get(node.path, DEFAULT))
+        lines.append((f"{'  ' * node.path.count('.')}{node.field.name}:{shown}", origin))
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
     width = min(60, max(len(text) for text, _ in lines))
@@ -125,7 +107,8 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
 
 def flat_settings(config: Config) -> JsonObject:
     """Returns all settings by dotted path. Lists are lists, and null sections are None."""
-    return {p: plain_value(v) for p, v in entries(config) if not isinstance(v, Config)}
+    settings = (node for node in walk(config) if not isinstance(node.value, Config))
+    return {setting.path: plain_value(setting.value) for setting in settings}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,12 +17,13 @@ from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import PythonTuple, Section, section_of
 from orbit_runner.config.schedule_length import follow_run
-from orbit_runner.config.schema.base import Config, OneOf, config_class, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.task_data import UndeclaredData
 from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.config.walk import nodes
 from orbit_runner.data.files import is_local, patterns
 from orbit_runner.model_garden.schema import (
     OfficialSection,
@@ -342,10 +343,12 @@ def to_native(original: base_config.Config, config: Config) -> base_config.Confi
 
 
 def _copy_values(target: base_config.Config, config: Config) -> None:
-    for name in _used_fields(config):
-        if name not in vars(target):
+    for node in nodes(config):
+        name = node.field.name
+        value = node.value
+        # Blocks that are not chosen keep the experiment's values; nothing reads them.
+        if not node.is_used or name not in vars(target):
             continue
-        value = getattr(config, name)
         there = vars(target)[name]
         if isinstance(value, Config) and isinstance(there, base_config.Config):
             unlock(there)
@@ -361,13 +364,6 @@ def _has_tuples(there: Any, value: object) -> bool:
     if isinstance(value, PythonTuple) and not isinstance(there, tuple):
         return False
     return all(_has_tuples(*pair) for pair in zip(there, value, strict=True))
-
-
-def _used_fields(config: Config) -> list[str]:
-    # Blocks that are not chosen keep the experiment's values; nothing reads them.
-    if isinstance(config, OneOf):
-        return ["type", config.type] if config.type else ["type"]
-    return list(config.__dataclass_fields__)
 
 
 def _native_value(value: object, there: object, owner: type, name: str) -> object:

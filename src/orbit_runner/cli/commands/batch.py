@@ -63,8 +63,7 @@ def main(flags: argparse.Namespace) -> int:
             values, sections = _replayed_steps(flags, resolved, order)
         else:
             values, sections = _computed_steps(flags, resolved, order)
-        emit(flags, values if len(values) > 1 else values[0], section_lines(sections))
-    return 0
+        return emit(flags, values if len(values) > 1 else values[0], section_lines(sections))
 
 
 def _check_flags(flags: argparse.Namespace) -> None:

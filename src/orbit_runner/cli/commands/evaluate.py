@@ -72,9 +72,9 @@ def main(flags: argparse.Namespace) -> int:
     data = evaluated_data(run, selected.resolved.config)
     values = _describe(selected, data) | _evaluate(selected, flags)
     values["file"] = _write(run, selected.choice.step, values)
-    emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
-    return 0 if is_finite else exit_codes.DIVERGED
+    code = 0 if is_finite else exit_codes.DIVERGED
+    return emit(flags, to_jsonable(values), _lines(values), code)
 
 
 def _select(run: Path, flags: argparse.Namespace) -> SelectedModel:

@@ -43,8 +43,7 @@ def main(flags: argparse.Namespace) -> int:
     files = write_project(directory, name)
     commands = [f"cd {shlex.quote(flags.project)}", "make test", "make run"]
     summary = {"directory": flags.project, "name": name, "files": files, "next": commands}
-    emit(flags, summary, _lines(files.items(), commands))
-    return 0
+    return emit(flags, summary, _lines(files.items(), commands))
 
 
 def _write_experiment(flags: argparse.Namespace) -> int:

@@ -55,9 +55,9 @@ def main(flags: argparse.Namespace) -> int:
         progress = progress_of(flags, f"{title} step {plan.step}", flags.run)
         with library_output_scope(flags):
             result = replay(plan, Path(temporary), progress)
-    emit(flags, _as_dict(flags, plan, result), _lines(flags, plan, result))
     is_other = result.own is not None and result.own.verdict == "differs"
-    return exit_codes.DIFFERENT if is_other else 0
+    code = exit_codes.DIFFERENT if is_other else 0
+    return emit(flags, _as_dict(flags, plan, result), _lines(flags, plan, result), code)
 
 
 def _lines(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> Iterator[str]:

@@ -97,8 +97,8 @@ def _reproduce_sweep(flags: argparse.Namespace, sweep: Path) -> int:
     verdict = f"equal: {count}" if all(equal) else f"differs: {equal.count(False)} of {count}"
     values = {"equal": all(equal), "verdict": verdict, "runs": [*map(dataclasses.asdict, runs)]}
     rows = [(run.directory, run.verdict, run.again) for run in runs]
-    emit(flags, values, [verdict, *table_lines(rows, indent="  ")])
-    return 0 if all(equal) else exit_codes.DIFFERENT
+    code = 0 if all(equal) else exit_codes.DIFFERENT
+    return emit(flags, values, [verdict, *table_lines(rows, indent="  ")], code)
 
 
 def _check_published(flags: argparse.Namespace) -> None:

@@ -58,8 +58,8 @@ def main(flags: argparse.Namespace) -> int:
         other = resolve(Request(experiment=flags.diff, imports=request.imports))
         changes = differences(resolved.config, other.config)
         values = {item.path: [item.left, item.right] for item in changes}
-        emit(flags, values, _format_differences(changes, flags.experiment or "", flags.diff))
-        return 0
+        lines = _format_differences(changes, flags.experiment or "", flags.diff)
+        return emit(flags, values, lines)
     print_notes(resolved)
     if flags.schema:
         print_result(format_json_schema(resolved.config), is_data=True)

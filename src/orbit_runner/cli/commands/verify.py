@@ -31,15 +31,12 @@ def main(flags: argparse.Namespace) -> int:
     with progress_of(flags, "verify", flags.run).shown_scope():
         verdicts = verify(Path(flags.run))
     damaged = sum(bool(verdict.damage) for verdict in verdicts)
-    result = {
-        "run": flags.run,
-        "well": not damaged,
-        "checkpoints": [
-            {**dataclasses.asdict(verdict), "well": not verdict.damage} for verdict in verdicts
-        ],
-    }
-    emit(flags, result, [*format_verdicts(verdicts), _summary_line(verdicts, damaged, flags.run)])
-    return exit_codes.DIFFERENT if damaged else 0
+    checkpoints = [
+        {**dataclasses.asdict(verdict), "well": not verdict.damage} for verdict in verdicts
+    ]
+    result = {"run": flags.run, "well": not damaged, "checkpoints": checkpoints}
+    lines = [*format_verdicts(verdicts), _summary_line(verdicts, damaged, flags.run)]
+    return emit(flags, result, lines, exit_codes.DIFFERENT if damaged else 0)
 
 
 def format_verdicts(verdicts: Sequence[Verdict]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,7 @@ from orbit_runner.config.parsing.conversion import (
     convert_unless_word,
     describe_type,
     format_value,
-    item_class,
     options_of,
-    section_class,
 )
 from orbit_runner.config.parsing.tree import (
     Leaf,
@@ -30,22 +27,17 @@ from orbit_runner.config.parsing.tree import (
 )
 from orbit_runner.config.parsing.value_checks import check_choice, check_value, no_effect_message
 from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf, default_of
+from orbit_runner.config.walk import Node, join_path, nodes
 from orbit_runner.errors import shorten, unknown_name_message
 
 if TYPE_CHECKING:
-    from orbit_runner.config.schema.base import GardenOnly, Metadata
-    from orbit_runner.registration import Registry
+    from orbit_runner.config.schema.base import GardenOnly
 
 _ABSENT = object()
 _NO_INTERPOLATION = (
     "\n`${…}` is ordinary text; to use a value twice, write an anchor of YAML (&a and *a) or a "
     "macro of gin"
 )
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, object]:
-    return typing.get_type_hints(cls)
 
 
 class Builder:
@@ -69,23 +61,22 @@ class Builder:
         The result has the class of `base`. Invalid values are added to `problems`, and their
         settings keep the values of `base`.
         """
-        fields = {f.name: f for f in dataclasses.fields(base)}
-        owner: type = type(base)
+        settings = {setting.field.name: setting for setting in nodes(base, path)}
         values: dict[str, object] = {}
-        for key, node in _drop_overridden_alternatives(section.children, fields).items():
-            below = _join_path(path, key)
-            if key not in fields and key in base.garden_only:
+        for key, node in _drop_overridden_alternatives(section.children, settings).items():
+            below = join_path(path, key)
+            if key not in settings and key in base.garden_only:
                 self._check_garden_only(base.garden_only[key], node, below)
                 continue
-            if key not in fields:
+            if key not in settings:
                 if isinstance(base, OneOf) and key in base.unavailable:
                     continue
-                message = _unknown_setting(key, [*fields])
+                message = _unknown_setting(key, [*settings])
                 self._add_problem(below, message, node.origin, "unknown-setting")
                 continue
             if self._lenient:
-                node = _convert_boolean_word(node, _hints(owner)[key], fields[key].metadata)
-            value = self._build_field(fields[key], owner, getattr(base, key), node, below)
+                node = _convert_boolean_word(node, settings[key])
+            value = self._build_field(settings[key], node)
             if value is not _ABSENT:
                 values[key] = value
         built = self._drop_settings_of_former_source(base.replace(**values), base, section, path)
@@ -101,7 +92,7 @@ class Builder:
         unread = {problem.path for problem in built.unread()}
         kept = drop_lower_layers(section, layer).children
         names = [name for name in section.children if name in unread and name not in kept]
-        places = [_join_path(path, name) for name in names]
+        places = [join_path(path, name) for name in names]
         for known in [*self.origins]:
             if any(_is_within(known, place) for place in places):
                 del self.origins[known]
@@ -112,11 +103,15 @@ class Builder:
         # Skip sections with invalid values: they contain defaults, which would be reported.
         self._check(config, path, tuple(problem.path for problem in self.problems))
 
-    def _check(self, config: Config, path: str, flawed: tuple[str, ...]) -> None:
-        for name, below in _sections(config):
-            if name in config.checked_later:
-                continue
-            self._check(below, _join_path(path, name), flawed)
+    def _check(self, config: object, path: str, flawed: tuple[str, ...]) -> None:
+        if isinstance(config, tuple):
+            for index, item in enumerate(config):
+                self._check(item, f"{path}[{index}]", flawed)
+        if not isinstance(config, Config):
+            return
+        for node in nodes(config, path):
+            if node.is_used and node.field.name not in config.checked_later:
+                self._check(node.value, node.path, flawed)
         if any(_is_within(flaw, path) or _is_within(path, flaw) for flaw in flawed):
             return
         for problems, collected in (
@@ -127,27 +122,21 @@ class Builder:
                 problem = Problem.of(item).below(path)
                 collected.append(problem.at(nearest_origin(self.origins, problem.path)))
 
-    def _build_field(
-        self,
-        field: dataclasses.Field[object],
-        owner: type,
-        base: object,
-        node: Leaf | Section,
-        path: str,
-    ) -> object:
-        meta = field.metadata
-        hint = _hints(owner)[field.name]
-        optional = type(None) in typing.get_args(hint)
-        node = _expand_shorthand(node, _config_class(hint, base))
+    def _build_field(self, setting: Node, node: Leaf | Section) -> object:
+        meta = setting.field.metadata
+        path = setting.path
+        base = setting.value
+        optional = type(None) in typing.get_args(setting.hint)
+        node = _expand_shorthand(node, setting.section_class)
         if isinstance(node, Section):
             node = resolve_null(node, optional=optional)
         if meta.get("variants") is not None and isinstance(node, Section):
-            return self._build_variant(meta["variants"], base, node, path)
+            return self._build_variant(setting, node)
         if isinstance(base, Config) and not optional and getattr(node, "value", node) is None:
             return _ABSENT  # An empty section, `trainer:`
-        if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
+        if isinstance(node, Section) and setting.section is not None:
             self.origins[path] = node.origin
-            built = self.build(base if isinstance(base, cls) else cls(), node, path)
+            built = self.build(setting.section, node, path)
             if meta.get("unsupported") and built != base:
                 message = no_effect_message(
                     "a section with non-default values", meta["unsupported"]
@@ -156,10 +145,10 @@ class Builder:
             return built
         if isinstance(node, Section):
             node = Leaf(plain_value(node), node.origin)
-        item = item_class(hint)
-        if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
+        item = setting.item_class
+        if item is not None and isinstance(node.value, (list, tuple)):
             return self._build_list(item, base, node.value, node.origin, path)
-        value = self._build_value(field, owner, hint, base, node, path)
+        value = self._build_value(setting, node)
         if meta.get("merged") and isinstance(base, Mapping) and isinstance(value, Mapping):
             return FrozenMapping({**base, **value})
         return value
@@ -187,31 +176,29 @@ class Builder:
             built.append(self.build(start, section_of(value, origin), below))
         return tuple(built)
 
-    def _build_value(
-        self, field: dataclasses.Field[object], owner: type, hint: object, base: object,
-        node: Leaf | Section, path: str,
-    ) -> object:  # fmt: skip
-        self.origins[path] = node.origin
+    def _build_value(self, setting: Node, node: Leaf) -> object:
+        self.origins[setting.path] = node.origin
+        meta = setting.field.metadata
         written = plain_value(node)
-        if field.metadata.get("lowercase") and isinstance(written, str):
+        if meta.get("lowercase") and isinstance(written, str):
             written = written.lower()
         # Model Garden's experiments may start from values other than the defaults of their classes.
-        default = base if field.metadata.get("merged") else default_of(field)
+        default = setting.value if meta.get("merged") else default_of(setting.field)
         try:
-            if word := field.metadata.get("word"):
-                value = convert_unless_word(written, hint, word, lenient=self._lenient)
+            if word := meta.get("word"):
+                value = convert_unless_word(written, setting.hint, word, lenient=self._lenient)
             else:
-                value = convert(written, hint, lenient=self._lenient)
+                value = convert(written, setting.hint, lenient=self._lenient)
             if type(value) is float and type(default) is int and value == default:
                 value = default  # Fingerprints tell 40 from 40.0, and some defaults are integers.
-            if issubclass(owner, OneOf) and field.name == "type":
-                check_choice(value, owner)
-            check_value(value, field, default)
+            if isinstance(setting.owner, OneOf) and setting.field.name == "type":
+                check_choice(value, type(setting.owner))
+            check_value(value, setting.field, default)
         except Mismatch as error:
             message = str(error)
             if isinstance(written, str) and "${" in written:
                 message += _NO_INTERPOLATION
-            self._add_problem(path, message, node.origin, error.code)
+            self._add_problem(setting.path, message, node.origin, error.code)
             return _ABSENT
         return value
 
@@ -224,7 +211,10 @@ class Builder:
         collected = self.problems if setting.refused else self.notes
         collected.append(Problem(path, message, node.origin, code))
 
-    def _build_variant(self, registry: Registry, base: Any, section: Section, path: str) -> object:
+    def _build_variant(self, setting: Node, section: Section) -> object:
+        registry = setting.field.metadata["variants"]
+        base: Any = setting.value
+        path = setting.path
         if section.renamed_in is not None:
             section = drop_lower_layers(section, section.renamed_in)
         self.origins[path] = section.origin
@@ -248,10 +238,6 @@ class Builder:
         self.problems.append(Problem(path, message, origin, code))
 
 
-def _join_path(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
 def _unknown_setting(key: str, known: Sequence[str]) -> str:
     section, dot, name = key.partition(".")
     if key == "base":
@@ -264,9 +250,9 @@ def _unknown_setting(key: str, known: Sequence[str]) -> str:
     return unknown_name_message("setting", key, known)
 
 
-def _convert_boolean_word(node: Leaf | Section, hint: object, meta: Metadata) -> Leaf | Section:
-    options = options_of(hint)
-    takes_text = str in options and not meta.get("word")
+def _convert_boolean_word(node: Leaf | Section, setting: Node) -> Leaf | Section:
+    options = options_of(setting.hint)
+    takes_text = str in options and not setting.field.metadata.get("word")
     if not isinstance(node, Leaf) or bool not in options or takes_text:
         return node
     word = node.value.lower() if isinstance(node.value, str) else ""
@@ -293,12 +279,12 @@ def _reset_other_blocks(config: OneOf) -> OneOf:
 
 
 def _drop_overridden_alternatives(
-    children: Mapping[str, Leaf | Section], fields: Mapping[str, dataclasses.Field[object]]
+    children: Mapping[str, Leaf | Section], settings: Mapping[str, Node]
 ) -> dict[str, Leaf | Section]:
     """Returns the children without alternatives (`exclusive_with`) that a higher layer replaces."""
     kept = dict(children)
     for key, node in children.items():
-        meta = fields[key].metadata if key in fields else {}
+        meta = settings[key].field.metadata if key in settings else {}
         alternative_name = meta.get("exclusive_with")
         alternative = children.get(alternative_name) if alternative_name else None
         is_set = isinstance(node, Leaf) and (
@@ -309,25 +295,5 @@ def _drop_overridden_alternatives(
     return kept
 
 
-def _sections(config: Config) -> list[tuple[str, Config]]:
-    values = [(f.name, getattr(config, f.name)) for f in dataclasses.fields(config)]
-    if isinstance(config, OneOf):
-        values = [] if config.type is None else [(config.type, config.get())]
-    items = [
-        (f"{name}[{index}]", item)
-        for name, value in values
-        if isinstance(value, tuple)
-        for index, item in enumerate(value)
-    ]
-    return [(name, value) for name, value in [*values, *items] if isinstance(value, Config)]
-
-
 def _is_within(path: str, root: str) -> bool:
     return not root or path == root or path.startswith(f"{root}.")
-
-
-def _config_class(hint: object, base: object) -> type[Config] | None:
-    """Returns the class of a section. The class of `base` may be a subclass of the annotation."""
-    if isinstance(base, Config):
-        return type(base)
-    return section_class(hint)

@@ -1,18 +1,22 @@
-"""Checks values against the constraints of `field`: choices, limits, names of directories."""
+"""Checks values against the constraints of `field`: choices, limits, paths."""
 
 from __future__ import annotations
 
 import dataclasses
 import operator
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.parsing.conversion import Mismatch, format_value
-from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, OneOf
+from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, OneOf
+from orbit_runner.config.walk import nodes
 from orbit_runner.errors import shorten, unknown_name_message
+from orbit_runner.storage.paths import path_problem, scheme_of
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Metadata
+    from orbit_runner.config.schema.experiment import ExperimentConfig
 
 # The limits that `field` can declare: in words, and whether a number is within one.
 LIMITS = {
@@ -21,6 +25,9 @@ LIMITS = {
     "ge": ("at least", operator.ge),
     "le": ("at most", operator.le),
 }
+_GARDEN_USE = (
+    "Model Garden's pipelines can read only gs:// and local files; copy the files to either"
+)
 
 
 def check_choice(value: object, owner: type[OneOf]) -> None:
@@ -90,3 +97,24 @@ def _check_range(value: float, meta: Metadata) -> None:
             limit_text = str(limit) if isinstance(limit, int) else f"{limit:g}"
             got = shorten(repr(value), 40)
             raise Mismatch(f"got {got}, allowed: {words} {limit_text}", "out-of-range")
+
+
+def path_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yields (dotted path, message) for each setting with a path that cannot be used."""
+    for path, kind, text in _urls(config, "", ""):
+        is_read = not config.official or kind == "checkpoint" or scheme_of(text) == "gs"
+        if kind and (problem := path_problem(text, remote=is_read, use=_GARDEN_USE)):
+            yield path, problem
+
+
+def _urls(value: object, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
+    """Yields (dotted path, declared kind of path, path) for each string that contains URLs."""
+    if isinstance(value, Config):
+        for node in nodes(value, path):
+            yield from _urls(node.value, node.path, node.field.metadata.get("path", ""))
+    elif isinstance(value, str) and "://" in value:
+        # A string may contain several paths, separated by commas.
+        yield from ((path, kind, part.strip()) for part in value.split(",") if part.strip())
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _urls(item, f"{path}[{index}]", kind)
