@@ -128,6 +128,7 @@ def test_the_api_page_lists_every_public_name():
     assert sorted(listed) == sorted(f"{modules[name]}.{name}" for name in modules)
 
 
+@pytest.mark.promise("commands", "the exit codes are those of the list in *Configs*")
 def test_the_page_of_exit_codes_is_complete():
     section = text_of("configs.md").partition("\n## Exit codes\n")[2]
     table = " ".join(re.findall(r"^\| ([\d, ]+|128 \+ n) \|", section, re.M))

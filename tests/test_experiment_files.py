@@ -122,6 +122,7 @@ def test_every_experiment_has_a_dataset_writer():
     assert set(FILES) == set(experiment_files())
 
 
+@pytest.mark.promise("commands", "every experiment trains and evaluates")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_experiment_trains_and_evaluates_on_small_files(name, tmp_path):

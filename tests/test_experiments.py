@@ -34,6 +34,7 @@ def test_every_shrunk_experiment_exists():
     assert set(SMALLER) <= set(_NAMES)
 
 
+@pytest.mark.promise("commands", "every experiment trains and evaluates")
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(_NAMES))
 def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name, here):

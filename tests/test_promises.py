@@ -1,52 +1,49 @@
-"""Each promise of docs/reproducibility.md names a test that exists."""
+"""Each promise of the page of promises is one that a test is marked with."""
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tools import promises_page
+
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = "docs/reproducibility.md"
-_TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
-_TARGET = re.compile(r"`make ([\w-]+)(?: SUITE=(\w+))?`")
 
 
-def promises() -> list[tuple[str, str]]:
-    """Returns the rows of all tables whose columns are `promise` and `test`."""
-    text = (ROOT / PAGE).read_text(encoding="utf-8")
-    tables = re.findall(r"^\| promise \| test \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.M)
-    rows = [line.strip("| \n").split(" | ") for body in tables for line in body.splitlines()]
-    assert all(len(row) == 2 for row in rows)
-    assert len(rows) > 40
-    return [(promise, test) for promise, test in rows]
+def found() -> list[tuple[str, str, str]]:
+    return [one for path in promises_page.test_files() for one in promises_page.promises_of(path)]
 
 
-def problems(test: str, root: Path = ROOT) -> Sequence[str]:
-    """Returns what is wrong with the test of a promise."""
-    named = _TEST.findall(test)
-    makefile = (root / "Makefile").read_text("utf-8")
-    targets = {"", *re.findall(r"^(\w[\w-]*):", makefile, re.M)}
-    suites = {"", *re.findall(r"^SUITE_(\w+)", makefile, re.M)}
-    return [
-        *([] if named else ["no test is named"]),
-        *(f"{path} has no {name}" for path, name in named if name not in functions(root / path)),
-        *(f"no target {name}" for name, _ in _TARGET.findall(test) if name not in targets),
-        *(f"no suite {suite}" for _, suite in _TARGET.findall(test) if suite not in suites),
-    ]
+def test_every_mark_is_a_promise_of_a_topic():
+    marks = sum(
+        path.read_text(encoding="utf-8").count("@pytest.mark.promise(")
+        for path in (ROOT / "tests").rglob("*.py")
+        if path != Path(__file__)
+    )
+
+    assert len(found()) == marks
+    assert {topic for topic, _, _ in found()} == {*promises_page.TOPICS}
 
 
-def functions(path: Path) -> set[str]:
-    """Returns the names of the tests of a file; none if there is no file."""
-    if not path.exists():
-        return set()
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+def test_page_has_each_promise_once():
+    page = promises_page.page()
+    promises = {promise for _, promise, _ in found()}
+
+    assert len(promises) > 40
+    assert [page.count(f"\n| {promise} | ") for promise in promises] == [1] * len(promises)
+    assert all(test in page for _, _, test in found())
 
 
-@pytest.mark.parametrize(("promise", "test"), promises(), ids=[row[0] for row in promises()])
-def test_promise_names_a_test_that_exists(promise, test):
-    assert problems(test) == []
+@pytest.mark.parametrize(
+    ("test", "suites"),
+    [
+        ("test_fault_at_a_writing_call_loses_nothing", " (`make soak SUITE=faults`)"),
+        ("test_lost_worker_is_detected_and_the_run_resumes", " (`make soak SUITE=clusters`)"),
+        ("test_yaml_and_gin_give_the_same_config", ""),
+    ],
+)
+def test_suites_that_run_a_test_are_named(test, suites):
+    (text,) = {text for _, _, text in found() if f"::{test}`" in text}
+
+    assert text.endswith(f"::{test}`{suites}")

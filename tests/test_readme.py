@@ -17,6 +17,9 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.promise(
+    "configs", "all errors of a config are reported at once, with file and line or flag"
+)
 def test_error_message_in_the_readme_is_exact():
     (block,) = re.findall(r"^```\n\$ (runner .*?)^```", TEXT, re.M | re.S)
     command, _, expected = block.partition("\n")
@@ -38,6 +41,9 @@ def test_page_of_experiments_lists_all_of_them():
     assert {name for cell in cells for name in re.findall(r"\w+", cell)} == set(experiment_files())
 
 
+@pytest.mark.promise(
+    "commands", "the commands and the program of the README run, and `why` finds the setting"
+)
 @pytest.mark.slow
 def test_commands_of_the_readme_run(tmp_path):
     (block,) = re.findall(r"^```sh\n(runner .*?)^```", TEXT, re.M | re.S)
@@ -49,6 +55,9 @@ def test_commands_of_the_readme_run(tmp_path):
     assert results[-1].stdout.startswith("task.model.dropout_rate differs (0.4 and 0.2)")
 
 
+@pytest.mark.promise(
+    "commands", "the commands and the program of the README run, and `why` finds the setting"
+)
 @pytest.mark.slow
 def test_program_of_the_readme_runs(tmp_path):
     (program,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)

@@ -27,6 +27,7 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.promise("weights", "the same config gives the same weights, bit for bit")
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(sorted(experiment_files())))
 def test_the_same_config_gives_the_same_weights(name, tmp_path):

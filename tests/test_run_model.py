@@ -96,6 +96,10 @@ def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.promise(
+    "faults",
+    "a program that trains a Keras model is killed, resumes, and ends with the same weights",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
@@ -19,6 +20,9 @@ def values(*arguments: str) -> Any:
     return json.loads(output_of([*arguments, "--json"]))
 
 
+@pytest.mark.promise(
+    "commands", "`runner batch --step` and `--example` agree on the examples of each step"
+)
 def test_steps_of_an_example_are_those_that_contain_it():
     step = values("batch", "digits", "--step=120")
 
@@ -59,6 +63,7 @@ def test_images_are_those_of_the_pipeline(tmp_path):
 
 _OWN_TASK = """
 import dataclasses
+import pytest
 import tensorflow as tf
 import tf_keras
 from orbit_runner.config.schema.base import field

@@ -62,6 +62,7 @@ def _weights(run: Path) -> str:
     return str(last_attempt(run)["weights"])
 
 
+@pytest.mark.promise("commands", "`runner branch` continues from any step")
 @pytest.mark.slow
 @pytest.mark.parametrize("step", NO_CHECKPOINTS)
 def test_branch_without_a_change_has_the_weights_of_its_parent(step, parent, branched):

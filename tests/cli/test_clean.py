@@ -195,6 +195,7 @@ def test_wrong_use_is_an_error(flags, code, path, tmp_path):
     assert steps_of(run) == [100, 200, 300]
 
 
+@pytest.mark.promise("commands", "`runner clean` leaves runs that can be resumed")
 @pytest.mark.slow
 def test_cleaned_run_is_verified_resumed_and_reported(tmp_path, clean):
     def runner(*arguments: str) -> str:

@@ -86,6 +86,7 @@ def _state(run: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.promise("commands", "`runner evaluate` gives the recorded results and changes nothing")
 def test_checkpoints_give_the_recorded_results_and_change_nothing(trained, evaluate):
     before = _state(trained)
     last, best = evaluate(), evaluate("--checkpoint=best")

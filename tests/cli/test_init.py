@@ -187,6 +187,7 @@ def test_a_mistake_in_the_project_is_one_message(here, file, old, new, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.promise("commands", "`runner init` writes a project whose tests pass")
 @pytest.mark.slow
 def test_make_test_passes_in_a_new_project(here):
     assert main(["init", "churn"]) == 0

@@ -266,6 +266,7 @@ def test_the_data_decide_on_the_task(name, capsys):
     assert config.trainer.train_epochs or config.trainer.train_steps
 
 
+@pytest.mark.promise("commands", "`runner init --from=DATA` writes an experiment that trains")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _DATA)
 def test_the_experiment_trains_as_it_is(name, here):

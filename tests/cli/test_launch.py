@@ -118,6 +118,7 @@ def _kill_worker(launcher: int, checkpoints: Path) -> None:
             os.kill(int(child), signal.SIGKILL)
 
 
+@pytest.mark.promise("commands", "`runner launch` restarts a cluster")
 @pytest.mark.slow
 def test_killed_worker_does_not_change_the_final_weights(tmp_path):
     killed, whole = (_fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole"))

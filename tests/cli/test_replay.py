@@ -44,6 +44,7 @@ def replay(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.promise("commands", "`runner replay` repeats a step exactly")
 @pytest.mark.slow
 def test_replayed_step_is_the_run_s_own(finished_run, replay):
     before = {path: path.stat().st_mtime_ns for path in finished_run.rglob("*")}

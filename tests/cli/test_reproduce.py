@@ -59,6 +59,9 @@ def _row(out: str, name: str) -> str:
     return line[15:]
 
 
+@pytest.mark.promise(
+    "commands", "`runner reproduce` trains again, and prints `equal` or what differs first"
+)
 @pytest.mark.slow
 def test_unchanged_run_is_reproduced_exactly(finished_run, reproduced, temporary):
     before = {p: p.stat().st_mtime_ns for p in finished_run.rglob("*")}
@@ -75,6 +78,9 @@ def test_unchanged_run_is_reproduced_exactly(finished_run, reproduced, temporary
     assert {p: p.stat().st_mtime_ns for p in finished_run.rglob("*")} == before
 
 
+@pytest.mark.promise(
+    "commands", "`runner reproduce` trains again, and prints `equal` or what differs first"
+)
 @pytest.mark.slow
 def test_different_seed_is_reported_as_a_difference(run, tmp_path):
     """As a process: checks the exit code and the directory that remains."""

@@ -30,6 +30,7 @@ def results(finished_run):
     return dict(json.loads(text, parse_constant=pytest.fail))
 
 
+@pytest.mark.promise("commands", "progress goes to standard error, results to standard output")
 def test_stdout_is_exactly_one_json_object(results):
     assert results["experiment"] == "digits_mlp"
     assert results["mode"] == "train_and_eval"
@@ -102,6 +103,7 @@ def _until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> N
     pytest.fail("the condition was never met")
 
 
+@pytest.mark.promise("faults", "a run that Ctrl-C stopped resumes with the same weights")
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("number", "code"),
@@ -224,6 +226,7 @@ def test_gin_bindings_configure_custom_functions(cli, tmp_path):
     assert json.loads(again.stdout)["parameters"] == 65 * 7 + 80
 
 
+@pytest.mark.promise("commands", "progress goes to standard error, results to standard output")
 @pytest.mark.slow
 def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path):
     mine, theirs = pty.openpty()

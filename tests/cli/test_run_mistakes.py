@@ -13,6 +13,9 @@ from tests.support.problems import check, error_of, fails, problems_of
 Refused = Callable[..., str]
 
 
+@pytest.mark.promise(
+    "configs", "all errors of a config are reported at once, with file and line or flag"
+)
 def test_all_errors_are_reported_in_one_message(refused):
     """A new process shows what users see: one message, and no traceback."""
     flags = ["--data_dir=nowhere", "--mode=trian", "--model_dir=/proc/x"]

@@ -85,6 +85,7 @@ def test_show_output_loads_as_an_identical_config(accepted, tmp_path):
     ]
 
 
+@pytest.mark.promise("configs", "`runner show --origins` shows where each value was set")
 def test_show_with_origins_prints_the_source_of_each_setting(accepted, tmp_path):
     flags = ("--experiment=digits", "--params_override=trainer.max_to_keep=9", "--seed=4")
 
@@ -131,6 +132,7 @@ def test_validate_accepts_names_files_fragments_and_runs(accepted, tmp_path):
     assert accepted("show", "--check", *names) == "".join(f"{name}: ok\n" for name in names)
 
 
+@pytest.mark.promise("configs", "`runner show --check` reports all errors of all files")
 def test_validate_reports_all_errors_of_all_files(tmp_path, capsys):
     many = "\n".join(f"  unknown_{n}: 1" for n in range(20))
     (tmp_path / "a.yaml").write_text(BAD)

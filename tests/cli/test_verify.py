@@ -89,6 +89,7 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
 }
 
 
+@pytest.mark.promise("commands", "`runner verify` finds checkpoints that have changed")
 @pytest.mark.parametrize("what", DAMAGES)
 def test_damage_is_found_in_one_checkpoint(what, run):
     damage, name, said = DAMAGES[what]

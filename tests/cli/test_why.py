@@ -141,6 +141,7 @@ SETTINGS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.promise("commands", "`runner why` names the cause of a difference")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_changed_setting_is_the_cause(name, folder, why):
@@ -168,6 +169,7 @@ def _write_images(directory: Path, changed: int | None = None) -> None:
     rows[:8].tofile(directory / "test_batch.bin")
 
 
+@pytest.mark.promise("commands", "`runner why` names the cause of a difference")
 @pytest.mark.slow
 def test_changed_label_is_named_with_its_example_and_file(folder, why, monkeypatch):
     (folder / "images.yaml").write_text(IMAGES)

@@ -207,6 +207,7 @@ def folder(here, monkeypatch):
     return here
 
 
+@pytest.mark.promise("configs", "errors of a config are reported before TensorFlow is imported")
 @pytest.mark.usefixtures("no_tensorflow")
 @pytest.mark.parametrize(("words", "code", "path"), CASES)
 def test_wrong_words_are_one_error_and_nothing_is_written(folder, words, code, path):

@@ -89,6 +89,7 @@ def test_one_process_reproduces_the_run(workers):
     assert "→ MirroredStrategy × " in " ".join(found["notes"])
 
 
+@pytest.mark.promise("weights", "two workers give the weights of two replicas in one process")
 @pytest.mark.slow
 def test_two_workers_are_bit_identical_to_two_replicas(tmp_path):
     steps = (*EXPERIMENT, STEPS, "--task.model.dropout_rate=0.3")
@@ -140,6 +141,11 @@ _LOSSES = [
 ]
 
 
+@pytest.mark.promise(
+    "faults",
+    "a lost member of a cluster is noticed and named; if TensorFlow does not say which of several "
+    "it was, all others are named",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(("lost", "number", "code"), _LOSSES)
 def test_lost_worker_is_detected_and_the_run_resumes(tmp_path, undisturbed, number, code, lost):
@@ -188,6 +194,10 @@ def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path):
     ]
 
 
+@pytest.mark.promise(
+    "commands",
+    "`runner replay --find` finds the step, the layer and the example that made a run diverge",
+)
 @pytest.mark.slow
 def test_step_at_which_workers_diverged_is_found(tmp_path):
     flags = (

@@ -290,6 +290,7 @@ runtime:
 """
 
 
+@pytest.mark.promise("configs", "YAML and gin files give the same config")
 def test_yaml_and_gin_give_the_same_config(write):
     write("a/one.yaml", YAML)
     write("b/one.gin", GIN)

@@ -186,6 +186,7 @@ def assert_close(value, expected, tolerance=1e-5):
         assert value == expected
 
 
+@pytest.mark.promise("commands", "an export predicts what its run predicts")
 @pytest.mark.sample(1)
 @_each_task
 def test_run_without_its_data_predicts_like_its_export(task, trained):
@@ -385,6 +386,7 @@ _NETWORK_FORMATS = [
 ]
 
 
+@pytest.mark.promise("commands", "an export predicts what its run predicts")
 @pytest.mark.slow
 @_each_task
 def test_network_is_exported_in_other_formats_or_refused_with_the_reason(task, trained, capsys):

@@ -44,6 +44,7 @@ CASES = [
 ]
 
 
+@pytest.mark.promise("weights", "with portable numerics, other processors give the same weights")
 @pytest.mark.parametrize(("name", "processor"), CASES)
 def test_weights_are_the_same_on_another_processor(name, processor, tmp_path):
     there = portable_weights(

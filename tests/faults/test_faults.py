@@ -90,6 +90,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("name", "fault"), cases, ids=[" ".join(case) for case in cases])
 
 
+@pytest.mark.promise(
+    "faults",
+    "a run that is killed at any writing call and started again ends with the same weights, "
+    "optimizer, best result and records, bit for bit",
+)
+@pytest.mark.promise(
+    "faults",
+    "a call that fails (`ENOSPC`, `EIO`, `EROFS`, `EDQUOT`) or writes only in part causes no "
+    "traceback; the run goes on, or ends with exit code 1 and one message (2 if its directory is "
+    "read-only at the start)",
+)
+@pytest.mark.promise(
+    "faults",
+    "a checkpoint that was complete before the fault is complete after it, or a newer one is; the "
+    "next start resumes from it",
+)
 def test_fault_at_a_writing_call_loses_nothing(name, fault, whole, points, record, tmp_path):
     undisturbed, expected = whole(name)
     places = [

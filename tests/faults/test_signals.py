@@ -71,6 +71,11 @@ def _finished(directory: Path, steps: int) -> None:
     assert process.returncode == 0, told
 
 
+@pytest.mark.promise(
+    "faults",
+    "a signal during a loop of 1,000 steps saves and exits within the grace period, with the "
+    "documented code; the resumed run has the same weights",
+)
 def test_signal_during_a_long_loop_saves_within_the_grace_period(points, record, tmp_path):
     rng, moments = random.Random(23), min(points, _ALL_MOMENTS) or _MOMENTS
     parts, whole = tmp_path / "parts", tmp_path / "whole"

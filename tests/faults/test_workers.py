@@ -135,6 +135,11 @@ def fingerprint_without_faults(faults, tmp_path_factory):
 _NEEDS_NAMESPACES = pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs network namespaces")
 
 
+@pytest.mark.promise(
+    "faults",
+    "two workers, of which one is killed, suspended, slowed or cut off from the network, go on by "
+    "themselves with the same weights",
+)
 @pytest.mark.parametrize(
     "fault", [_kill, _suspend, _slow, pytest.param(_cut_off, marks=_NEEDS_NAMESPACES)]
 )

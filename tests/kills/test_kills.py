@@ -82,6 +82,9 @@ def _replicas(count: int) -> list[str]:
     return ["--distribution_strategy=mirrored", f"--runtime.num_virtual_devices={count}"]
 
 
+@pytest.mark.promise(
+    "faults", "a run that is killed at random moments, again and again, ends with the same weights"
+)
 @pytest.mark.slow
 def test_killed_run_ends_with_the_weights_of_an_uninterrupted_one(name, replicas, kills, tmp_path):
     steps = _STEPS_A_KILL[name] * (kills + 1)
@@ -116,6 +119,11 @@ _ON_DEVICES = [
 ]
 
 
+@pytest.mark.promise(
+    "faults",
+    "with `runtime.logical_replicas`, a run that is killed at random moments and restarted on "
+    "other devices or workers each time ends with the same weights",
+)
 @pytest.mark.slow
 def test_run_that_is_restarted_on_other_devices_ends_with_equal_weights(kills, tmp_path):
     last = _STEPS_A_KILL["digits"] * (kills + 1)

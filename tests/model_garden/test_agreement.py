@@ -110,6 +110,9 @@ def in_this_runner(experiment, config_file, folder):
     return outputs, model
 
 
+@pytest.mark.promise(
+    "weights", "Model Garden's tasks have the losses that Model Garden's runner gives"
+)
 @pytest.mark.slow
 def test_fifty_steps_give_the_same_losses_as_model_gardens_runner(config_file, tmp_path):
     # Its preset enables XLA, which Model Garden's runner ignores on a CPU.

@@ -77,6 +77,9 @@ _DAMAGES = {
 }
 
 
+@pytest.mark.promise(
+    "faults", "a damaged checkpoint is noticed before it is used, and the one before it is restored"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_DAMAGES))
 def test_run_reports_damage_and_continues(kind, made, tmp_path):

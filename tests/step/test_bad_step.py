@@ -150,6 +150,10 @@ def _find(config, directory, **arguments):
     return search.bad_step, search.examination
 
 
+@pytest.mark.promise(
+    "commands",
+    "`runner replay --find` finds the step, the layer and the example that made a run diverge",
+)
 @pytest.mark.slow
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
@@ -189,6 +193,10 @@ _LONG = {
 _LAYERS = {"image": "conv", "log": "log", "root": "root", "target": "loss", "rate": "hidden"}
 
 
+@pytest.mark.promise(
+    "commands",
+    "`runner replay --find` finds the step, the layer and the example that made a run diverge",
+)
 @pytest.mark.slow
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])

@@ -103,6 +103,7 @@ def _send(guard, clock, signals):
             signal.raise_signal(number)
 
 
+@pytest.mark.promise("faults", "a second signal leaves at once, and complete checkpoints stay")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_second_signal_leaves_at_once(number):
     clock = Clock()

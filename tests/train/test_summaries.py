@@ -109,6 +109,7 @@ def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path):
     assert _events(tmp_path / "x" / "per_class") == {"cat": {7: 0.5}}
 
 
+@pytest.mark.promise("faults", "event files that cannot be written do not end a run")
 @pytest.mark.slow
 def test_run_continues_without_event_files_that_cannot_be_written(tmp_path):
     whole, _ = run(toy_config(), tmp_path / "whole")

@@ -109,6 +109,7 @@ def test_a_part_of_a_file_or_another_file_never_counts_as_the_file(mirror, got, 
     assert names(got) == []
 
 
+@pytest.mark.promise("commands", "a download that is killed leaves no file, and can be repeated")
 @pytest.mark.slow
 def test_killed_download_leaves_no_file_and_can_be_repeated(mirror, got):
     data = published("set.bin", CONTENT)

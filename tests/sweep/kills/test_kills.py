@@ -57,6 +57,10 @@ def undisturbed(tmp_path_factory, request):
     return {}
 
 
+@pytest.mark.promise(
+    "faults",
+    "a sweep whose processes are killed at random ends with the same results, byte for byte",
+)
 @pytest.mark.slow
 def test_killed_sweep_has_the_results_of_an_undisturbed_one(
     kind, count, number, undisturbed, tmp_path, request
