@@ -11,8 +11,12 @@ from tools import promises_page
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def found() -> list[tuple[str, str, str]]:
-    return [one for path in promises_page.test_files() for one in promises_page.promises_of(path)]
+def marked_promises() -> list[tuple[str, str, str]]:
+    return [
+        promise
+        for path in promises_page.test_files()
+        for promise in promises_page.promises_of(path)
+    ]
 
 
 def test_every_mark_is_a_promise_of_a_topic():
@@ -22,17 +26,17 @@ def test_every_mark_is_a_promise_of_a_topic():
         if path != Path(__file__)
     )
 
-    assert len(found()) == marks
-    assert {topic for topic, _, _ in found()} == {*promises_page.TOPICS}
+    assert len(marked_promises()) == marks
+    assert {topic for topic, _, _ in marked_promises()} == {*promises_page.TOPICS}
 
 
 def test_page_has_each_promise_once():
     page = promises_page.page()
-    promises = {promise for _, promise, _ in found()}
+    promises = {promise for _, promise, _ in marked_promises()}
 
     assert len(promises) > 40
     assert [page.count(f"\n| {promise} | ") for promise in promises] == [1] * len(promises)
-    assert all(test in page for _, _, test in found())
+    assert all(test in page for _, _, test in marked_promises())
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,6 @@ def test_page_has_each_promise_once():
     ],
 )
 def test_suites_that_run_a_test_are_named(test, suites):
-    (text,) = {text for _, _, text in found() if f"::{test}`" in text}
+    (text,) = {text for _, _, text in marked_promises() if f"::{test}`" in text}
 
     assert text.endswith(f"::{test}`{suites}")

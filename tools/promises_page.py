@@ -67,7 +67,7 @@ def promises_of(path: Path) -> Iterator[tuple[str, str, str]]:
         decorators = [
             part for decorator in node.decorator_list for part in _with_values(decorator, values)
         ]
-        suites = "".join(f" (`make soak SUITE={one}`)" for one in _suites(name, decorators))
+        suites = "".join(f" (`make soak SUITE={suite}`)" for suite in _suites(name, decorators))
         for decorator in node.decorator_list:
             if isinstance(decorator, ast.Call) and _is_promise(decorator):
                 topic, promise = map(ast.literal_eval, decorator.args)
