@@ -16,7 +16,7 @@ help:
 	@echo "make docs      build the documentation site into site/; half a minute"
 	@echo "make bench     measure speed against a bare loop; BENCHMARKS=short only shows that each benchmark runs"
 	@echo "make soak      run one of the long suites, of which the tests are a sample: SUITE=kills, sweeps, faults, long,"
-	@echo "               clusters, portable, experiments or properties; CONTRIBUTING.md describes them"
+	@echo "               clusters, portable, experiments or properties; the Makefile says when to run each"
 	@echo "make lock      update the three lock files (requires uv and Python 3.11)"
 
 $(READY): requirements.lock pyproject.toml
@@ -59,17 +59,29 @@ docs: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
-# POINTS=50 tries 50 of each kind of fault, evenly spread. EXAMPLES=100 tries a hundred times as many
-# files and configs as the tests, others each time.
+# The long suites: when to run each, and the time on two cores. POINTS=50 tries 50 of each kind of
+# fault, evenly spread. EXAMPLES=100 tries a hundred times as many files and configs as the tests,
+# others each time.
 POINTS := all
 EXAMPLES := 10
+# After a change to saving or the loop: kills runs at any moment, compares weights; an hour.
 SUITE_kills := tests/kills --kills=20
+# After a change to sweep/: kills sweeps at random, with one to three processes, compares results; hours.
 SUITE_sweeps := tests/sweep/kills --sweep-kills=10
+# Before a release, or after a change to what is written: each writing system call fails once; two
+# hours, less with POINTS=10.
 SUITE_faults := tests/faults --points=$(POINTS) --figures=benchmarks/results/faults.json
+# After a change to the loop, callbacks or reports: 100,000 steps twice, 1,000 restarts; an hour.
 SUITE_long := tests/soak --soak-steps=100000 --restarts=1000
+# After a change to distribute/ or launch/: each strategy, mode and lost worker; half an hour.
 SUITE_clusters := --clusters -m matrix
+# After a change to determinism/portable*.py: networks on emulated processors; needs qemu-x86_64; an
+# hour or more.
 SUITE_portable := tests/determinism/test_portable_emulated.py --emulated
+# After a change to networks or experiments: each experiment file, run twice.
 SUITE_experiments := --wide -m wide
+# After a change to a parser or to a reader of files: tries more changed files and configs; ten
+# minutes, longer with EXAMPLES=100.
 SUITE_properties := tests/properties
 soak: $(READY)
 	$(if $(SUITE_$(SUITE)),,$(error SUITE is '$(SUITE)', allowed: $(patsubst SUITE_%,%,$(filter SUITE_%,$(.VARIABLES)))))
