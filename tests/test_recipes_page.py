@@ -260,7 +260,7 @@ def test_mlflow_gets_the_model_and_the_report(page):
 @pytest.mark.slow
 def test_the_cell_for_colab_trains(page):
     text = (DOCS / "first_run.md").read_text(encoding="utf-8")
-    (cell,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (cell,) = re.findall(r"^```python\n(import orbit_runner\n.*?)^```", text, re.M | re.S)
     program = cell.replace("/content/drive/MyDrive/", "").replace("epochs=5", "epochs=1")
     Path("cell.py").write_text(program)
     result = runpy.run_path("cell.py")["result"]
