@@ -53,10 +53,11 @@ def run_blocks(page: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("page", "files", "shown"),
     [
-        ("first_run.md", {"runs", "flowers", "iris.csv", "dropout.yaml"},
+        ("first_run.md", {"runs", "flowers", "iris.csv", "dropout.yaml", "schema.json",
+                           "digits.json"},
          ["weights              sha256", r"^\s*dropout_rate: 0\.2 +# dropout\.yaml:3$",
           r"^task\.model\.dropout_rate +0\.4 +0\.2$", "^equal: "]),
-        ("configs.md", {"schema.json", "digits.json"},
+        ("configs.md", set(),
          [r"experiments/digits\.yaml: ok", "seed: 5 +# --seed$",
           r"^task\.model\.name +cnn +mlp$"]),
         ("model_garden.md", {"runs", "records.py", "small.yaml", "train.tfrecord",

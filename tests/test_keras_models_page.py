@@ -38,16 +38,3 @@ def test_documented_model_trains_resumes_and_predicts(tmp_path):
         weights.add(sha256)
         assert float(accuracy) > 0.8
     assert len(weights) == 1
-
-
-@pytest.mark.slow
-def test_page_shows_the_error_of_an_unknown_argument(tmp_path):
-    for name, content in FILES.items():
-        (tmp_path / name).write_text(content)
-    runner = Path(sys.executable).with_name("runner")
-    done = process(
-        str(runner), "--experiment=flowers.yaml", "--task.model.arguments.unit=3", cwd=tmp_path
-    )
-
-    assert done.returncode == 2
-    assert done.stderr in PAGE

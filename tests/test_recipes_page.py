@@ -23,29 +23,30 @@ from orbit_runner.cli.main import main
 from tests.support.processes import runner
 from tests.support.run_directories import last_attempt
 
-PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "recipes.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
 FILES = dict(re.findall(r"^`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
-MODULES = ("net", "contrast", "stop")
+MODULES = ("net", "contrast")
 # Programs and services that are absent here.
-ELSEWHERE = ("rsync", "sbatch", "docker", "curl", "wandb", "mlflow")
+ELSEWHERE = ("rsync", "sbatch", "docker", "curl", "mlflow")
 # What makes a recipe small: (text of a command or file, what replaces it).
 SMALLER = (
     ("--model_dir=runs/pictures", "--model_dir=runs/pictures --train_steps=60"),
     ("--model_dir=runs/table", "--model_dir=runs/table --train_steps=60"),
-    ("--model_dir=runs/tuned", "--model_dir=runs/tuned --train_steps=2"),
+    ("--trainer.train_steps=200", "--trainer.train_steps=2"),
     ("input_size: [96, 96, 3]", "input_size: [32, 32, 3]"),
     ("--at=450", "--at=60"),
     ("--trainer.train_steps=500", "--trainer.train_steps=65"),
     ("[0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]", "[0.0001, 1.0]"),
-    ("seeds: 5", "seeds: 2"),
     ("--model_dir=runs/launched", "--model_dir=runs/launched --train_steps=2"),
 )
 
 
 def commands_of(title: str) -> list[str]:
     blocks = re.findall(r"^```sh\n(.*?)^```", SECTIONS[title], re.M | re.S)
-    return "".join(blocks).replace("\\\n", "").splitlines()
+    lines = "".join(blocks).replace("\\\n", "").splitlines()
+    return [line for line in lines if not line.startswith("#")]
 
 
 def smaller(text: str) -> str:
@@ -119,17 +120,15 @@ def test_pictures_are_trained_predicted_and_continued(page):
     page.follow("Train your own model")
     page.follow("Train longer")
 
-    (shown,) = re.findall(r"^```\n(pictures/.*?)^```", PAGE, re.M | re.S)
-    names = [line.split()[0] for line in shown.splitlines()]
-    assert [line.split()[0] for line in printed.splitlines() if "pictures/" in line][-2:] == names
+    names = [line.split()[0] for line in printed.splitlines() if "pictures/" in line]
+    assert names[-2:] == ["pictures/3/13.png", "pictures/7/17.png"]
     assert _last_step("own") == 400
     assert _last_step("longer") == 65
 
 
 @pytest.mark.slow
 def test_a_table_is_predicted_and_evaluated(page):
-    page.follow("Train on a table")
-    printed = page.follow("Evaluate on data that were held out")
+    printed = page.follow("Train on a table")
 
     with open("scored.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -153,14 +152,12 @@ def test_published_weights_are_fine_tuned(page, monkeypatch):
 
 
 @pytest.mark.slow
-def test_sweeps_find_a_rate_and_compare_with_seeds(page):
+def test_a_sweep_finds_a_rate(page):
     page.follow("Train your own model")
     page.follow("Find a learning rate")
-    compared = page.follow("Compare two settings honestly")
 
     assert Path("runs/rates/sweep.html").is_file()
     assert _last_step("best") == 300
-    assert re.search(r"more than chance at 5 %|could be chance", compared)
 
 
 @pytest.mark.slow
@@ -176,16 +173,14 @@ def test_a_run_is_reproduced_moved_and_told_from_another(page):
 
 @pytest.mark.slow
 def test_two_replicas_and_a_cluster(page):
-    gpus, cpus = commands_of("Train on two GPUs")
+    gpus, *others = commands_of("Train on two GPUs, or on a cluster")
     assert (
         main(["show", "--check", "--experiment=own.yaml", "configs/runtime/mirrored_2gpu.yaml"])
         == 0
     )
     assert "--experiment=own.yaml --config_file=configs/runtime/mirrored_2gpu.yaml" in gpus
-    assert page.execute(cpus) == 0
-
-    page.follow("Train on a cluster")
-    assert page.codes["Train on a cluster"] == [0, 0]
+    assert [page.execute(line) for line in others] == [0, 0, 0]
+    assert _last_step("two_cpus") == 300
     assert _last_step("launched") == 2
 
 
@@ -244,12 +239,11 @@ def test_the_server_gets_the_request_that_its_signature_takes(page):
 def test_the_black_picture_is_named_and_left_out(page):
     page.follow("Train on a folder of pictures")
     printed = page.follow("Find the picture that broke a run")
-    page.follow("Leave an example out")
     section = SECTIONS["Find the picture that broke a run"]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.M | re.S)
     shown = [text for language, text in blocks if not language]
 
-    assert page.codes["Find the picture that broke a run"] == [0, 0, 3, 0]
+    assert page.codes["Find the picture that broke a run"] == [0, 0, 3, 0, 0]
     assert shown
     for line in "".join(shown).splitlines():
         assert line == "…" or line in printed, line
@@ -257,13 +251,7 @@ def test_the_black_picture_is_named_and_left_out(page):
 
 
 @pytest.mark.slow
-def test_callbacks_and_trackers(page):
-    page.follow("Train your own model")
-    assert "accuracy 0.9" in page.follow("Write a callback")
-    assert _last_step("stopped") < 300
-
-    page.follow("Use Weights & Biases")
-    assert [*Path("runs/wandb/wandb").glob("offline-run-*")]
+def test_mlflow_gets_the_model_and_the_report(page):
     page.follow("Use MLflow, with model and report")
     artifacts = {path.name for path in Path("runs/mlflow").rglob("*")}
     assert {"report.html", "saved_model.pb"} <= artifacts
@@ -271,7 +259,8 @@ def test_callbacks_and_trackers(page):
 
 @pytest.mark.slow
 def test_the_cell_for_colab_trains(page):
-    (cell,) = re.findall(r"^```python\n(.*?)^```", SECTIONS["Train in Colab"], re.M | re.S)
+    text = (DOCS / "first_run.md").read_text(encoding="utf-8")
+    (cell,) = re.findall(r"^```python\n(import orbit_runner\n.*?)^```", text, re.M | re.S)
     program = cell.replace("/content/drive/MyDrive/", "").replace("epochs=5", "epochs=1")
     Path("cell.py").write_text(program)
     result = runpy.run_path("cell.py")["result"]

@@ -118,7 +118,11 @@ def rows_of(*, refused: bool) -> list[str]:
     once = {path.replace("train_data", "*_data"): why for path, why in found.items()
             if not path.startswith("task.validation_data.")}  # fmt: skip
     assert len(found) - len(once) == sum("*_data" in path for path in once)
-    return [f"| `{path}` | {why} |" for path, why in once.items()]
+    # A row for each reason.
+    grouped: dict[str, list[str]] = {}
+    for path, why in once.items():
+        grouped.setdefault(why, []).append(f"`{path}`")
+    return [f"| {', '.join(paths)} | {why} |" for why, paths in grouped.items()]
 
 
 def changed_rows() -> list[str]:
