@@ -124,8 +124,8 @@ def _run(*command: str | Path, cwd: Path, is_shown: bool = True) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     output = None if is_shown else subprocess.DEVNULL
     subprocess.run(words, cwd=cwd, check=True, env=environ, stdout=output)
-    shown = " ".join(word if "\n" not in word else "…" for word in words)
-    print(f"{time.monotonic() - start:4.0f} s  {shown}", flush=True)
+    command_text = " ".join(word if "\n" not in word else "…" for word in words)
+    print(f"{time.monotonic() - start:4.0f} s  {command_text}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -217,8 +217,8 @@ class CheckpointFolder:
         # The index is moved last, because a checkpoint with an index counts as complete.
         for path in sorted(files, key=lambda path: path.suffix == ".index"):
             if path.suffix == ".index":
-                whole = dataclasses.replace(record, files=marks)
-                whole.write(self._file(record.step, "json"))
+                record_with_files = dataclasses.replace(record, files=marks)
+                record_with_files.write(self._file(record.step, "json"))
             path.replace(self.path / path.name)
         _flush_to_disk(self.path)
         self.discard(written)

@@ -115,9 +115,9 @@ class CheckpointWriter:
                 f"({describe_non_finite(tensors)})",
                 step=record.step,
             )
-        whole = dataclasses.replace(record, weights=content.weights, state=content.state)
-        self._folder.commit(written, whole)
-        self._append_to_trail(whole)
+        full_record = dataclasses.replace(record, weights=content.weights, state=content.state)
+        self._folder.commit(written, full_record)
+        self._append_to_trail(full_record)
         for listener in self._listeners:
             listener()
 

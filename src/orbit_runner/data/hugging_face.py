@@ -319,17 +319,17 @@ def load(
 
 
 def _choose_column(
-    saved: _Saved, setting: str, given: str, candidates: Sequence[str], expected: str
+    saved: _Saved, setting: str, configured: str, candidates: Sequence[str], expected: str
 ) -> str:
     """Returns the column that a setting names, or else the only candidate."""
     path, rows = next(iter(saved.tables.items()))
     known = rows.schema.names
-    name = given or (candidates[0] if len(candidates) == 1 else "")
+    name = configured or (candidates[0] if len(candidates) == 1 else "")
     if name in known:
         return name
     problem = f"got columns {', '.join(known)}, expected {expected}; set {setting}"
-    if given:
-        problem = unknown_name_message("column", given, known)
+    if configured:
+        problem = unknown_name_message("column", configured, known)
     raise DataError(f"{path}: {problem}", field=setting, code="unknown-column")
 
 

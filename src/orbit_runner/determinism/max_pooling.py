@@ -71,8 +71,8 @@ class _Axis:
     @property
     def blocks(self) -> int | tf.Tensor:
         """The number of blocks that contain the input and all windows."""
-        whole = -(-(self.size + self.before) // self.stride)
-        return _larger(whole, self.outputs + (self.window - 1) // self.stride)
+        covering = -(-(self.size + self.before) // self.stride)
+        return _larger(covering, self.outputs + (self.window - 1) // self.stride)
 
     @property
     def after(self) -> int | tf.Tensor:

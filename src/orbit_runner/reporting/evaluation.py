@@ -85,8 +85,8 @@ def class_report(counts: Counts, names: Sequence[str]) -> Table:
     return Table(rows, head, right=range(1, 6))
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.4f}" if whole else "-"
+def _share(part: int, total: int) -> str:
+    return f"{part / total:.4f}" if total else "-"
 
 
 def calibration_parts(bins: Calibration) -> list[Part]:
@@ -134,8 +134,8 @@ def confusion_matrix(counts: Counts, names: Sequence[str]) -> list[Part]:
     classes = max(len(names), 1 + max(max(pair) for pair in counts))
     if classes <= _MOST_IN_TABLE:
         return [_matrix(counts, [_title(number, names) for number in range(classes)])]
-    drawn = [_heat_map(counts, classes)] if classes <= _MOST_IN_MAP else []
-    return [*drawn, _confusions(counts, names)]
+    heat_maps = [_heat_map(counts, classes)] if classes <= _MOST_IN_MAP else []
+    return [*heat_maps, _confusions(counts, names)]
 
 
 def _title(number: int, names: Sequence[str]) -> str:

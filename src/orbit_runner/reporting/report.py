@@ -119,9 +119,9 @@ def _non_finite_evaluations(run: RunReader) -> str:
         return ""
     texts = []
     for name, bad in steps.items():
-        shown = ", ".join(f"{step:,}" for step in bad[-_MOST_STEPS:])
+        last_steps = ", ".join(f"{step:,}" for step in bad[-_MOST_STEPS:])
         more = "…, " if bad[_MOST_STEPS:] else ""
-        texts.append(f"{name} at step {more}{shown}")
+        texts.append(f"{name} at step {more}{last_steps}")
     is_last = any(last in bad for bad in steps.values())
     which = "The last evaluation is" if is_last else "Some evaluations are"
     return f"{which} not finite: {'; '.join(texts)}"

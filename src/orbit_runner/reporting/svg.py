@@ -299,7 +299,7 @@ def _dash_index(line: Series) -> int:
 
 def draw_charts(charts: Iterable[Chart]) -> str:
     """Returns an SVG document with charts side by side, without those that are empty."""
-    drawings = [(chart, drawn) for chart in charts if (drawn := _draw(chart)) is not None]
+    drawings = [(chart, drawing) for chart in charts if (drawing := _draw(chart)) is not None]
     columns = max(1, min(_COLUMNS, len(drawings)))
     left = max((left for _, (_, _, left) in drawings), default=LEFT)
     across = left + _WIDE + RIGHT + 2 * _PADDING

@@ -145,12 +145,12 @@ class _ComparingModel:
         values = [value.numpy() for value in tf.nest.flatten(features)]
         outputs = []
         for output, answer in zip(tf.nest.flatten(expected), self._run(values), strict=True):
-            wanted = tf.cast(output, tf.float32).numpy()
-            apart = np.abs(wanted - answer.astype(np.float32).reshape(wanted.shape))
+            reference = tf.cast(output, tf.float32).numpy()
+            apart = np.abs(reference - answer.astype(np.float32).reshape(reference.shape))
             # Unlike `max`, this propagates NaN.
             self.difference = float(np.maximum(self.difference, np.max(apart, initial=0.0)))
-            self.largest = max(self.largest, float(np.max(np.abs(wanted), initial=0.0)))
-            tensor = tf.cast(answer.reshape(wanted.shape), output.dtype)
+            self.largest = max(self.largest, float(np.max(np.abs(reference), initial=0.0)))
+            tensor = tf.cast(answer.reshape(reference.shape), output.dtype)
             if keras_mask(output) is not None:
                 # The metrics leave out what the mask excludes.
                 set_keras_mask(tensor, keras_mask(output))

@@ -70,8 +70,8 @@ class Watch(Stage):
 
     def piece_length(self, step: int, steps: int) -> int:
         """Returns how many of the next `steps` steps can run in one loop, from a global step on."""
-        left = self._interval - step % self._interval
-        return 1 if left == 1 else min(steps, left - 1)
+        remaining = self._interval - step % self._interval
+        return 1 if remaining == 1 else min(steps, remaining - 1)
 
     def wrap_loop(self, loop: Loop, step: int) -> Loop:
         """Returns what runs a piece; a measured step is a piece of its own."""

@@ -98,10 +98,10 @@ def _table_error_scope(field: str) -> Iterator[None]:
         raise DataError(str(error), field=field, code="bad-record") from None
 
 
-def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
+def _choose_columns(reader: TableDataset, *configured: str) -> tuple[str, str]:
     """Returns the columns with the paths and with the labels."""
     known = list(reader.kinds)
-    for field, name in zip(_FIELDS, given, strict=True):
+    for field, name in zip(_FIELDS, configured, strict=True):
         if name:
             _check_column(reader, name, field)
     if len(known) < 2:
@@ -111,7 +111,7 @@ def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
             field="labels_file",
             code="unknown-column",
         )
-    paths, labels = (name or known[place] for place, name in enumerate(given))
+    paths, labels = (name or known[place] for place, name in enumerate(configured))
     return paths, labels
 
 
@@ -168,8 +168,8 @@ def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.n
     _check_values(listed, name, column.is_missing(), "has no value, expected the name of a class")
     label = column.numbers(classes)
     new = label < 0
-    near = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
-    _check_values(listed, name, new, f"is not a label of classes_file{near}")
+    hint = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
+    _check_values(listed, name, new, f"is not a label of classes_file{hint}")
     return label
 
 

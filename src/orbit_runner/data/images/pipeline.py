@@ -276,9 +276,9 @@ def _make_bad_image_check(
         zero = bad.check(batch["good"], batch["id"], reader.names)
         # A slice of all images, which costs nothing but depends on the zero. If only the shape or
         # the weights depended on it, TensorFlow could optimize the check away.
-        whole = tf.slice(image, [zero, 0, 0, 0], [-1, -1, -1, -1])
+        checked = tf.slice(image, [zero, 0, 0, 0], [-1, -1, -1, -1])
         return {
-            "image": tf.ensure_shape(whole, image.shape),
+            "image": tf.ensure_shape(checked, image.shape),
             "label": batch["label"],
             "weight": weight,
         }

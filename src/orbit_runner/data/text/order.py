@@ -87,8 +87,8 @@ def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 
     counts = np.bincount(buckets, minlength=len(widths))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     members = np.argsort(buckets, kind="stable").astype(np.int64)
-    starts, taken = _cut_batches(offsets, rows, rows_multiple)
-    return BatchPlan(members, offsets, starts, taken)
+    starts, sizes = _cut_batches(offsets, rows, rows_multiple)
+    return BatchPlan(members, offsets, starts, sizes)
 
 
 def bucket_widths(longest: int) -> np.ndarray:
@@ -134,16 +134,16 @@ def _cut_batches(
     # The number of rows is rounded up; the additional rows are padding.
     ends[-1] += -ends[-1] % multiple
     starts = []
-    taken = []
+    counts = []
     start = 0
     while start < ends[-1]:
         # A batch whose last pair is in bucket j must fit at the width of that bucket.
         fitting = np.minimum(rows, ends - start)
         count = int(fitting.max()) // multiple * multiple
         starts.append(start)
-        taken.append(count)
+        counts.append(count)
         start += count
-    return np.array(starts, np.int64), np.array(taken, np.int64)
+    return np.array(starts, np.int64), np.array(counts, np.int64)
 
 
 class StepPairs(NamedTuple):

@@ -88,12 +88,12 @@ def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[s
                 yield f"describes no {role}, but `parameter_server` requires one"
     workers = len(jobs.get("worker", ())) if runtime.traits.is_asynchronous else trainers
     servers = len(jobs.get("ps", ()))
-    for field, asked, there in (
+    for field, configured, actual in (
         ("num_workers", runtime.num_workers, workers),
         ("num_parameter_servers", runtime.num_parameter_servers, servers),
     ):
-        if asked and asked != there:
-            yield f"runtime.{field} is {asked}, but the cluster has {there}"
+        if configured and configured != actual:
+            yield f"runtime.{field} is {configured}, but the cluster has {actual}"
 
 
 def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:

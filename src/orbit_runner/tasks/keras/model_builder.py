@@ -302,13 +302,13 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
             if len(inputs) == len(names)
             else dict(enumerate(inputs))
         )
-    given = [*map(str, inputs)] if isinstance(inputs, dict) else ["x"]
-    if len(names) == len(given) == 1:
+    arrays = [*map(str, inputs)] if isinstance(inputs, dict) else ["x"]
+    if len(names) == len(arrays) == 1:
         return
-    if {*names} != {*given}:
+    if {*names} != {*arrays}:
         raise SettingError(
             "task.model",
-            f"the model has the inputs {', '.join(names)}, but the data has {', '.join(given)}\n"
+            f"the model has the inputs {', '.join(names)}, but the data has {', '.join(arrays)}\n"
             "the keys of the dict of arrays must be the names of the inputs",
             code="model-mismatch",
         )
