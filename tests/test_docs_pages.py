@@ -80,10 +80,10 @@ def test_the_error_of_a_config_is_the_one_shown(tmp_path):
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
     done = runner("show", "--check", "bad.yaml", cwd=tmp_path)
-    shown = re.sub(r"^", "  ", block, flags=re.M).rstrip()
+    indented = re.sub(r"^", "  ", block, flags=re.M).rstrip()
 
     assert done.returncode == 2
-    assert shown in done.stderr
+    assert indented in done.stderr
 
 
 def test_the_example_of_bases(here, capsys):
@@ -97,14 +97,14 @@ def test_the_example_of_bases(here, capsys):
 
     assert cli.main(["show", "--origins", f"--experiment={name}"]) == 0
 
-    shown = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    lines = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
     expected = {
         "name: small # --experiment",
         "seed: 99 # sweep/common.yaml:1",
         "train_steps: 6 # sweep/small.yaml:4",
         "source: synthetic # configs/trainer/smoke.yaml:5",
     }
-    assert expected <= shown
+    assert expected <= lines
 
 
 @pytest.mark.slow

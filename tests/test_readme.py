@@ -27,8 +27,8 @@ def test_error_message_in_the_readme_is_exact():
 def test_experiment_in_the_readme_resolves(tmp_path):
     (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.M | re.S)
     (tmp_path / "shown.yaml").write_text(block, encoding="utf-8")
-    shown = resolve(Request(experiment=str(tmp_path / "shown.yaml"))).config
-    assert shown.task.name == "image_classification"
+    config = resolve(Request(experiment=str(tmp_path / "shown.yaml"))).config
+    assert config.task.name == "image_classification"
 
 
 def test_page_of_experiments_lists_all_of_them():
@@ -62,6 +62,6 @@ def test_relative_links_point_to_existing_files(page):
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\(([^)#]+)\)", prose)
     # Only the site has the files that are made from the code; README is read elsewhere, too.
-    made = {name for name in FILES if page.parent == DOCS}
+    generated = {name for name in FILES if page.parent == DOCS}
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
-    assert {*missing} <= made
+    assert {*missing} <= generated

@@ -119,8 +119,8 @@ def test_pictures_are_trained_predicted_and_continued(page):
     page.follow("Train your own model")
     page.follow("Train longer")
 
-    (shown,) = re.findall(r"^```\n(pictures/.*?)^```", PAGE, re.M | re.S)
-    names = [line.split()[0] for line in shown.splitlines()]
+    (output,) = re.findall(r"^```\n(pictures/.*?)^```", PAGE, re.M | re.S)
+    names = [line.split()[0] for line in output.splitlines()]
     assert [line.split()[0] for line in printed.splitlines() if "pictures/" in line][-2:] == names
     assert _last_step("own") == 400
     assert _last_step("longer") == 65
@@ -199,7 +199,7 @@ def test_the_phone_gets_the_signature_that_its_programs_use(page):
     network = Interpreter(model_path=str(directory / "model.tflite"))
     ((_, signature),) = network.get_signature_list().items()  # `runSignature` without a name
     runner = network.get_signature_runner()
-    ((name, given),) = runner.get_input_details().items()
+    ((name, details),) = runner.get_input_details().items()
     ((output, returned),) = runner.get_output_details().items()
     kotlin, swift = (
         re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)[0]
@@ -209,7 +209,7 @@ def test_the_phone_gets_the_signature_that_its_programs_use(page):
     assert signature == {"inputs": ["image"], "outputs": ["logits"]}
     assert f'mapOf("{name}" to ByteBuffer.wrap(pixels))' in kotlin
     assert f'mapOf("{output}" to logits)' in kotlin
-    assert (given["dtype"], given["shape"].tolist()) == (np.uint8, [1, 8, 8, 1])
+    assert (details["dtype"], details["shape"].tolist()) == (np.uint8, [1, 8, 8, 1])
     assert (returned["dtype"], returned["shape"].tolist()) == (np.float32, [1, 10])
     assert "arrayOf(FloatArray(10))" in kotlin
     assert "8 × 8 bytes" in kotlin
@@ -247,11 +247,11 @@ def test_the_black_picture_is_named_and_left_out(page):
     page.follow("Leave an example out")
     section = SECTIONS["Find the picture that broke a run"]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.M | re.S)
-    shown = [text for language, text in blocks if not language]
+    outputs = [text for language, text in blocks if not language]
 
     assert page.codes["Find the picture that broke a run"] == [0, 0, 3, 0]
-    assert shown
-    for line in "".join(shown).splitlines():
+    assert outputs
+    for line in "".join(outputs).splitlines():
         assert line == "…" or line in printed, line
     assert _last_step("without") == 100
 

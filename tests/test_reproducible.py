@@ -30,14 +30,14 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(sorted(experiment_files())))
 def test_the_same_config_gives_the_same_weights(name, tmp_path):
-    one, two = (_run(name, tmp_path / folder, "--mode=train") for folder in ("one", "two"))
-    assert one["step"] == 12
-    assert one["inexact"] == two["inexact"] == []
-    assert one["fingerprint"] == two["fingerprint"]
+    first, two = (_run(name, tmp_path / folder, "--mode=train") for folder in ("one", "two"))
+    assert first["step"] == 12
+    assert first["inexact"] == two["inexact"] == []
+    assert first["fingerprint"] == two["fingerprint"]
     records = [
         json.loads((tmp_path / folder / "checkpoints" / "ckpt-12.json").read_text())
         for folder in ("one", "two")
     ]
     for key in ("weights", "state", "config", "optimizer"):
         assert records[0][key] == records[1][key]
-    assert records[0]["weights"] == one["fingerprint"]
+    assert records[0]["weights"] == first["fingerprint"]

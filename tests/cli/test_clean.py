@@ -30,8 +30,8 @@ def clean(capsys):
 
     def run(*arguments: str) -> str:
         assert main(["clean", *arguments]) == 0
-        said = capsys.readouterr()
-        return said.out + said.err
+        captured = capsys.readouterr()
+        return captured.out + captured.err
 
     return run
 
@@ -165,15 +165,19 @@ def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path):
 
 def test_json_lists_what_is_deleted(tmp_path, capsys, clean):
     run = make_run(tmp_path / "runs" / "a", 100, 200)
-    found = json.loads(clean("--keep_last=1", "--json"))
-    (one,) = found["runs"]
-    assert (one["run"], one["status"], one["deleted"]) == ("runs/a", "finished", False)
-    (item,) = one["items"]
+    output = json.loads(clean("--keep_last=1", "--json"))
+    (deleted_run,) = output["runs"]
+    assert (deleted_run["run"], deleted_run["status"], deleted_run["deleted"]) == (
+        "runs/a",
+        "finished",
+        False,
+    )
+    (item,) = deleted_run["items"]
     assert item["files"] == [f"checkpoints/ckpt-100.{end}" for end in (DATA, "index", "json")]
     sizes = sum((run / name).stat().st_size for name in item["files"])
-    assert (found["bytes"], item["bytes"], found["bytes_deleted"]) == (sizes, sizes, 0)
-    found = json.loads(clean("--keep_last=1", "--json", "--yes"))
-    assert (found["bytes_deleted"], found["runs"][0]["deleted"]) == (sizes, True)
+    assert (output["bytes"], item["bytes"], output["bytes_deleted"]) == (sizes, sizes, 0)
+    output = json.loads(clean("--keep_last=1", "--json", "--yes"))
+    assert (output["bytes_deleted"], output["runs"][0]["deleted"]) == (sizes, True)
     empty = {"runs": [], "bytes": 0, "bytes_deleted": 0, "not_touched": {}}
     assert json.loads(clean("--keep_last=1", "--json", "--yes")) == empty
 

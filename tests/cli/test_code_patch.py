@@ -89,8 +89,8 @@ def test_reproduce_reports_changed_code(repository):
     note = "uncommitted changes of the code: model.py\n"
     assert note in done.stdout
     assert f"note: the steps may differ from those of runs/a:\n  {note}" in done.stderr
-    (again,) = attempts_of(repository / "runs/b")
-    assert (again["code"]["patch"], again["train_steps"]) == ("code.patch", 4)
+    (attempt,) = attempts_of(repository / "runs/b")
+    assert (attempt["code"]["patch"], attempt["train_steps"]) == ("code.patch", 4)
     assert b"+depth = 4\n" in (repository / "runs/b/code.patch").read_bytes()
 
 

@@ -15,8 +15,8 @@ EXCLUDE = "--task.train_data.exclude"
 
 
 def test_batch_leaves_excluded_examples_out():
-    whole = json.loads(output_of(["batch", "digits", "--step=3", "--json"]))["rows"]
-    ids = [row["example"] for row in whole[4:6]]
+    all_rows = json.loads(output_of(["batch", "digits", "--step=3", "--json"]))["rows"]
+    ids = [row["example"] for row in all_rows[4:6]]
     flag = f"{EXCLUDE}={ids}"
 
     rows = json.loads(output_of(["batch", "digits", "--step=3", "--json", flag]))["rows"]
@@ -24,7 +24,7 @@ def test_batch_leaves_excluded_examples_out():
     values = output_of(["batch", "digits", f"--example={ids[0]}", "--json", flag])
     other = output_of(["batch", "digits", f"--example={rows[4]['example']}", "--json", flag])
 
-    kept = [row["example"] for row in whole if row["example"] not in ids]
+    kept = [row["example"] for row in all_rows if row["example"] not in ids]
     assert [row["example"] for row in rows][: len(kept)] == kept
     sentence = "in no step: task.train_data.exclude leaves it out"
     assert seen == f"example {ids[0]:,} of digits\n{sentence}\n"

@@ -56,16 +56,16 @@ def _files(folder: Path) -> list[str]:
 def test_it_prints_each_file_and_the_next_commands(here, capsys):
     assert main(["init", "my own/churn"]) == 0
 
-    said = capsys.readouterr()
-    lines = said.out.splitlines()
-    assert said.err == ""
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert captured.err == ""
     assert lines[-5:] == ["", "next:", "  cd 'my own/churn'", "  make test", "  make run"]
     assert sorted(line.split()[0] for line in lines[:-5]) == FILES
     assert all(len(line.split()) > 2 for line in lines[:-5])
     assert _files(here / "my own/churn") == FILES
-    found = json.loads(output_of(["init", "a", "--name=churn", "--json"]))
-    assert (found["directory"], found["name"], sorted(found["files"])) == ("a", "churn", FILES)
-    assert found["next"] == ["cd a", "make test", "make run"]
+    output = json.loads(output_of(["init", "a", "--name=churn", "--json"]))
+    assert (output["directory"], output["name"], sorted(output["files"])) == ("a", "churn", FILES)
+    assert output["next"] == ["cd a", "make test", "make run"]
 
 
 def test_no_file_of_the_template_is_left_out():
@@ -191,10 +191,10 @@ def test_a_mistake_in_the_project_is_one_message(here, file, old, new, message):
 def test_make_test_passes_in_a_new_project(here):
     assert main(["init", "churn"]) == 0
 
-    said = _shell(here / "churn", "make test")
+    output = _shell(here / "churn", "make test")
 
-    assert "Ran 3 tests" in said
-    assert said.endswith("OK\n")
+    assert "Ran 3 tests" in output
+    assert output.endswith("OK\n")
 
 
 @pytest.mark.slow
@@ -204,11 +204,11 @@ def test_the_commands_of_the_readme_work(here):
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
     commands = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
 
-    said = {command: _shell(here / "churn", command) for command in commands}
+    outputs = {command: _shell(here / "churn", command) for command in commands}
 
     assert commands[:2] == ["make test", "make run"]
-    assert "task.hidden_units" in said["runner show --experiment=churn --diff=runs/wide"]
-    assert said["runner reproduce runs/wide"].startswith("equal: ")
+    assert "task.hidden_units" in outputs["runner show --experiment=churn --diff=runs/wide"]
+    assert outputs["runner reproduce runs/wide"].startswith("equal: ")
     assert [name for name in _files(here / "churn/runs/wide") if name == "data.json"]
     record = json.loads((here / "churn/runs/wide/data.json").read_text())
     digests = [row["digest"] for rows in record["sections"].values() for row in rows]

@@ -62,14 +62,14 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
 )
 @pytest.mark.parametrize("callback", ["", "1"])
 def test_interrupt_during_imports_prints_one_line(command, module, callback, tmp_path):
-    found = interrupted(command, module, tmp_path, IN_CALLBACK=callback)
+    lines = interrupted(command, module, tmp_path, IN_CALLBACK=callback)
 
-    assert found == ["runner: interrupted"]
+    assert lines == ["runner: interrupted"]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("module", ["tensorflow", "tensorflow.python.eager.context"])
 def test_interrupt_while_importing_tensorflow_prints_no_traceback(module, tmp_path):
-    found = interrupted("--experiment=digits --model_dir=a", module, tmp_path)
+    lines = interrupted("--experiment=digits --model_dir=a", module, tmp_path)
 
-    assert found == ["importing tensorflow …", "runner: interrupted"]
+    assert lines == ["importing tensorflow …", "runner: interrupted"]

@@ -78,19 +78,19 @@ def _labels(lines: list[str]) -> list[str]:
 def test_images_of_a_directory_are_predicted_in_order(where, made, predicted):
     code, lines, _ = predicted(made / where, "--json", made / "images", "--batch_size=5")
     assert code == 0
-    found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    paths = [Path(one["image"]).relative_to(made / "images").as_posix() for one in found]
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    paths = [Path(row["image"]).relative_to(made / "images").as_posix() for row in rows]
     assert paths == sorted(paths)
     below = [f"deeper/{n:02}.PNG" for n in (9, 10, 11)]
     assert paths == [*(f"{n:02}.png" for n in range(9)), *below]
     right = np.array([*map(int, _labels(lines))]) == SET["label"][:12]
     assert right.mean() > 0.7
-    for one in found:
-        chances = [each["probability"] for each in one["predictions"]]
+    for row in rows:
+        chances = [each["probability"] for each in row["predictions"]]
         assert len(chances) == 3
         assert chances == sorted(chances, reverse=True)
         assert 0 < sum(chances) <= 1 + 1e-5
-        assert all(each["label"] == str(each["class"]) for each in one["predictions"])
+        assert all(each["label"] == str(each["class"]) for each in row["predictions"])
 
 
 def test_text_output_has_one_line_per_image(made, predicted):
@@ -108,19 +108,19 @@ def test_text_output_has_one_line_per_image(made, predicted):
 def test_unreadable_items_are_reported_in_input_order(made, tmp_path, predicted):
     good = made / "images/00.png"
     (tmp_path / "bad.png").write_bytes(b"no image at all")
-    whole = tf.io.encode_jpeg(np.zeros([8, 8, 1], np.uint8)).numpy()
-    (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    jpeg = tf.io.encode_jpeg(np.zeros([8, 8, 1], np.uint8)).numpy()
+    (tmp_path / "half.jpg").write_bytes(jpeg[: len(jpeg) // 2])
     (tmp_path / "empty.png").touch()
     (tmp_path / "bare").mkdir()
     names = ["bad.png", "half.jpg", "empty.png", "bare", "none.png"]
     items = [good, *(tmp_path / name for name in names), good]
     code, lines, err = predicted(made / "run/export", *items, "--json")
     assert code == 5
-    found = [json.loads(line) for line in lines]
-    assert [one["image"] for one in found] == [str(item) for item in items]
-    assert found[0] == found[-1]
-    assert "predictions" in found[0]
-    reasons = [one["error"] for one in found[1:-1]]
+    rows = [json.loads(line) for line in lines]
+    assert [row["image"] for row in rows] == [str(item) for item in items]
+    assert rows[0] == rows[-1]
+    assert "predictions" in rows[0]
+    reasons = [row["error"] for row in rows[1:-1]]
     assert "Unknown image file format" in reasons[0]
     assert reasons[1].startswith("cannot be decoded: ")
     assert "Graph execution" not in reasons[1]
@@ -133,8 +133,8 @@ def test_unreadable_items_are_reported_in_input_order(made, tmp_path, predicted)
     code, lines, err = predicted(made / "run/export", good.parent, tmp_path / "bare", "--json")
     assert code == 5
     left_out = [json.loads(line) for line in lines[12:]]
-    assert [Path(one["image"]).name for one in left_out] == ["photo.HEIC", "photo.webp"]
-    assert all("only .jpg, .jpeg, .png are read" in one["error"] for one in left_out)
+    assert [Path(row["image"]).name for row in left_out] == ["photo.HEIC", "photo.webp"]
+    assert all("only .jpg, .jpeg, .png are read" in row["error"] for row in left_out)
     assert f"1 file left out, which are no images: {tmp_path / 'bare/notes.txt'}" in err
     code, lines, _ = predicted(made / "run/export", *items)
     assert code == 5

@@ -40,12 +40,12 @@ def test_published_fingerprints_are_read_as_written(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_published_fingerprint_is_true(name, tmp_path):
     done = reproduce(tmp_path, name, "--json", "--quiet")
-    found, run = json.loads(done.stdout), read_published().runs[name]
-    if any("→" in note for note in found["notes"]):
-        pytest.skip(f"other versions: {', '.join(found['notes'])}")
-    assert (done.returncode, found["weights"]) == (0, run.weights)
-    assert found["notes"] == []
-    assert found["again"] == ""
+    output, run = json.loads(done.stdout), read_published().runs[name]
+    if any("→" in note for note in output["notes"]):
+        pytest.skip(f"other versions: {', '.join(output['notes'])}")
+    assert (done.returncode, output["weights"]) == (0, run.weights)
+    assert output["notes"] == []
+    assert output["again"] == ""
 
 
 @pytest.mark.slow

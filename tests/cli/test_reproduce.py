@@ -33,8 +33,8 @@ def reproduced(temporary, capsys):
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = main(["reproduce", *map(str, arguments)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 

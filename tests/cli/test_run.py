@@ -78,8 +78,8 @@ def test_run_directory_contains_all_expected_files(finished_run, results):
 
 def test_written_config_loads_as_the_same_config(finished_run):
     flags = tuple((f"--{path}", path, value) for path, value in FINISHED_RUN.items())
-    given = resolve(Request(experiment="digits_mlp", flags=flags)).config
-    assert resolve(Request(experiment=str(finished_run))).config == follow_run(given, 30)
+    config = resolve(Request(experiment="digits_mlp", flags=flags)).config
+    assert resolve(Request(experiment=str(finished_run))).config == follow_run(config, 30)
     assert (finished_run / "config.yaml").read_text().startswith("# Made by: runner --exp")
 
 
@@ -134,7 +134,9 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(cli, number, code
     assert process.returncode == code
     assert out == ""
     assert "Traceback" not in err
-    (step,) = (int(found) for found in re.findall(rf"{number.name}: saved at step (\d+)", err))
+    (step,) = (
+        int(saved_step) for saved_step in re.findall(rf"{number.name}: saved at step (\d+)", err)
+    )
     assert (tmp_path / "a" / "checkpoints" / f"ckpt-{step}.index").exists()
     # The last loop is recorded, although the signal arrived during it.
     assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
@@ -142,12 +144,12 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(cli, number, code
     assert attempt["outcome"].startswith("Interrupted: ")
     if number != signal.SIGTERM:
         return  # One resume is enough.
-    whole, rest = (
+    uninterrupted, rest = (
         cli(*arguments, f"--train_steps={step + 30}", f"--model_dir={name}", "--json")
         for name in ("whole", "a")
     )
     assert f"training from step {step} to {step + 30}" in rest.stderr
-    fingerprints = [json.loads(done.stdout)["fingerprint"] for done in (whole, rest)]
+    fingerprints = [json.loads(done.stdout)["fingerprint"] for done in (uninterrupted, rest)]
     assert fingerprints[0] == fingerprints[1]
 
 
@@ -179,12 +181,12 @@ def test_divergence_exits_with_code_3(cli, tmp_path):
     (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
     assert attempt["outcome"].startswith("Diverged: ")
     # Nothing was saved, so a different config may use the directory.
-    again = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.summary_interval=20")
-    assert again.returncode == 0, again.stderr
+    second = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.summary_interval=20")
+    assert second.returncode == 0, second.stderr
     # Neither stream is a terminal: plain lines, one for each event.
-    assert "\x1b" not in again.stderr + again.stdout
-    assert "training from step 0 to 20" in again.stderr
-    assert "evaluation at step 20: loss" in again.stderr
+    assert "\x1b" not in second.stderr + second.stdout
+    assert "training from step 0 to 20" in second.stderr
+    assert "evaluation at step 20: loss" in second.stderr
 
 
 @pytest.mark.slow
@@ -219,9 +221,9 @@ def test_gin_bindings_configure_custom_functions(cli, tmp_path):
     assert json.loads(done.stdout)["parameters"] == (64 + 1) * 7 + (7 + 1) * 10
     operative = (tmp_path / "a" / "operative_config.gin").read_text()
     assert re.search(r"width\.units = (7|%N)", operative)
-    again = cli("--experiment=a", "--train_steps=5", "--model_dir=b", "--json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["parameters"] == 65 * 7 + 80
+    second = cli("--experiment=a", "--train_steps=5", "--model_dir=b", "--json")
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout)["parameters"] == 65 * 7 + 80
 
 
 @pytest.mark.slow
@@ -235,21 +237,21 @@ def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path):
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "160"},
     )
     os.close(theirs)
-    shown = b""
+    output = b""
     while True:
         ready, _, _ = select.select([mine], [], [], 0.2)
         try:
             part = os.read(mine, 65536) if ready else b""
         except OSError:
             break
-        shown += part
+        output += part
         if not part and process.poll() is not None:
             break
     os.close(mine)
     out = process.stdout.read().decode()
     process.stdout.close()
     assert process.wait() == 0
-    text = shown.decode()
+    text = output.decode()
     assert "\x1b[?25l" in text  # the cursor is hidden while a bar is shown
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # and shown again
     assert re.search(r"step [\d,]+/6,000", text)

@@ -146,5 +146,5 @@ def test_note_warns_if_modified_file_has_unknown_contents(tmp_path):
     record = DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 10**18)]})
     record.check()
     (note,) = record.notes()
-    said = "these files were modified since the run last started; it is unknown whether their"
-    assert note.startswith(said)
+    warning = "these files were modified since the run last started; it is unknown whether their"
+    assert note.startswith(warning)

@@ -94,11 +94,11 @@ def test_yaml_and_json_are_utf8_in_every_locale(command, tmp_path):
     done = shell(f"{RUNNER} {command}", tmp_path, **posix)
 
     assert done.returncode == 0, done.stderr
-    found = yaml.safe_load(done.stdout.decode("utf-8"))
+    output = yaml.safe_load(done.stdout.decode("utf-8"))
     if "show" in command:
-        assert found["task"]["init_checkpoint"] == "dïgits"
+        assert output["task"]["init_checkpoint"] == "dïgits"
     else:
-        assert "32×32" in found["models of image_classification"]["resnet_cifar"]
+        assert "32×32" in output["models of image_classification"]["resnet_cifar"]
 
 
 @pytest.mark.slow

@@ -52,8 +52,10 @@ def test_intact_run_is_reported_as_intact(finished_run):
         assert record["state"][:12] in _line_of(out, name)
     values = json.loads(verified(finished_run, "--json"))
     assert values["well"] is True
-    (one,) = (one for one in values["checkpoints"] if one["name"] == BEST)
-    assert (one["weights"], one["state"], one["well"]) == (
+    (checkpoint,) = (
+        checkpoint for checkpoint in values["checkpoints"] if checkpoint["name"] == BEST
+    )
+    assert (checkpoint["weights"], checkpoint["state"], checkpoint["well"]) == (
         record["weights"], record["state"], True,
     )  # fmt: skip
 
@@ -91,12 +93,12 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_damage_is_found_in_one_checkpoint(what, run):
-    damage, name, said = DAMAGES[what]
+    damage, name, message = DAMAGES[what]
     damage(run)
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")}
     out = verified(run, exit_code=4)
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")} == before
-    assert said in _line_of(out, name)
+    assert message in _line_of(out, name)
     assert all(_line_of(out, other).endswith("  intact") for other in {*NAMES, BEST} - {name})
     assert out.splitlines()[-1] == f"{run}: 1 of 3 damaged"
 

@@ -78,11 +78,11 @@ def test_every_mode_finishes_and_counts_each_example(experiment, strategy, tmp_p
         assert result["step"] == 20, mode
         if mode != "train":
             assert result["metrics"]["validation_examples"] == examples, mode
-    once, again = (
+    once, twice = (
         {name: value for name, value in results[mode]["metrics"].items() if name != _SPEED}
         for mode in ("eval", "continuous_eval")
     )
-    assert once == again
+    assert once == twice
     assert results["eval"]["fingerprint"] == results["train"]["fingerprint"]
 
 

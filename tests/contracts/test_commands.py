@@ -55,13 +55,13 @@ def test_every_command_is_in_one_group():
 def refusal(words, capsys):
     """Returns the message of a command that must be rejected."""
     assert main(words) == 2
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     if "--json" in words:
-        assert json.loads(said.out).keys() == {"errors"}
+        assert json.loads(captured.out).keys() == {"errors"}
     else:
-        assert said.out == ""
-    assert said.err.startswith("runner: ")
-    return said.err
+        assert captured.out == ""
+    assert captured.err.startswith("runner: ")
+    return captured.err
 
 
 def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
@@ -73,9 +73,9 @@ def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
     text = capsys.readouterr().out
     assert done.value.code == 0
 
-    head, _, shown = text.partition("\nexamples:\n")
+    head, _, lines = text.partition("\nexamples:\n")
     assert command.examples
-    for example, line in zip(command.examples, shown.splitlines(), strict=True):
+    for example, line in zip(command.examples, lines.splitlines(), strict=True):
         assert line.startswith(f"  runner {command.name} ")
         assert line.endswith(example)
         command.parse(command.parser(), shlex.split(example))
@@ -91,10 +91,10 @@ def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
 
 def test_every_path_is_declared(command):
     for action in command.parser().arguments:
-        shown = str(action.metavar or action.dest.upper())
+        metavar = str(action.metavar or action.dest.upper())
         if action.nargs == 0 or action.help == argparse.SUPPRESS or action.dest in _SETTINGS:
             continue
-        if _PATHS.search(shown):
+        if _PATHS.search(metavar):
             assert isinstance(action.type, PathValue), action
 
 

@@ -107,8 +107,8 @@ def test_batches_do_not_depend_on_earlier_ones(sample):
 
     resumed = sample.read().order
     for step in [steps[-1], *np.random.default_rng(0).permutation(steps)[:20]]:
-        for column, wanted in zip(resumed.rows(int(step)), expected[step], strict=True):
-            np.testing.assert_array_equal(column, wanted)
+        for column, expected_column in zip(resumed.rows(int(step)), expected[step], strict=True):
+            np.testing.assert_array_equal(column, expected_column)
 
 
 def test_epoch_has_each_example_once(sample):

@@ -76,17 +76,17 @@ def test_batches_depend_only_on_seed_and_step(made, kind, replicas, pipelines):
     source = made(kind)
     assert source.size == 23
     settings = {"mixing": Mixing(num_classes=3), "augmentation": CropFlip(2)}
-    whole = _take(_train(source, **settings), 7)
-    assert_equal_batches(_take(_train(source, start_step=5, **settings), 2), whole[5:7])
+    all_batches = _take(_train(source, **settings), 7)
+    assert_equal_batches(_take(_train(source, start_step=5, **settings), 2), all_batches[5:7])
 
     def rows(context):
         return _train(source, input_context=context, start_step=1, **settings)
 
-    assert_equal_batches(global_batches(rows, replicas, pipelines, 3), whole[1:4])
+    assert_equal_batches(global_batches(rows, replicas, pipelines, 3), all_batches[1:4])
     other = _take(_train(source, seed=6, **settings), 1)
-    assert (other[0]["image"] != whole[0]["image"]).any()
-    assert whole[0]["image"].dtype == np.uint8
-    assert whole[0]["label"].shape == (8, 3)
+    assert (other[0]["image"] != all_batches[0]["image"]).any()
+    assert all_batches[0]["image"].dtype == np.uint8
+    assert all_batches[0]["label"].shape == (8, 3)
 
 
 @pytest.mark.slow
@@ -102,11 +102,11 @@ def test_evaluation_counts_each_image_once(made, kind, drop_remainder):
             source, global_batch_size=8, input_context=context, drop_remainder=drop_remainder
         )
 
-    whole = _take(rows(None), 9)
-    assert len(whole) == steps
-    weights = np.concatenate([batch["weight"] for batch in whole])
+    all_batches = _take(rows(None), 9)
+    assert len(all_batches) == steps
+    weights = np.concatenate([batch["weight"] for batch in all_batches])
     np.testing.assert_array_equal(weights, [1.0] * min(23, 8 * steps) + [0.0] * (8 * steps - 23))
-    assert_equal_batches(global_batches(rows, 4, 2, steps), whole)
+    assert_equal_batches(global_batches(rows, 4, 2, steps), all_batches)
     assert sum(len(list(rows(context))) for context in contexts(4, 2)) == 4 * steps
 
 
@@ -176,9 +176,9 @@ def test_bad_images_have_zero_weight_and_are_reported_once(spoilt, capfd, kind):
         assert all((batch["image"][batch["weight"] == 0] == 0).all() for batch in batches)
     weights = np.concatenate([batch["weight"] for batch in _take(_train(source, bad=bad), 5)])
     assert weights.sum() == 2 * (20 - 4)
-    told = capfd.readouterr().err
-    assert [told.count(f"{name}: cannot be decoded; bad image") for name in names] == [1] * 4
-    assert "bad image 4 of at most 4 in train_data; its weight is 0" in told
+    stderr = capfd.readouterr().err
+    assert [stderr.count(f"{name}: cannot be decoded; bad image") for name in names] == [1] * 4
+    assert "bad image 4 of at most 4 in train_data; its weight is 0" in stderr
     rows = _take(_evaluate(source, bad=BadImages("validation_data", 4), global_batch_size=8), 9)
     counted = np.concatenate([batch["weight"] for batch in rows])
     expected = [float(place < 20 and place not in places) for place in range(24)]

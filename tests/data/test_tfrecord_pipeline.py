@@ -90,10 +90,10 @@ def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_
     assert len(needed) <= 2
     block_of = {(blocks.file[k], blocks.offset[k]): k for k in needed}
     for file, path in enumerate(paths):
-        whole, content = path.read_bytes(), bytearray(path.stat().st_size)
+        original, content = path.read_bytes(), bytearray(path.stat().st_size)
         for (_, offset), block in ((key, k) for key, k in block_of.items() if key[0] == file):
             end = offset + blocks.length[block]
-            content[offset:end] = whole[offset:end]
+            content[offset:end] = original[offset:end]
         path.write_bytes(content)
     (got,) = _train(source, 1, batch=8, options=PipelineOptions(prefetch=0), **settings)
     assert_equal_batches([got], [expected])

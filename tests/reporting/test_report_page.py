@@ -82,7 +82,7 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(here):
     def noise(count: int) -> list[Picture]:
         images = np.random.default_rng(count).integers(0, 256, (count, 224, 224, 3))
         files = thumbnails(images.astype(np.uint8))
-        return [Picture(base64.b64encode(one).decode(), "caption") for one in files]
+        return [Picture(base64.b64encode(png).decode(), "caption") for png in files]
 
     run = write_run(here / "a")
     rows = np.random.default_rng(0).integers(0, 1000, (10_000, 2)).tolist()

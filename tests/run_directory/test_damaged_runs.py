@@ -22,8 +22,8 @@ def made(tmp_path_factory):
     """A run of 10 steps with checkpoints at 5 and 10, and the weights that 15 steps give."""
     folder = tmp_path_factory.mktemp("made")
     run(toy_config(trainer__train_steps=10, **BEST), folder / "a")
-    whole, _ = run(toy_config(trainer__train_steps=15, **BEST), folder / "whole")
-    return folder / "a", weights_fingerprint(whole)
+    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder / "whole")
+    return folder / "a", weights_fingerprint(model)
 
 
 def _file(run_dir, suffix, step=10):
@@ -128,12 +128,12 @@ def test_run_sets_garbage_files_aside_and_replaces_them(made, tmp_path):
     notes = Notes()
     model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, notes=notes)
     assert weights_fingerprint(model) == made[1]
-    said = "\n".join(notes.notes)
+    text = "\n".join(notes.notes)
     for path in (fingerprints, metrics):
-        assert str(path) in said
+        assert str(path) in text
         assert path.with_name(f"{path.name}.damaged").exists()
         assert path.is_file()
-    assert [one["step"] for one in records(folder, "train")] == [5, 10, 15]
+    assert [record["step"] for record in records(folder, "train")] == [5, 10, 15]
     info = json.loads((folder / "best" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 15
 
@@ -175,7 +175,7 @@ def test_garbage_run_record_is_set_aside(content, tmp_path):
     (note,) = notes
     assert f"{path} cannot be read" in note
     assert str(tmp_path / "run.json.damaged") in note
-    assert [one["outcome"] for one in json.loads(path.read_text())["attempts"]] == ["done"]
+    assert [attempt["outcome"] for attempt in json.loads(path.read_text())["attempts"]] == ["done"]
     RunRecord(path, ["runner"], "train", 1, notes.append).finish("done")
     assert len(json.loads(path.read_text())["attempts"]) == 2
     assert len(notes) == 1

@@ -83,7 +83,9 @@ def test_schema_is_what_the_command_prints(pages):
 
 def plain(node: Any) -> Any:
     children = getattr(node, "children", None)
-    return node.value if children is None else {key: plain(one) for key, one in children.items()}
+    return (
+        node.value if children is None else {key: plain(child) for key, child in children.items()}
+    )
 
 
 @pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -88,8 +88,8 @@ def test_random_draws_are_a_function_of_the_step():
         with keyed_draws_scope(1, step, 0):
             return model(tf.ones([2, 4]), training=True)
 
-    first, again, second = (outputs(tf.constant(step)).numpy() for step in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
+    first, repeated, second = (outputs(tf.constant(step)).numpy() for step in (1, 1, 2))
+    np.testing.assert_array_equal(first, repeated)
     assert np.abs(first - second).max() > 1e-3
     assert not unkeyed_draws(outputs.get_concrete_function(tf.constant(1)))
     after = [generator.state.numpy() for generator in _generators(model.keras_3_model)]
