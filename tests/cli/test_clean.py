@@ -166,13 +166,13 @@ def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path):
 def test_json_lists_what_is_deleted(tmp_path, capsys, clean):
     run = make_run(tmp_path / "runs" / "a", 100, 200)
     output = json.loads(clean("--keep_last=1", "--json"))
-    (deleted_run,) = output["runs"]
-    assert (deleted_run["run"], deleted_run["status"], deleted_run["deleted"]) == (
+    (row,) = output["runs"]
+    assert (row["run"], row["status"], row["deleted"]) == (
         "runs/a",
         "finished",
         False,
     )
-    (item,) = deleted_run["items"]
+    (item,) = row["items"]
     assert item["files"] == [f"checkpoints/ckpt-100.{end}" for end in (DATA, "index", "json")]
     sizes = sum((run / name).stat().st_size for name in item["files"])
     assert (output["bytes"], item["bytes"], output["bytes_deleted"]) == (sizes, sizes, 0)

@@ -48,9 +48,9 @@ class Stage:
 
 @pytest.fixture
 def stages():
-    servers = [Stage() for _ in range(3)]
-    yield servers
-    for stage in servers:
+    all_stages = [Stage() for _ in range(3)]
+    yield all_stages
+    for stage in all_stages:
         stage.close()
 
 

@@ -142,8 +142,8 @@ def _read_info(name: str, data_dir: str) -> Any:
             return read_only_builder.builder_from_files(name, data_dir=os.fspath(directory)).info
     except registered.DatasetNotFoundError:
         above = directory / name.partition(":")[0]
-        there = sorted(p.name for p in above.iterdir() if p.is_dir()) if above.is_dir() else []
-        others = f" (found: {', '.join(there)})" if there else ""
+        datasets = sorted(p.name for p in above.iterdir() if p.is_dir()) if above.is_dir() else []
+        others = f" (found: {', '.join(datasets)})" if datasets else ""
         raise DataError(
             f"tfds: no prepared dataset {name} in {directory}{others}; prepare it with TensorFlow "
             f"Datasets: tfds build {name} --data_dir={data_root}",

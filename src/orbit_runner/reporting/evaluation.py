@@ -68,15 +68,15 @@ def class_report(counts: Counts, names: Sequence[str]) -> Table:
     for number in classes[:_MOST_CLASSES]:
         right = counts.get((number, number), 0)
         total = labels.get(number, 0)
-        chosen = predictions.get(number, 0)
+        num_predicted = predictions.get(number, 0)
         rows.append(
             (
                 _title(number, names),
-                _share(right, chosen),
+                _share(right, num_predicted),
                 _share(right, total),
-                _share(2 * right, total + chosen),
+                _share(2 * right, total + num_predicted),
                 f"{total:,}",
-                f"{chosen:,}",
+                f"{num_predicted:,}",
             )
         )
     if classes[_MOST_CLASSES:]:
@@ -145,7 +145,7 @@ def _title(number: int, names: Sequence[str]) -> str:
 def _matrix(counts: Counts, titles: Sequence[str]) -> Table:
     numbers = range(len(titles))
     totals = _totals(counts)
-    chosen = _totals(counts, 1)
+    num_predicted = _totals(counts, 1)
     right = [counts.get((number, number), 0) for number in numbers]
     rows = [
         (
@@ -155,7 +155,7 @@ def _matrix(counts: Counts, titles: Sequence[str]) -> Table:
         )
         for label, title in enumerate(titles)
     ]
-    precisions = (_percent(right[other], chosen.get(other, 0)) for other in numbers)
+    precisions = (_percent(right[other], num_predicted.get(other, 0)) for other in numbers)
     return Table(
         [*rows, ("precision", *precisions, "")],
         ("label ↓ prediction →", *titles, "recall"),

@@ -97,8 +97,8 @@ def _header(
     kind = "good" if run.status in _GOOD else "bad" if run.status in _BAD else ""
     status = f"{run.status}: {run.reason}" if run.reason else run.status
     yield Text(status, kind, is_bold=True)
-    written = time.strftime("%Y-%m-%d %H:%M:%S %z")
-    yield Text(f"{run.last_mode} in {name}, written {written}", "soft")
+    date = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    yield Text(f"{run.last_mode} in {name}, written {date}", "soft")
     warnings = [*((run.attempts[-1].get("warnings") if run.attempts else None) or ())]
     metrics = {name: run.metric(name) for name in run.metrics}
     for warning in (*warnings, worse_than_constant(metrics, baselines)):

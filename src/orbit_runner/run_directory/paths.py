@@ -98,9 +98,9 @@ class RunDirectory:
     def require_config(self) -> Path:
         """Returns the path of the config; raises `RunnerError` if it does not exist."""
         if not self.config.is_file():
-            there = f"has no {CONFIG}" if self.path.is_dir() else "is not a directory"
+            problem = f"has no {CONFIG}" if self.path.is_dir() else "is not a directory"
             raise RunnerError(
-                f"{self.path} {there}\nspecify a run, such as runs/digits/a or one of a sweep; "
+                f"{self.path} {problem}\nspecify a run, such as runs/digits/a or one of a sweep; "
                 "`runner runs DIR` lists those in a directory",
                 path="RUN",
                 code="not-a-run",

@@ -276,8 +276,8 @@ class RunReader:
     def active(self) -> float | None:
         """When the run last wrote a record or ended, in seconds since the epoch."""
         times = [record.get("time") for record in self._records.values()]
-        written = [value for value in times if isinstance(value, float)]
-        return max([*written, *_parse_times(self.last_start, "finished")], default=None)
+        valid_times = [value for value in times if isinstance(value, float)]
+        return max([*valid_times, *_parse_times(self.last_start, "finished")], default=None)
 
     @functools.cached_property
     def _evaluated(self) -> dict[str, float]:

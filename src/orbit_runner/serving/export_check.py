@@ -56,8 +56,8 @@ class ExportCheck:
     def degradation_of(self, metric: Metric) -> float:
         """Returns by how much the export is worse, in units of the metric if that is above 1."""
         before, after = self.model_metrics[metric.name], self.metrics[metric.name]
-        lost = before - after if metric.is_higher_better else after - before
-        return lost / max(1.0, abs(before))
+        decrease = before - after if metric.is_higher_better else after - before
+        return decrease / max(1.0, abs(before))
 
 
 class Examples:

@@ -146,8 +146,8 @@ class Watch(Stage):
         for weight, old, new in zip(self._weights, before, after, strict=True):
             layers.setdefault(self._layers[weight.name], []).append((old, new - old))
         for layer, pairs in layers.items():
-            old, moved = zip(*pairs, strict=True)
-            squares = tf.math.divide_no_nan(_sum_of_squares(moved), _sum_of_squares(old))
+            old, updates = zip(*pairs, strict=True)
+            squares = tf.math.divide_no_nan(_sum_of_squares(updates), _sum_of_squares(old))
             yield f"{UPDATE_RATIO}{layer}", tf.sqrt(squares)
 
     def values(self) -> tf.Tensor:

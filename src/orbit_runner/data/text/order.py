@@ -200,8 +200,12 @@ class BucketOrder:
     def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
         """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
         plan = self._plan
-        each = self._plan.steps_per_epoch
-        epochs = np.arange(first // each, max(first // each, -(-stop // each)), dtype=np.int64)
+        steps_per_epoch = self._plan.steps_per_epoch
+        epochs = np.arange(
+            first // steps_per_epoch,
+            max(first // steps_per_epoch, -(-stop // steps_per_epoch)),
+            dtype=np.int64,
+        )
         members = np.flatnonzero(plan.members == example)
         if not len(members):  # It is left out.
             epochs = epochs[:0]
@@ -209,13 +213,13 @@ class BucketOrder:
         batches = np.searchsorted(plan.batch_starts, places, side="right") - 1
         turns = batches
         if self._shuffle:
-            turns = invert(batches, each, random_bits(self._seed, 0, epochs, BATCHES))
+            turns = invert(batches, steps_per_epoch, random_bits(self._seed, 0, epochs, BATCHES))
         rows = places - plan.batch_starts[batches]
         before = [
             self._count_earlier_rows(int(turn), int(epoch))
             for turn, epoch in zip(turns, epochs, strict=True)
         ]
-        steps = epochs * each + turns
+        steps = epochs * steps_per_epoch + turns
         inside = (steps >= first) & (steps < stop)
         columns = steps, rows, epochs, rows + np.array(before, np.int64)
         return Occurrences(*(column[inside] for column in columns))

@@ -144,11 +144,11 @@ class _Barrier:
                 answer = _exchange(connection, self._greeting)
         except (OSError, ValueError):
             return
-        there = self._compare(answer)
-        if there == member:
+        answering = self._compare(answer)
+        if answering == member:
             self._reached.add(member)
         else:
-            self._mismatch = f"{member.address}: expected {member}, got {there}"
+            self._mismatch = f"{member.address}: expected {member}, got {answering}"
 
     def _receive(self) -> None:
         while self._open:

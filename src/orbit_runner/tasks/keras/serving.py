@@ -533,8 +533,8 @@ def _text(prefix: str, answer: _Answer, data: Mapping[str, Any]) -> str:
     if number is not None and np.ndim(number) == 0:
         best = float(np.max(answer[f"{prefix}{PROBABILITIES}"]))
         return f"class {number if label is None else label} ({best:.4f})"
-    outputs = json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
-    return outputs if label is None else f"class {label} {outputs}"
+    outputs_text = json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
+    return outputs_text if label is None else f"class {label} {outputs_text}"
 
 
 def _round_values(value: Any) -> Any:
