@@ -43,7 +43,7 @@ def test_model_garden_is_refused_with_the_reason(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def folder_with_run(tmp_path_factory):
     """A directory with a short run `a` that excludes the examples of `ids.txt`."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
@@ -57,9 +57,9 @@ _RUN = ("--experiment=digits_mlp", "--model_dir=a", "--mode=train", "--quiet")
 
 
 @pytest.fixture
-def folder(made, tmp_path, monkeypatch):
+def folder(folder_with_run, tmp_path, monkeypatch):
     """A copy that is the working directory."""
-    copy = Path(shutil.copytree(made, tmp_path / "copy"))
+    copy = Path(shutil.copytree(folder_with_run, tmp_path / "copy"))
     monkeypatch.chdir(copy)
     monkeypatch.setenv("COLUMNS", "200")
     return copy

@@ -31,7 +31,7 @@ _COUNTS = {"ant": 9, "bee": 8, "cat": 6}
 
 
 @pytest.fixture
-def made(tmp_path, own_cache):
+def make_source(tmp_path, own_cache):
     def make(kind):
         place = tmp_path / kind
         if kind == "image_folder":
@@ -72,8 +72,8 @@ def _take(dataset, count):
 @pytest.mark.parametrize(
     ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
 )
-def test_batches_depend_only_on_seed_and_step(made, kind, replicas, pipelines):
-    source = made(kind)
+def test_batches_depend_only_on_seed_and_step(make_source, kind, replicas, pipelines):
+    source = make_source(kind)
     assert source.size == 23
     settings = {"mixing": Mixing(num_classes=3), "augmentation": CropFlip(2)}
     all_batches = _take(_train(source, **settings), 7)
@@ -93,8 +93,8 @@ def test_batches_depend_only_on_seed_and_step(made, kind, replicas, pipelines):
 @pytest.mark.parametrize(
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )
-def test_evaluation_counts_each_image_once(made, kind, drop_remainder):
-    source = made(kind)
+def test_evaluation_counts_each_image_once(make_source, kind, drop_remainder):
+    source = make_source(kind)
     steps = 2 if drop_remainder else 3
 
     def rows(context):
@@ -111,15 +111,15 @@ def test_evaluation_counts_each_image_once(made, kind, drop_remainder):
 
 
 @pytest.mark.slow
-def test_label_out_of_range_is_reported_with_its_record(made):
+def test_label_out_of_range_is_reported_with_its_record(make_source):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"record \d+: got label 2, expected"):
-        list(_evaluate(made("tfrecord"), global_batch_size=8, num_classes=2))
+        list(_evaluate(make_source("tfrecord"), global_batch_size=8, num_classes=2))
 
 
-def test_mixing_requires_an_even_batch_per_replica(made):
+def test_mixing_requires_an_even_batch_per_replica(make_source):
     context = contexts(8, 1)[0]
     with raises("not-divisible"):
-        _train(made("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
+        _train(make_source("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
 
 
 def test_image_size_defaults_to_that_of_the_first_image(tmp_path):
@@ -209,8 +209,8 @@ def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt):
 
 
 @pytest.mark.slow
-def test_cached_batches_do_not_read_files_again(made, tmp_path):
-    dataset = _evaluate(made("image_folder"), global_batch_size=8, cache=True)
+def test_cached_batches_do_not_read_files_again(make_source, tmp_path):
+    dataset = _evaluate(make_source("image_folder"), global_batch_size=8, cache=True)
     expected = _take(dataset, 4)
     for path in (tmp_path / "image_folder").rglob("*.*"):
         path.unlink()
