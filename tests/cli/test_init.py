@@ -53,7 +53,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
 
 
-def test_it_prints_each_file_and_the_next_commands(here, capsys):
+def test_init_prints_each_file_and_the_next_commands(here, capsys):
     assert main(["init", "my own/churn"]) == 0
 
     captured = capsys.readouterr()
@@ -123,7 +123,7 @@ def test_a_name_that_is_taken_is_refused(here, name):
 
 
 @pytest.mark.parametrize("name", ["a-b", "2x", "größe", "a_", "_", "", "a.b", "../b"])
-def test_what_is_no_name_is_refused(here, name):
+def test_invalid_name_is_refused(here, name):
     fails(["init", "x", f"--name={name}"], "not-allowed", "--name")
 
     assert _files(here) == []

@@ -178,7 +178,7 @@ def test_display_on_a_terminal(kind, term, encoding, cls, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["auto", "bar", "plain"])
-def test_output_that_is_no_terminal_gets_lines(kind, monkeypatch):
+def test_output_that_is_not_a_terminal_gets_lines(kind, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert type(make_progress(kind)) is PlainProgress

@@ -65,7 +65,7 @@ def test_contents_show_what_was_collected():
 
 
 @pytest.mark.parametrize("content", [evaluation_parts, input_parts, model_parts])
-def test_nothing_collected_is_no_content(content):
+def test_part_without_data_has_no_content(content):
     assert callable(content)
     assert content(None) == []
 

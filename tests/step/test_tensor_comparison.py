@@ -52,7 +52,7 @@ def test_equal_steps_have_no_difference(tmp_path):
         ({"update": [0.0, 1.0]}, "the update of w at step 3"),
     ],
 )
-def test_first_tensor_that_differs_is_difference(changes, text, tmp_path):
+def test_first_differing_tensor_is_reported(changes, text, tmp_path):
     difference = _difference(tmp_path, BASE, _with(**changes))
     assert str(difference) == text
     assert difference.differing == 1

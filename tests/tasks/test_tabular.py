@@ -82,7 +82,7 @@ def test_problems_of_a_table_name_column_and_row(change, changes, field, message
         ([{"y": n} for n in range(40)], "features", "no columns are left for features"),
     ],
 )  # fmt: skip
-def test_columns_that_tell_nothing_are_reported(rows, field, message, tmp_path):
+def test_uninformative_columns_are_reported(rows, field, message, tmp_path):
     path = write_csv(tmp_path / "a.csv", rows)
 
     problems = _problems(path, task__features={"numeric": [], "categorical": []})

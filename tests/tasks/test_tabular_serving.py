@@ -156,7 +156,7 @@ def test_row_is_an_argument(served):
     assert line == {"row": "standard input, row 1", **argument}
 
 
-def test_what_is_no_file_is_refused(served):
+def test_missing_file_is_refused(served):
     with raises("bad-item"):
         list(_predictor(served).items(["absent.csv"], []))
 

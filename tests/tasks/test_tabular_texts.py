@@ -264,7 +264,7 @@ def test_top_k_limits_the_classes(served):
     assert limited.text == f"label {first} ({larger:.4f})  one two"
 
 
-def test_what_is_neither_a_text_nor_a_file_is_refused(served):
+def test_missing_file_and_invalid_text_are_refused(served):
     with raises("missing-file"):
         list(_predictor(served).items(["absent.csv"], []))
     (answer,) = _predictor(served).predict([*_predictor(served).items(["one \udcff"], [])])

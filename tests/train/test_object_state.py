@@ -78,7 +78,7 @@ def test_other_values_are_no_state(value):
         encode(value, {})
 
 
-def test_object_array_is_no_state():
+def test_object_array_is_not_a_state():
     with pytest.raises(TypeError, match="is not a plain value"):
         encode(np.array([None]), {})
 

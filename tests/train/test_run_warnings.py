@@ -14,7 +14,7 @@ from tests.support.toy import toy_config
 
 
 @pytest.mark.slow
-def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(here, capsys):
+def test_shared_examples_are_reported_at_the_start_in_the_report_and_by_inspect(here, capsys):
     rows = write_csv(here / "rows.csv", make_rows())
     config = table_config(rows, task__split=None, trainer__train_steps=2)
     (here / "a.yaml").write_text(to_yaml(config))

@@ -127,7 +127,7 @@ def test_class_weights_change_the_weights_of_a_run_that_resumes_exactly(shared_p
         ("{big: 0, small: 0}", "all weights are 0"),
     ],
 )
-def test_value_that_is_no_weight_is_an_error(value, expected):
+def test_value_that_is_not_a_weight_is_an_error(value, expected):
     with pytest.raises(ConfigError) as caught:
         table_config("a.csv", task__class_weights=value)
     assert expected in str(caught.value)
