@@ -222,9 +222,9 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("finished")
     settings = [f"--{path}={value}" for path, value in FINISHED_RUN.items()]
     flags = ["--experiment=digits_mlp", "--model_dir=run", "--json", *settings]
-    done = warm_runner.run(*flags, cwd=directory)
-    assert done.returncode == 0, done.stderr
-    (directory / "results.json").write_text(done.stdout)
+    completed = warm_runner.run(*flags, cwd=directory)
+    assert completed.returncode == 0, completed.stderr
+    (directory / "results.json").write_text(completed.stdout)
     return directory / "run"
 
 

@@ -36,7 +36,7 @@ def run_blocks(page: str, folder: Path) -> str:
     """Runs the commands of a page in order, as a user with an activated environment does."""
     blocks = shell_blocks(page)
     assert blocks
-    done = process(
+    completed = process(
         "bash",
         "-euo",
         "pipefail",
@@ -45,8 +45,8 @@ def run_blocks(page: str, folder: Path) -> str:
         cwd=folder,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.mark.slow
@@ -79,11 +79,11 @@ def test_the_error_of_a_config_is_the_one_shown(tmp_path):
     (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("configs.md"), re.M | re.S)
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
-    done = runner("show", "--check", "bad.yaml", cwd=tmp_path)
+    completed = runner("show", "--check", "bad.yaml", cwd=tmp_path)
     indented = re.sub(r"^", "  ", block, flags=re.M).rstrip()
 
-    assert done.returncode == 2
-    assert indented in done.stderr
+    assert completed.returncode == 2
+    assert indented in completed.stderr
 
 
 def test_the_example_of_bases(here, capsys):

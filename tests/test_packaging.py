@@ -22,9 +22,9 @@ ROOT = Path(__file__).parent.parent
 def _run(*command: str | Path, cwd: Path) -> str:
     # Without the checkout.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = process(*[str(part) for part in command], cwd=cwd, env=environ)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = process(*[str(part) for part in command], cwd=cwd, env=environ)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")

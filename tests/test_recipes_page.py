@@ -94,9 +94,9 @@ class Page:
 
 
 def _in_a_process(arguments: list[str]) -> int:
-    done = runner(*arguments)
-    print(done.stdout + done.stderr)
-    return done.returncode
+    completed = runner(*arguments)
+    print(completed.stdout + completed.stderr)
+    return completed.returncode
 
 
 @pytest.fixture(scope="module")

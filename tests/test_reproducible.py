@@ -22,9 +22,9 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
     small = ["--task.train_data.global_batch_size=16", "--trainer.checkpoint_interval=5"]
     smaller = [f"--params_override={text}" for text in overrides(name)]
     flags = [*generated, *steps, *small, *smaller, *more]
-    done = warm_runner.run(f"--experiment={name}", "--json", f"--model_dir={folder}", *flags)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = warm_runner.run(f"--experiment={name}", "--json", f"--model_dir={folder}", *flags)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 @pytest.mark.sample(1)

@@ -91,9 +91,9 @@ def _command(run: str, **settings: Any) -> list[str]:
 
 
 def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
-    done = process(*_command(run, **settings), cwd=project)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = process(*_command(run, **settings), cwd=project)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 @pytest.mark.slow
@@ -153,10 +153,10 @@ def test_same_experiment_of_the_command_line_has_the_same_weights(trained):
         config["task"][section] |= {"digest": "", "features": {}}
     config["task"]["train_data"] |= {"source": "arrays", "function": "my_nets:load"}
     (project / "again.yaml").write_text(yaml.safe_dump(config))
-    done = runner("--experiment=again.yaml", "--model_dir=again", "--json", cwd=project)
-    assert done.returncode == 0, done.stderr
+    completed = runner("--experiment=again.yaml", "--model_dir=again", "--json", cwd=project)
+    assert completed.returncode == 0, completed.stderr
 
-    assert json.loads(done.stdout)["fingerprint"] == results["weights"]
+    assert json.loads(completed.stdout)["fingerprint"] == results["weights"]
 
 
 @pytest.mark.slow
@@ -170,9 +170,9 @@ def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project):
         ({"count": 190}, "run: the data changed since the run last started:"),
         ({"seed": 3}, "contains a run with a different config:\n  runtime.seed: 0 → 3"),
     ):
-        done = process(*_command("run", here=True, epochs=1, **settings), cwd=project)
-        assert done.returncode == 1
-        assert message in done.stderr
+        completed = process(*_command("run", here=True, epochs=1, **settings), cwd=project)
+        assert completed.returncode == 1
+        assert message in completed.stderr
 
 
 def _refused(**changes: Any) -> str:

@@ -159,12 +159,12 @@ def fingerprint(run: Run) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory() as directory:
         run.write_data(Path(directory))
-        done = subprocess.run(
+        completed = subprocess.run(
             run.command("out"), cwd=directory, env=_environment(), timeout=SECONDS,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"exit code {done.returncode}\n{done.stderr[-2000:]}")
+        if completed.returncode:
+            raise RuntimeError(f"exit code {completed.returncode}\n{completed.stderr[-2000:]}")
         lines = Path(directory, "out/checkpoints/fingerprints.jsonl").read_text().splitlines()
         record: dict[str, Any] = json.loads(lines[-1])
         return {key: record[key] for key in ("step", "weights", "state")}

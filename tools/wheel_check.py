@@ -87,8 +87,8 @@ def metadata_of(wheel: Path) -> Message:
 def _tracked() -> set[str]:
     """Returns the files in git."""
     command = ["git", "ls-files", "-z"]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    return {name for name in done.stdout.split("\0") if name}
+    completed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return {name for name in completed.stdout.split("\0") if name}
 
 
 def try_wheel(wheel: Path, python: str, *, with_extras: bool) -> None:

@@ -78,13 +78,13 @@ def test_branch_without_a_change_has_the_weights_of_its_parent(step, parent, bra
 def test_branch_at_a_checkpoint_imports_no_tensorflow_to_prepare(
     parent, tmp_path, without_tensorflow
 ):
-    done = _command(tmp_path, "branch", str(parent), "--at=40", "--model_dir=b", "--prepare",
+    completed = _command(tmp_path, "branch", str(parent), "--at=40", "--model_dir=b", "--prepare",
                     "--json", env=without_tensorflow)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    output = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    output = json.loads(completed.stdout)
     assert (output["run"], output["step"], output["changes"]) == ("b", 40, [])
     assert output["weights"] == read_history(parent).fingerprints[40].weights
-    assert "steps 1 to 40 are those of" in done.stderr
+    assert "steps 1 to 40 are those of" in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
@@ -175,11 +175,11 @@ def test_command_trains_and_continues_a_branch(tmp_path):
 
 def _trained_branch(folder: Path) -> dict[str, Any]:
     """Makes a run `a` and a branch `b` of it as commands. Returns the results of the branch."""
-    done = _command(folder, "run", *PARENT, "--model_dir=a")
-    assert done.returncode == 0, done.stderr
-    done = _command(folder, "branch", "a", "--at=33", "--model_dir=b", "--json")
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    completed = _command(folder, "run", *PARENT, "--model_dir=a")
+    assert completed.returncode == 0, completed.stderr
+    completed = _command(folder, "branch", "a", "--at=33", "--model_dir=b", "--json")
+    assert completed.returncode == 0, completed.stderr
+    return dict(json.loads(completed.stdout))
 
 
 def _command(

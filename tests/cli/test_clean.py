@@ -203,8 +203,8 @@ def test_wrong_use_is_an_error(flags, code, path, tmp_path):
 def test_cleaned_run_is_verified_resumed_and_reported(tmp_path, clean):
     def runner(*arguments: str) -> str:
         # Not in this process, which would keep the lock of the run.
-        done = warm_runner.run(*arguments, check=True)
-        return done.stdout + done.stderr
+        completed = warm_runner.run(*arguments, check=True)
+        return completed.stdout + completed.stderr
 
     flags = ["run", "--experiment=digits_mlp", "--trainer.checkpoint_interval=2", "--model_dir=a",
              "--trainer.validation_interval=2", "--trainer.best_checkpoint_export_subdir=best",

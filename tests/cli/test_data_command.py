@@ -103,7 +103,7 @@ def test_commands_without_arrays_import_neither_tensorflow_nor_numpy(tmp_path, w
         "assert main(['data', 'get', 'mnist', '--dir=x', '--from=http://127.0.0.1:9']) == 1\n"
         "print('numpy' in sys.modules)"
     )
-    done = process(sys.executable, "-c", program, cwd=tmp_path, env=without_tensorflow)
+    completed = process(sys.executable, "-c", program, cwd=tmp_path, env=without_tensorflow)
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("False\n")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.endswith("False\n")

@@ -42,11 +42,11 @@ def _shell(folder: Path, command: str) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     python_path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PATH": path, "PYTHONPATH": python_path.rstrip(os.pathsep)}
-    done = subprocess.run(
+    completed = subprocess.run(
         command, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
+    assert completed.returncode == 0, f"{command}\n{completed.stdout}\n{completed.stderr}"
+    return completed.stdout + completed.stderr
 
 
 def _files(folder: Path) -> list[str]:
@@ -180,11 +180,11 @@ def test_a_mistake_in_the_project_is_one_message(here, file, old, new, message):
     path = here / "churn" / file
     path.write_text(path.read_text().replace(old, new, 1))
 
-    done = warm_runner.run("--experiment=churn", cwd=here / "churn")
+    completed = warm_runner.run("--experiment=churn", cwd=here / "churn")
 
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.slow

@@ -33,15 +33,15 @@ LAUNCH = "launch --workers=1 -- --experiment=digits --distribution_strategy=mult
 def interrupted(command: str, module: str, folder: Path, **environ: str) -> list[str]:
     (folder / "sitecustomize.py").write_text(_SITE)
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    done = runner(
+    completed = runner(
         *command.split(),
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "INTERRUPT_AT": module, **environ},
         timeout=600,
     )
-    assert done.returncode == 130, done.stderr
-    assert done.stdout == ""
-    return done.stderr.splitlines()
+    assert completed.returncode == 130, completed.stderr
+    assert completed.stdout == ""
+    return completed.stderr.splitlines()
 
 
 @pytest.mark.sample(3)

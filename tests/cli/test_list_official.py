@@ -18,10 +18,10 @@ def test_every_experiment_is_listed_with_its_module(tmp_path, without_tensorflow
     )
     command = [sys.executable, "-m", "orbit_runner", "list", "--official", "--json"]
 
-    done = process(*command, "--import=mine", cwd=tmp_path)
+    completed = process(*command, "--import=mine", cwd=tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    listing = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    listing = json.loads(completed.stdout)
     there = listing["experiments of Model Garden"]
     assert there["official/resnet_imagenet"] == "official.vision.configs.image_classification"
     assert there["official/bert/squad"].startswith("official.nlp.configs.")

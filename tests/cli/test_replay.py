@@ -126,9 +126,9 @@ def test_step_at_which_a_run_diverged_is_found(value, tmp_path, replay):
     bound = [f"--trainer.loss_upper_bound={value}"]
     rate = "--trainer.optimizer_config.learning_rate"
     flags = [f"{rate}.type=constant", f"{rate}.constant.learning_rate={value}"]
-    done = warm_runner.run(*DIVERGING, *bound, *flags, cwd=tmp_path)
-    assert done.returncode == 3, done.stderr
-    assert "`runner replay a --find` finds the step" in done.stderr
+    completed = warm_runner.run(*DIVERGING, *bound, *flags, cwd=tmp_path)
+    assert completed.returncode == 3, completed.stderr
+    assert "`runner replay a --find` finds the step" in completed.stderr
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
 
     if value == 1:

@@ -85,10 +85,10 @@ def test_written_config_loads_as_the_same_config(finished_run):
 
 def test_eval_mode_reports_the_same_accuracy_as_training(cli, run, results):
     record = (run / "run.json").read_text()
-    done = cli(f"--experiment={run}", f"--model_dir={run}", "--mode=eval")
-    assert done.returncode == 0, done.stderr
-    assert re.search(rf"accuracy +{results['metrics']['accuracy']:.4f}", done.stdout)
-    assert f"sha256 {results['fingerprint']}" in done.stdout
+    completed = cli(f"--experiment={run}", f"--model_dir={run}", "--mode=eval")
+    assert completed.returncode == 0, completed.stderr
+    assert re.search(rf"accuracy +{results['metrics']['accuracy']:.4f}", completed.stdout)
+    assert f"sha256 {results['fingerprint']}" in completed.stdout
     assert (run / "run.json").read_text() == record
     assert json.loads((run / "run.eval.json").read_text())["attempts"][0]["mode"] == "eval"
 
@@ -149,7 +149,9 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(cli, number, code
         for name in ("whole", "a")
     )
     assert f"training from step {step} to {step + 30}" in rest.stderr
-    fingerprints = [json.loads(done.stdout)["fingerprint"] for done in (uninterrupted, rest)]
+    fingerprints = [
+        json.loads(completed.stdout)["fingerprint"] for completed in (uninterrupted, rest)
+    ]
     assert fingerprints[0] == fingerprints[1]
 
 
@@ -172,12 +174,12 @@ def test_removed_run_directory_ends_training_with_one_message(tmp_path):
 
 @pytest.mark.slow
 def test_divergence_exits_with_code_3(cli, tmp_path):
-    done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
-    assert done.returncode == 3
-    assert done.stdout == ""
-    assert "runner: training diverged: the mean loss of steps 1 to " in done.stderr
-    assert "`runner replay a --find`" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
+    assert completed.returncode == 3
+    assert completed.stdout == ""
+    assert "runner: training diverged: the mean loss of steps 1 to " in completed.stderr
+    assert "`runner replay a --find`" in completed.stderr
+    assert "Traceback" not in completed.stderr
     (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
     assert attempt["outcome"].startswith("Diverged: ")
     # Nothing was saved, so a different config may use the directory.
@@ -207,7 +209,7 @@ def test_gin_bindings_configure_custom_functions(cli, tmp_path):
         "    return tf_keras.Model(inputs, layers.Dense(num_classes, dtype='float32')(x))\n"
         "IMAGE_MODELS.register('mine', config=ImageModelConfig, target=build)\n"
     )
-    done = cli(
+    completed = cli(
         *MLP[:1],
         "--import=mine",
         "--params_override=task.model={name: mine}",
@@ -217,8 +219,8 @@ def test_gin_bindings_configure_custom_functions(cli, tmp_path):
         "--model_dir=a",
         "--json",
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["parameters"] == (64 + 1) * 7 + (7 + 1) * 10
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout)["parameters"] == (64 + 1) * 7 + (7 + 1) * 10
     operative = (tmp_path / "a" / "operative_config.gin").read_text()
     assert re.search(r"width\.units = (7|%N)", operative)
     second = cli("--experiment=a", "--train_steps=5", "--model_dir=b", "--json")

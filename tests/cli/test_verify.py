@@ -121,11 +121,11 @@ def test_damaged_files_are_detected_without_importing_tensorflow(run, without_te
     for step in (20, 30):
         _flip(_data(run, step), 700)
     _flip(run / "best/best-30.index", 100)
-    done = runner("verify", run, env=without_tensorflow)
-    assert done.returncode == 4, done.stderr
-    assert done.stdout.count("has changed since it was written") == 3
-    assert done.stdout.splitlines()[-1] == f"{run}: 3 of 3 damaged"
-    assert "reading the files of 3 checkpoints" in done.stderr
+    completed = runner("verify", run, env=without_tensorflow)
+    assert completed.returncode == 4, completed.stderr
+    assert completed.stdout.count("has changed since it was written") == 3
+    assert completed.stdout.splitlines()[-1] == f"{run}: 3 of 3 damaged"
+    assert "reading the files of 3 checkpoints" in completed.stderr
 
 
 def test_checkpoint_that_a_killed_run_has_not_completed_is_ignored(run):

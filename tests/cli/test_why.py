@@ -282,9 +282,9 @@ def test_equal_runs_are_equal_and_only_records_are_read(folder, without_tensorfl
     _copy(folder, "same")
     path = os.pathsep.join([without_tensorflow["PYTHONPATH"], str(ROOT / "src"), str(ROOT)])
     env = {**without_tensorflow, "PYTHONPATH": path}
-    done = runner("why", "a", "same", cwd=folder, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    completed = runner("why", "a", "same", cwd=folder, env=env)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    lines = completed.stdout.splitlines()
     assert lines[0] == "equal: 3 checkpoints up to step 12"
     assert "  recorded     checkpoints of steps 4, 8, 12 were compared" in lines
 

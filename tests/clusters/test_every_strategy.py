@@ -50,9 +50,9 @@ def _run(strategy, folder, *flags, own=()):
         sys.executable, "-m", "orbit_runner", *launch, *flags, *chosen,
         f"--model_dir={folder / 'run'}", "--json",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(json.loads(done.stdout))
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    return dict(json.loads(completed.stdout))
 
 
 def _marked(experiment, strategy):

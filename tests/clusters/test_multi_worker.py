@@ -81,10 +81,10 @@ def test_only_the_chief_writes_files_and_prints_results(workers):
 
 @pytest.mark.slow
 def test_one_process_reproduces_the_run(workers):
-    done = warm_runner.run("reproduce", str(workers / "run"), "--json")
+    completed = warm_runner.run("reproduce", str(workers / "run"), "--json")
 
-    assert done.returncode == 0, done.stderr
-    output = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    output = json.loads(completed.stdout)
     assert output["equal"]
     assert "→ MirroredStrategy × " in " ".join(output["notes"])
 

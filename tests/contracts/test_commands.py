@@ -68,10 +68,10 @@ def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
     command, capsys, monkeypatch
 ):
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as caught:
         main([command.name, "--help"])
     text = capsys.readouterr().out
-    assert done.value.code == 0
+    assert caught.value.code == 0
 
     head, _, lines = text.partition("\nexamples:\n")
     assert command.examples
@@ -138,7 +138,7 @@ def test_command_without_settings_rejects_correct_ones(command, words, capsys):
 def outcomes(finished_run, tmp_path_factory):
     """What the examples of all commands did, in all ways."""
     script = "tests.support.command_examples"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", script, tmp_path_factory.mktemp("examples"), finished_run],
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -146,8 +146,8 @@ def outcomes(finished_run, tmp_path_factory):
         check=False,
         timeout=600,
     )
-    assert done.returncode == 0, done.stderr
-    return [Outcome(**json.loads(line)) for line in done.stdout.splitlines()]
+    assert completed.returncode == 0, completed.stderr
+    return [Outcome(**json.loads(line)) for line in completed.stdout.splitlines()]
 
 
 @pytest.fixture

@@ -309,6 +309,6 @@ for number, member in enumerate(members()):
     assert not {"tensorflow", "tf_keras", "sklearn"} & set(sys.modules), member.name
 """
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr

@@ -149,8 +149,10 @@ def test_missing_package_is_reported(folder):
         "from orbit_runner.data.array_record import load\n"
         f"load(data_dir={str(folder)!r}, input_path=['train-*'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "install it: pip install array_record" in done.stderr
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "install it: pip install array_record" in completed.stderr
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,10 @@ def run_script(
         (programs / program).chmod(0o755)
     (folder / "calls").unlink(missing_ok=True)
     env = {"PATH": os.pathsep.join([str(programs), os.environ["PATH"]]), **environ}
-    done = process(BASH, CLUSTERS / name, *arguments, cwd=folder, env=env)
-    assert done.stderr == ""
+    completed = process(BASH, CLUSTERS / name, *arguments, cwd=folder, env=env)
+    assert completed.stderr == ""
     calls = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
-    return done.returncode, [
+    return completed.returncode, [
         Process(words, {"TF_CONFIG": text} if text else {}) for words, text in calls
     ]
 

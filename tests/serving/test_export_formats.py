@@ -70,8 +70,10 @@ def ask(script: str, paths: Sequence[Path], images: np.ndarray, folder: Path) ->
     request_file.write_bytes(pickle.dumps(([str(path) for path in paths], images)))
     command = [sys.executable, "-I", "-c", script, str(request_file), str(answered)]
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=env
+    )
+    assert completed.returncode == 0, completed.stderr
     return pickle.loads(answered.read_bytes())
 
 

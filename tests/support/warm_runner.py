@@ -137,10 +137,10 @@ def run(
     """Runs `runner`, and returns what it wrote, as `subprocess.run` does."""
     process = start(*arguments, cwd=cwd, env=env)
     out, err = process.communicate(timeout)
-    done = subprocess.CompletedProcess(process.args, process.wait(), out, err)
+    completed = subprocess.CompletedProcess(process.args, process.wait(), out, err)
     if check:
-        done.check_returncode()
-    return done
+        completed.check_returncode()
+    return completed
 
 
 @functools.cache

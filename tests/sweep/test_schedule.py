@@ -69,10 +69,10 @@ def test_last_one_trains_to_the_end():
     assert sweep_progress.results.trials[3].step == 40
 
     states[1] = state({20: 0.8, 40: 0.7, 60: 0.75}, end=60)
-    done = progress(sweep_of(FOUR), states)
-    assert done.is_finished
-    assert tasks(done) == []
-    assert (done.results.best.number, done.results.best.objective) == (1, 0.75)
+    end_progress = progress(sweep_of(FOUR), states)
+    assert end_progress.is_finished
+    assert tasks(end_progress) == []
+    assert (end_progress.results.best.number, end_progress.results.best.objective) == (1, 0.75)
 
 
 def test_diverged_and_failed_trials_are_not_kept():

@@ -93,10 +93,10 @@ def test_finished_sweep_trains_nothing_again(whole):
 def test_winner_runs_again_with_the_same_weights(whole, tmp_path):
     record = json.loads((whole / "sweep.json").read_text())
     flags = [f"--experiment={whole / 'best.yaml'}", f"--model_dir={tmp_path / 'run'}", "--json"]
-    done = warm_runner.run(*flags, check=True)
+    completed = warm_runner.run(*flags, check=True)
 
     run = record["trials"][record["best"]]["runs"][0]
-    assert json.loads(done.stdout)["fingerprint"] == run["weights"]
+    assert json.loads(completed.stdout)["fingerprint"] == run["weights"]
 
 
 @pytest.mark.slow
@@ -175,14 +175,14 @@ def test_reproduce_names_the_run_of_a_sweep_that_differs(whole, tmp_path):
     lines[0]["weights"] = "0" * 64
     trail.write_text("".join(json.dumps(line) + "\n" for line in lines))
     flags = ["reproduce", str(folder), "--json", f"--model_dir={tmp_path / 'again'}"]
-    done = warm_runner.run(*flags)
+    completed = warm_runner.run(*flags)
 
-    assert done.returncode == 4, done.stderr
-    output = json.loads(done.stdout)
+    assert completed.returncode == 4, completed.stderr
+    output = json.loads(completed.stdout)
     assert (output["equal"], output["verdict"]) == (False, "differs: 1 of 2 runs")
     assert [run["equal"] for run in output["runs"]] == [True, False, None]
     assert output["runs"][0]["verdict"].startswith("equal: ")
     assert "the weights at step 20" in output["runs"][1]["verdict"]
     assert output["runs"][2]["verdict"] == "not compared: failed"
     assert (tmp_path / "again/trials/0001/checkpoints").is_dir()
-    assert "trials/0000: equal" in done.stderr
+    assert "trials/0000: equal" in completed.stderr

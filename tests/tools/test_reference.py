@@ -28,9 +28,9 @@ YAML_FILES = sorted(
 
 def in_new_process(*arguments: str) -> str:
     """Runs a program of Python: tests in this process register tasks, which have settings."""
-    done = process(sys.executable, *arguments, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = process(sys.executable, *arguments, cwd=ROOT)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")

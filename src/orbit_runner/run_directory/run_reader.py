@@ -151,8 +151,8 @@ class RunReader:
     @property
     def ends(self) -> list[int]:
         """The steps at which the run was complete; it may have been resumed for more steps."""
-        done = (attempt for attempt in self.attempts if attempt.get("outcome") == "done")
-        return sorted({attempt["step"] for attempt in done if "step" in attempt})
+        finished = (attempt for attempt in self.attempts if attempt.get("outcome") == "done")
+        return sorted({attempt["step"] for attempt in finished if "step" in attempt})
 
     @property
     def is_overridden(self) -> bool:

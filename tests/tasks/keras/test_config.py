@@ -200,6 +200,6 @@ def test_mistakes_are_reported_before_tensorflow_is_imported(experiment):
         (["show", "--check", str(experiment)], 0),
         ([f"--experiment={experiment}", "--task.model.arguments.unit=3", "--model_dir=r"], 2),
     ):
-        done = runner(*arguments, env={**os.environ, "PYTHONPATH": path})
-        assert done.returncode == code, done.stderr
-        assert "it was imported" not in done.stderr
+        completed = runner(*arguments, env={**os.environ, "PYTHONPATH": path})
+        assert completed.returncode == code, completed.stderr
+        assert "it was imported" not in completed.stderr

@@ -142,9 +142,9 @@ assert drawn == random.random()  # Importing Keras 3 draws numbers.
 print(keras_3.is_imported(), policy, keras.__spec__.loader)
 """
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}  # As in all processes of this package.
-    done = process(sys.executable, "-c", program, env=environment)
-    assert done.stdout.startswith("True mixed_bfloat16"), done.stderr
-    assert "orbit_runner" not in done.stdout
+    completed = process(sys.executable, "-c", program, env=environment)
+    assert completed.stdout.startswith("True mixed_bfloat16"), completed.stderr
+    assert "orbit_runner" not in completed.stdout
 
 
 def test_names_of_layers_begin_again():

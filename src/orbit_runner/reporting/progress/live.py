@@ -182,8 +182,8 @@ def _phase_text(view: View, now: float) -> Text:
 
 def _bar(fraction: float, width: int) -> Text:
     halves = round(min(1.0, max(0.0, fraction)) * width * 2)
-    done = "━" * (halves // 2) + "╸" * (halves % 2)
-    return Text.assemble((done, "cyan"), ("─" * (width - len(done)), "bright_black"))
+    filled = "━" * (halves // 2) + "╸" * (halves % 2)
+    return Text.assemble((filled, "cyan"), ("─" * (width - len(filled)), "bright_black"))
 
 
 def _metric_texts(history: History) -> Iterator[Text]:
