@@ -32,12 +32,12 @@ def main(names: list[str]) -> int:
     failed = []
     for name in names or NAMES:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "benchmarks", name], stdout=subprocess.PIPE, text=True
         )
-        if done.returncode:
+        if completed.returncode:
             failed.append(name)
-        parts.append(done.stdout)
+        parts.append(completed.stdout)
         print(parts[-1], flush=True)
     if not names and not SHORT:
         RESULTS.write_text("\n".join(parts), encoding="utf-8")

@@ -113,8 +113,10 @@ class _FitModel(tf_keras.Model):
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
         # Keras requires a nonempty result, and does not accept a dict of labels.
-        found = {} if isinstance(y, dict) else super().compute_metrics(x, y, y_pred, sample_weight)
-        return found or {"steps": tf.ones([])}
+        metrics = (
+            {} if isinstance(y, dict) else super().compute_metrics(x, y, y_pred, sample_weight)
+        )
+        return metrics or {"steps": tf.ones([])}
 
 
 def fit(network: Network, steps_per_execution: int = 1) -> Run:
@@ -150,10 +152,10 @@ def model_garden(network: Network, folder: Path) -> Any:
         runtime=config_definitions.RuntimeConfig(distribution_strategy="one_device"),
     )
     with silent_scope():
-        made = train_lib.OrbitExperimentRunner(
+        runner = train_lib.OrbitExperimentRunner(
             strategy, task, "train_and_eval", params, str(folder)
         )
-    return made.controller, strategy
+    return runner.controller, strategy
 
 
 def _use_tfdata_batches(task: Any, config: ExperimentConfig) -> Any:

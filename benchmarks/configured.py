@@ -80,7 +80,7 @@ def _bare(name: str, folder: Path) -> Callable[[], int]:
     from benchmarks.baselines import bare_loop
     from benchmarks.networks import NETWORKS
 
-    network = next(one for one in NETWORKS if one.name == _NETWORKS[name])
+    network = next(candidate for candidate in NETWORKS if candidate.name == _NETWORKS[name])
     return bare_loop(dataclasses.replace(network, steps=STEPS[name]))
 
 

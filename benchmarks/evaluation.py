@@ -39,7 +39,7 @@ class _Case:
 
 def _cases() -> dict[str, _Case]:
     by_name = {network.name: network for network in NETWORKS}
-    found = {}
+    cases = {}
     for name, changes, examples, times in (
         ("mlp on digits", _ALL_DIGITS, 1797, 20),
         ("cnn on digits", _ALL_DIGITS, 1797, 4),
@@ -47,8 +47,8 @@ def _cases() -> dict[str, _Case]:
     ):
         network = by_name[name]
         network = dataclasses.replace(network, changes=(*network.changes, *changes))
-        found[name] = _Case(network, examples, 1 if SHORT else times)
-    return found
+        cases[name] = _Case(network, examples, 1 if SHORT else times)
+    return cases
 
 
 def report(rounds: int = 9) -> str:

@@ -211,8 +211,8 @@ def _in_new_process(contender: str, network: str) -> Callable[[], float]:
     command = [sys.executable, "-m", "benchmarks.fit", "--start", contender, network]
 
     def starts() -> float:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        return 1 / json.loads(done.stdout.splitlines()[-1])
+        completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        return 1 / json.loads(completed.stdout.splitlines()[-1])
 
     return starts
 

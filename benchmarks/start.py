@@ -85,22 +85,22 @@ def report(rounds: int = 7) -> str:
         "Model Garden's runner": _driver,
         "this runner": _runner,
     }
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+    timings: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
     for turn in turns(rounds):
         for name in list(makers)[:: 1 if turn % 2 else -1]:
             with tempfile.TemporaryDirectory() as place:
                 folder = Path(place) / "run"
                 took = measure_first_step(makers[name](folder), folder)
             if turn:  # The first round only warms the file cache.
-                found[name].append(took)
-    theirs = found["Model Garden's runner"]
+                timings[name].append(took)
+    theirs = timings["Model Garden's runner"]
     lines = [
         "### from the start of a process to its first step, `digits`",
         "",
         "| | seconds (median) | of processor time | ratio (median) | lowest to highest |",
         "|---|---|---|---|---|",
     ]
-    for name, own in found.items():
+    for name, own in timings.items():
         ratios = [a[0] / b[0] for a, b in zip(own, theirs, strict=True)]
         walls, busy = (statistics.median(column) for column in zip(*own, strict=True))
         lines.append(

@@ -138,9 +138,9 @@ def row(name: str, workload: Workload, other: Path, rounds: int) -> str:
     pairs: list[tuple[Measurement, Measurement]] = []
     for turn in range(rounds + 1):
         order = [ROOT, other] if turn % 2 else [other, ROOT]
-        found = {checkout: measure(workload, checkout) for checkout in order}
+        measurements = {checkout: measure(workload, checkout) for checkout in order}
         if turn:  # The first round only warms the file cache.
-            pairs.append((found[ROOT], found[other]))
+            pairs.append((measurements[ROOT], measurements[other]))
     cells = [
         _ratio([b.seconds / a.seconds for a, b in pairs]),
         _ratio([b.processor / a.processor for a, b in pairs]),

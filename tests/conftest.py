@@ -40,11 +40,11 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects tests that others are a sample of, unless options request them."""
     options = {"matrix": "--clusters", "wide": "--wide", "emulated": "--emulated"}
-    asked = {name: config.getoption(option) for name, option in options.items()}
+    selected = {name: config.getoption(option) for name, option in options.items()}
     left_out = {
         item
         for item in items
-        if any(item.get_closest_marker(name) for name, wanted in asked.items() if not wanted)
+        if any(item.get_closest_marker(name) for name, wanted in selected.items() if not wanted)
     }
     if not config.getoption("--wide"):
         left_out |= repeated_cases(items)
@@ -92,7 +92,7 @@ def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
 
     `sample(n)` keeps n cases of a parametrized test, evenly spread, the first among them.
     """
-    found = {item for item in items if item.get_closest_marker("slow")}
+    slow = {item for item in items if item.get_closest_marker("slow")}
     functions: dict[tuple[object, str], list[pytest.Item]] = {}
     for item in items:
         name = getattr(item, "originalname", item.name)
@@ -100,8 +100,8 @@ def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
     for cases in functions.values():
         if marker := cases[0].get_closest_marker("sample"):
             kept = {index * len(cases) // marker.args[0] for index in range(marker.args[0])}
-            found |= {case for index, case in enumerate(cases) if index not in kept}
-    return found
+            slow |= {case for index, case in enumerate(cases) if index not in kept}
+    return slow
 
 
 @pytest.hookimpl(trylast=True)
@@ -222,9 +222,9 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("finished")
     settings = [f"--{path}={value}" for path, value in FINISHED_RUN.items()]
     flags = ["--experiment=digits_mlp", "--model_dir=run", "--json", *settings]
-    done = warm_runner.run(*flags, cwd=directory)
-    assert done.returncode == 0, done.stderr
-    (directory / "results.json").write_text(done.stdout)
+    completed = warm_runner.run(*flags, cwd=directory)
+    assert completed.returncode == 0, completed.stderr
+    (directory / "results.json").write_text(completed.stdout)
     return directory / "run"
 
 

@@ -22,5 +22,5 @@ def test_documented_callback_stops_the_run(here, capsys, monkeypatch):
         assert main([*command.split(), *fewer]) == 0
     finally:
         sys.modules.pop("my_callbacks", None)
-    said = capsys.readouterr()
-    assert "accuracy of at least 0.8 in 2 evaluations" in said.out + said.err
+    captured = capsys.readouterr()
+    assert "accuracy of at least 0.8 in 2 evaluations" in captured.out + captured.err

@@ -101,13 +101,15 @@ def optional() -> set[str]:
 @functools.cache
 def third_party() -> list[Import]:
     own = {*sys.stdlib_module_names, "orbit_runner"}
-    return [found for found in imports() if found.module.partition(".")[0] not in own]
+    return [imported for imported in imports() if imported.module.partition(".")[0] not in own]
 
 
 @pytest.mark.slow
 def test_all_imported_packages_are_declared():
     declared = required() | optional()
-    missing = [found for found in third_party() if not distributions_of(found.module) & declared]
+    missing = [
+        imported for imported in third_party() if not distributions_of(imported.module) & declared
+    ]
 
     assert missing == []
 
@@ -115,16 +117,16 @@ def test_all_imported_packages_are_declared():
 def test_optional_packages_are_imported_inside_functions():
     extras = optional() - required()
     early = [
-        found
-        for found in third_party()
-        if not found.is_deferred and distributions_of(found.module) <= extras
+        imported
+        for imported in third_party()
+        if not imported.is_deferred and distributions_of(imported.module) <= extras
     ]
 
     assert early == []
 
 
 def test_all_declared_packages_are_imported():
-    used = set().union(*(distributions_of(found.module) for found in third_party()))
+    used = set().union(*(distributions_of(imported.module) for imported in third_party()))
 
     # `pyproject.toml` says what needs it.
     assert required() - used == {"setuptools", "etils"}

@@ -20,14 +20,14 @@ def instructions() -> list[tuple[str, str]]:
 
 def stages() -> dict[str, list[tuple[str, str]]]:
     """The instructions of each stage after those of the stages below it; "" is the last one."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    commands: dict[str, list[tuple[str, str]]] = {}
     for name, arguments in instructions():
         if name == "FROM":
             below, _, stage = arguments.partition(" AS ")
-            found[stage] = [*found.get(below, [])]
-        elif found:
-            found[stage].append((name, arguments))
-    return found
+            commands[stage] = [*commands.get(below, [])]
+        elif commands:
+            commands[stage].append((name, arguments))
+    return commands
 
 
 def sources_of(stage: str) -> list[str]:
@@ -41,12 +41,12 @@ def sources_of(stage: str) -> list[str]:
 
 def pins(lock: str) -> dict[str, set[str]]:
     """The versions of each package; a lock may have several, for different versions of Python."""
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for name, version in re.findall(
         r"^([a-z\d._-]+)==(\S+)", (ROOT / lock).read_text(encoding="utf-8"), re.M
     ):
-        found.setdefault(name, set()).add(version)
-    return found
+        versions.setdefault(name, set()).add(version)
+    return versions
 
 
 def setting(name: str) -> str:
@@ -85,7 +85,7 @@ def test_the_lock_of_cuda_is_what_tensorflow_asks_for():
     locked = pins("requirements-cuda.lock")
     (tensorflow,) = pins("requirements.lock")["tensorflow"]
     assert importlib.metadata.version("tensorflow") == tensorflow
-    asked = [
+    requirements = [
         requirement
         for requirement in map(Requirement, importlib.metadata.requires("tensorflow") or [])
         if requirement.marker
@@ -93,6 +93,6 @@ def test_the_lock_of_cuda_is_what_tensorflow_asks_for():
         and not requirement.marker.evaluate({"extra": ""})
     ]
     assert "tensorflow[and-cuda]" in setting("cuda")
-    assert {requirement.name for requirement in asked} == locked.keys()
-    for requirement in asked:
+    assert {requirement.name for requirement in requirements} == locked.keys()
+    for requirement in requirements:
         assert all(version in requirement.specifier for version in locked[requirement.name])

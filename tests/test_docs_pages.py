@@ -36,7 +36,7 @@ def run_blocks(page: str, folder: Path) -> str:
     """Runs the commands of a page in order, as a user with an activated environment does."""
     blocks = shell_blocks(page)
     assert blocks
-    done = process(
+    completed = process(
         "bash",
         "-euo",
         "pipefail",
@@ -45,8 +45,8 @@ def run_blocks(page: str, folder: Path) -> str:
         cwd=folder,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.mark.slow
@@ -80,11 +80,11 @@ def test_the_error_of_a_config_is_the_one_shown(tmp_path):
     (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("configs.md"), re.M | re.S)
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
-    done = runner("show", "--check", "bad.yaml", cwd=tmp_path)
-    shown = re.sub(r"^", "  ", block, flags=re.M).rstrip()
+    completed = runner("show", "--check", "bad.yaml", cwd=tmp_path)
+    indented = re.sub(r"^", "  ", block, flags=re.M).rstrip()
 
-    assert done.returncode == 2
-    assert shown in done.stderr
+    assert completed.returncode == 2
+    assert indented in completed.stderr
 
 
 def test_the_example_of_bases(here, capsys):
@@ -98,14 +98,14 @@ def test_the_example_of_bases(here, capsys):
 
     assert cli.main(["show", "--origins", f"--experiment={name}"]) == 0
 
-    shown = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    lines = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
     expected = {
         "name: small # --experiment",
         "seed: 99 # sweep/common.yaml:1",
         "train_steps: 6 # sweep/small.yaml:4",
         "source: synthetic # configs/trainer/smoke.yaml:5",
     }
-    assert expected <= shown
+    assert expected <= lines
 
 
 @pytest.mark.slow

@@ -128,8 +128,10 @@ def test_every_experiment_has_a_dataset_writer():
 def test_experiment_trains_and_evaluates_on_small_files(name, tmp_path):
     (tmp_path / "data").mkdir()
     changes = FILES[name](tmp_path / "data") | _SHORT
-    said = tuple(f"{path}={value}" for path, value in changes.items())
-    config = resolve(Request(experiment=name, params_overrides=(*overrides(name), *said))).config
+    overrides_of_files = tuple(f"{path}={value}" for path, value in changes.items())
+    config = resolve(
+        Request(experiment=name, params_overrides=(*overrides(name), *overrides_of_files))
+    ).config
     assert list(config.data.problems()) == []
     notes = Notes()
 

@@ -51,7 +51,9 @@ TEXT = """\
 
 
 def entry(processor: str = "a", **since: str) -> Entry:
-    runs = {name: GoldenRun(weights="w", state="s", since=one) for name, one in since.items()}
+    runs = {
+        name: GoldenRun(weights="w", state="s", since=version) for name, version in since.items()
+    }
     return Entry(conditions={"processor": processor}, runs=runs)
 
 
@@ -59,10 +61,10 @@ def entry(processor: str = "a", **since: str) -> Entry:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_weights_are_the_golden_ones(name):
     entries, conditions = read_entries(), current_conditions()
-    found = find_entry(entries, conditions)
-    if found is None:
+    entry = find_entry(entries, conditions)
+    if entry is None:
         pytest.skip(f"{explain_missing_entry(entries, conditions)}; to add them: {UPDATE}")
-    golden, now = found["runs"][name], fingerprint(RUNS[name])
+    golden, now = entry["runs"][name], fingerprint(RUNS[name])
     assert now["weights"] == golden["weights"], f"the weights changed; on purpose: {UPDATE}"
     state = golden.get("state", now["state"])
     assert now["state"] == state, f"the state changed; on purpose: {UPDATE}"
@@ -71,12 +73,14 @@ def test_the_weights_are_the_golden_ones(name):
 def test_the_file_is_well_formed():
     entries = read_entries()
     assert entries
-    for one in entries:
-        assert {*one} == {"conditions", "runs"}
-        assert one["conditions"]["intra-op threads"] == "1"
-        assert find_entry(entries, one["conditions"]) is one, "another entry has these conditions"
-        assert {*one["runs"]} == {*NAMES}
-        for run in one["runs"].values():
+    for entry in entries:
+        assert {*entry} == {"conditions", "runs"}
+        assert entry["conditions"]["intra-op threads"] == "1"
+        assert find_entry(entries, entry["conditions"]) is entry, (
+            "another entry has these conditions"
+        )
+        assert {*entry["runs"]} == {*NAMES}
+        for run in entry["runs"].values():
             assert {*run, "state"} == {"weights", "state", "since"}
             assert re.fullmatch("[0-9a-f]{64}", run["weights"])
             assert re.fullmatch("[0-9a-f]{64}", run.get("state", run["weights"]))
@@ -124,8 +128,8 @@ def test_since_when_the_weights_are_these(monkeypatch):
     golden = entries[1]["runs"]["digits"]
 
     def since(weights: str, state: str = "s", name: str = "digits", known: bool = True) -> str:
-        found = {"weights": weights, "state": state}
-        return update_run(entries, name, golden if known else None, found)["since"]
+        fingerprints = {"weights": weights, "state": state}
+        return update_run(entries, name, golden if known else None, fingerprints)["since"]
 
     assert since("w") == since("w", "t") == "0.9.0"
     assert since("x") == "0.12.0"

@@ -55,14 +55,14 @@ LIGHT = sorted(
 
 def imports(node: ast.AST, package: str) -> Iterator[tuple[str, int]]:
     """Yields the modules that a tree imports, with their lines; relative ones made absolute."""
-    for found in ast.walk(node):
-        if isinstance(found, ast.Import):
-            yield from ((alias.name, found.lineno) for alias in found.names)
-        elif isinstance(found, ast.ImportFrom):
-            parents = package.split(".")[: -found.level + 1 or None] if found.level else []
-            module = ".".join([*parents, found.module] if found.module else parents)
-            yield module, found.lineno
-            yield from ((f"{module}.{alias.name}", found.lineno) for alias in found.names)
+    for statement in ast.walk(node):
+        if isinstance(statement, ast.Import):
+            yield from ((alias.name, statement.lineno) for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            parents = package.split(".")[: -statement.level + 1 or None] if statement.level else []
+            module = ".".join([*parents, statement.module] if statement.module else parents)
+            yield module, statement.lineno
+            yield from ((f"{module}.{alias.name}", statement.lineno) for alias in statement.names)
 
 
 def imported(path: Path, *, at_import: bool = False) -> set[tuple[str, int]]:
@@ -90,8 +90,8 @@ def uses_model_garden(path: Path) -> bool:
 
 def layer_of(module: str) -> str | None:
     """Returns the layer of a module below `orbit_runner`; None if it is in none."""
-    found = [name for name in LAYERS if f"{module}.".startswith(f"orbit_runner.{name}.")]
-    return max(found, key=len, default=None)
+    prefixes = [name for name in LAYERS if f"{module}.".startswith(f"orbit_runner.{name}.")]
+    return max(prefixes, key=len, default=None)
 
 
 def module_of(path: Path) -> str:
@@ -104,7 +104,7 @@ def upward_imports(path: Path) -> list[str]:
     assert own is not None
     return [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for module, line in sorted(imported(path), key=lambda found: found[::-1])
+        for module, line in sorted(imported(path), key=lambda pair: pair[::-1])
         if (layer := layer_of(module)) and LAYERS.index(layer) > LAYERS.index(own)
     ]
 
@@ -112,9 +112,7 @@ def upward_imports(path: Path) -> list[str]:
 def heavy_imports(path: Path, *, at_import: bool = False) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for module, line in sorted(
-            imported(path, at_import=at_import), key=lambda found: found[::-1]
-        )
+        for module, line in sorted(imported(path, at_import=at_import), key=lambda pair: pair[::-1])
         if module.partition(".")[0] in HEAVY
         or module.removeprefix("orbit_runner.tf_internals.") in NAMES
     ]
@@ -164,7 +162,10 @@ def test_modules_read_the_traits_of_strategies_and_compare_no_names():
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Compare)
-        and any(isinstance(one, ast.Constant) and one.value in names for one in ast.walk(node))
+        and any(
+            isinstance(constant, ast.Constant) and constant.value in names
+            for constant in ast.walk(node)
+        )
     ]
 
     assert compared == []

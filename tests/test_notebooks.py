@@ -48,5 +48,5 @@ def test_it_is_stored_with_results_and_asserts_its_claims(path):
 def test_it_runs(path, tmp_path):
     # What a notebook writes to a temporary directory is removed with that of the test.
     env = {**os.environ, "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
-    done = process(sys.executable, "-c", EXECUTE, path, cwd=tmp_path, env=env, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = process(sys.executable, "-c", EXECUTE, path, cwd=tmp_path, env=env, timeout=600)
+    assert completed.returncode == 0, completed.stdout + completed.stderr

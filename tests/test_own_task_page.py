@@ -25,9 +25,9 @@ def test_documented_custom_task_trains(tmp_path):
     (command,) = re.findall(r"^```sh\nrunner (--.*)\n```", text, re.M)
     # The script, not `python -m`, which searches the current directory anyway.
     runner = Path(sys.executable).with_name("runner")
-    done = process(str(runner), *command.split(), "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
+    completed = process(str(runner), *command.split(), "--json", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    results = json.loads(completed.stdout)
     assert results["step"] == 600
     assert results["metrics"]["validation_examples"] == 1000
     assert results["metrics"]["accuracy"] > 0.97

@@ -22,9 +22,9 @@ ROOT = Path(__file__).parent.parent
 def _run(*command: str | Path, cwd: Path) -> str:
     # Without the checkout.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = process(*[str(part) for part in command], cwd=cwd, env=environ)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = process(*[str(part) for part in command], cwd=cwd, env=environ)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +78,11 @@ def test_the_wheel_is_small_and_has_no_tests_or_tools(built):
 
 
 def test_the_metadata_name_version_and_license(built):
-    found = metadata_of(built[1])
+    metadata = metadata_of(built[1])
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert found["Version"] == citation["version"] == __version__
-    assert found["License-Expression"] == citation["license"] == "Apache-2.0"
-    assert not any(text.startswith("License ::") for text in found.get_all("Classifier", []))
+    assert metadata["Version"] == citation["version"] == __version__
+    assert metadata["License-Expression"] == citation["license"] == "Apache-2.0"
+    assert not any(text.startswith("License ::") for text in metadata.get_all("Classifier", []))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\n## [{__version__}]" in changelog
 

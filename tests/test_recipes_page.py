@@ -95,9 +95,9 @@ class Page:
 
 
 def _in_a_process(arguments: list[str]) -> int:
-    done = runner(*arguments)
-    print(done.stdout + done.stderr)
-    return done.returncode
+    completed = runner(*arguments)
+    print(completed.stdout + completed.stderr)
+    return completed.returncode
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_the_phone_gets_the_signature_that_its_programs_use(page):
     network = Interpreter(model_path=str(directory / "model.tflite"))
     ((_, signature),) = network.get_signature_list().items()  # `runSignature` without a name
     runner = network.get_signature_runner()
-    ((name, given),) = runner.get_input_details().items()
+    ((name, details),) = runner.get_input_details().items()
     ((output, returned),) = runner.get_output_details().items()
     kotlin, swift = (
         re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)[0]
@@ -204,7 +204,7 @@ def test_the_phone_gets_the_signature_that_its_programs_use(page):
     assert signature == {"inputs": ["image"], "outputs": ["logits"]}
     assert f'mapOf("{name}" to ByteBuffer.wrap(pixels))' in kotlin
     assert f'mapOf("{output}" to logits)' in kotlin
-    assert (given["dtype"], given["shape"].tolist()) == (np.uint8, [1, 8, 8, 1])
+    assert (details["dtype"], details["shape"].tolist()) == (np.uint8, [1, 8, 8, 1])
     assert (returned["dtype"], returned["shape"].tolist()) == (np.float32, [1, 10])
     assert "arrayOf(FloatArray(10))" in kotlin
     assert "8 × 8 bytes" in kotlin
@@ -241,11 +241,11 @@ def test_the_black_picture_is_named_and_left_out(page):
     printed = page.follow("Find the picture that broke a run")
     section = SECTIONS["Find the picture that broke a run"]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.M | re.S)
-    shown = [text for language, text in blocks if not language]
+    outputs = [text for language, text in blocks if not language]
 
     assert page.codes["Find the picture that broke a run"] == [0, 0, 3, 0, 0]
-    assert shown
-    for line in "".join(shown).splitlines():
+    assert outputs
+    for line in "".join(outputs).splitlines():
         assert line == "…" or line in printed, line
     assert _last_step("without") == 100
 

@@ -164,11 +164,11 @@ def test_installed_package_registers_tasks_by_entry_point(tmp_path, entry_point,
     plugin(tmp_path, entry_point, module)
     (tmp_path / "mine.yaml").write_text(CONFIG)
 
-    shown = runner(tmp_path, "show", "--experiment=mine.yaml")
+    completed = runner(tmp_path, "show", "--experiment=mine.yaml")
     listed = runner(tmp_path, "list")
 
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "  width: 5\n" in shown.stdout
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert "  width: 5\n" in completed.stdout
     assert "  mine " in listed.stdout
     assert "a task of my own" in listed.stdout
 
@@ -191,11 +191,11 @@ def test_known_name_loads_no_entry_point(tmp_path):
 def test_failing_entry_point_is_reported(tmp_path, entry_point, module, message):
     plugin(tmp_path, entry_point, module)
 
-    done = runner(tmp_path, "list")
+    completed = runner(tmp_path, "list")
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_import_flag_registers_a_task(tmp_path):
@@ -203,10 +203,10 @@ def test_import_flag_registers_a_task(tmp_path):
     (tmp_path / "mine.yaml").write_text(CONFIG)
 
     without = runner(tmp_path, "show", "--experiment=mine.yaml")
-    shown = runner(tmp_path, "show", "--experiment=mine.yaml", "--import=own")
+    completed = runner(tmp_path, "show", "--experiment=mine.yaml", "--import=own")
 
     assert (without.returncode, without.stdout) == (2, "")
     assert "unknown task 'mine'" in without.stderr
-    assert "imports: [own]\n" in shown.stdout
-    (tmp_path / "again.yaml").write_text(shown.stdout)
-    assert runner(tmp_path, "show", "--experiment=again.yaml").stdout == shown.stdout
+    assert "imports: [own]\n" in completed.stdout
+    (tmp_path / "again.yaml").write_text(completed.stdout)
+    assert runner(tmp_path, "show", "--experiment=again.yaml").stdout == completed.stdout

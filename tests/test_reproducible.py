@@ -22,23 +22,23 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
     small = ["--task.train_data.global_batch_size=16", "--trainer.checkpoint_interval=5"]
     smaller = [f"--params_override={text}" for text in overrides(name)]
     flags = [*generated, *steps, *small, *smaller, *more]
-    done = warm_runner.run(f"--experiment={name}", "--json", f"--model_dir={folder}", *flags)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = warm_runner.run(f"--experiment={name}", "--json", f"--model_dir={folder}", *flags)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 @pytest.mark.promise("weights", "the same config gives the same weights, bit for bit")
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(sorted(experiment_files())))
 def test_the_same_config_gives_the_same_weights(name, tmp_path):
-    one, two = (_run(name, tmp_path / folder, "--mode=train") for folder in ("one", "two"))
-    assert one["step"] == 12
-    assert one["inexact"] == two["inexact"] == []
-    assert one["fingerprint"] == two["fingerprint"]
+    first, two = (_run(name, tmp_path / folder, "--mode=train") for folder in ("one", "two"))
+    assert first["step"] == 12
+    assert first["inexact"] == two["inexact"] == []
+    assert first["fingerprint"] == two["fingerprint"]
     records = [
         json.loads((tmp_path / folder / "checkpoints" / "ckpt-12.json").read_text())
         for folder in ("one", "two")
     ]
     for key in ("weights", "state", "config", "optimizer"):
         assert records[0][key] == records[1][key]
-    assert records[0]["weights"] == one["fingerprint"]
+    assert records[0]["weights"] == first["fingerprint"]

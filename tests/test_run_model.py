@@ -91,9 +91,9 @@ def _command(run: str, **settings: Any) -> list[str]:
 
 
 def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
-    done = process(*_command(run, **settings), cwd=project)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = process(*_command(run, **settings), cwd=project)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 @pytest.mark.promise(
@@ -111,7 +111,7 @@ def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
 )
 def test_killed_program_resumes_and_ends_with_the_same_weights(project, overrides):
     settings = {"epochs": 300, "overrides": {**overrides, "trainer.checkpoint_interval": 20}}
-    whole = _run(project, "whole", **settings)
+    uninterrupted = _run(project, "whole", **settings)
 
     with subprocess.Popen(
         _command("parts", **settings), cwd=project, stdout=subprocess.DEVNULL,
@@ -124,49 +124,49 @@ def test_killed_program_resumes_and_ends_with_the_same_weights(project, override
             time.sleep(0.02)
         program.send_signal(signal.SIGKILL)
     steps = [int(path.stem.split("-")[1]) for path in project.glob("parts/checkpoints/ckpt-*.json")]
-    assert max(steps) < whole["step"]
+    assert max(steps) < uninterrupted["step"]
     parts = _run(project, "parts", **settings)
 
-    assert (parts["step"], parts["weights"]) == (whole["step"], whole["weights"])
+    assert (parts["step"], parts["weights"]) == (uninterrupted["step"], uninterrupted["weights"])
     assert parts["inexact"] == []
     attempts = json.loads((project / "parts" / "run.json").read_text())["attempts"]
-    assert [one.get("outcome") for one in attempts] == [None, "done"]
+    assert [attempt.get("outcome") for attempt in attempts] == [None, "done"]
 
 
 @pytest.mark.slow
 def test_run_directory_is_that_of_the_command_line(trained):
-    project, found = trained
+    project, results = trained
 
-    assert (found["model"], found["inexact"], found["history"]) == ("Sequential", [], 4)
-    assert found["metrics"]["accuracy"] > 0.5
+    assert (results["model"], results["inexact"], results["history"]) == ("Sequential", [], 4)
+    assert results["metrics"]["accuracy"] > 0.5
     names = {path.name for path in (project / "run").iterdir()}
     assert {"config.yaml", "run.json", "metrics.jsonl", "data.json", "report.html"} <= names
     config = yaml.safe_load((project / "run" / "config.yaml").read_text())
     model = config["task"]["model"]
     assert (model["build"], model["arguments"]) == ("my_nets:build", {"units": 8})
     (attempt,) = json.loads((project / "run" / "run.json").read_text())["attempts"]
-    assert (attempt["outcome"], attempt["weights"]) == ("done", found["weights"])
+    assert (attempt["outcome"], attempt["weights"]) == ("done", results["weights"])
     assert attempt["argv"][:2] == ["python", "train.py"]
 
 
 @pytest.mark.slow
 def test_same_experiment_of_the_command_line_has_the_same_weights(trained):
-    project, found = trained
+    project, results = trained
     config = yaml.safe_load((project / "run" / "config.yaml").read_text())
     for section in ("train_data", "validation_data"):
         config["task"][section] |= {"digest": "", "features": {}}
     config["task"]["train_data"] |= {"source": "arrays", "function": "my_nets:load"}
     (project / "again.yaml").write_text(yaml.safe_dump(config))
-    done = runner("--experiment=again.yaml", "--model_dir=again", "--json", cwd=project)
-    assert done.returncode == 0, done.stderr
+    completed = runner("--experiment=again.yaml", "--model_dir=again", "--json", cwd=project)
+    assert completed.returncode == 0, completed.stderr
 
-    assert json.loads(done.stdout)["fingerprint"] == found["weights"]
+    assert json.loads(completed.stdout)["fingerprint"] == results["weights"]
 
 
 @pytest.mark.slow
 def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project):
-    found = _run(project, "run", here=True, epochs=1)
-    assert found["inexact"] == [
+    results = _run(project, "run", here=True, epochs=1)
+    assert results["inexact"] == [
         "task.model.build: __main__:build_here cannot be imported by its name"
     ]
 
@@ -174,9 +174,9 @@ def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project):
         ({"count": 190}, "run: the data changed since the run last started:"),
         ({"seed": 3}, "contains a run with a different config:\n  runtime.seed: 0 → 3"),
     ):
-        done = process(*_command("run", here=True, epochs=1, **settings), cwd=project)
-        assert done.returncode == 1
-        assert message in done.stderr
+        completed = process(*_command("run", here=True, epochs=1, **settings), cwd=project)
+        assert completed.returncode == 1
+        assert message in completed.stderr
 
 
 def _refused(**changes: Any) -> str:

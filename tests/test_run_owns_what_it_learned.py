@@ -294,8 +294,8 @@ def test_inspection_of_a_run_shows_its_own_model_and_that_the_data_changed(copie
         row["color"] = f"color {number % 7}"
     write_csv(copied / "data" / "rows.csv", rows)
     tables._open.cache_clear()  # A process reads each file once.
-    again, after = inspect()
-    assert again == layers
+    second_layers, after = inspect()
+    assert second_layers == layers
     assert "the data shown here changed since" in after
 
 

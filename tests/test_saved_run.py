@@ -177,18 +177,18 @@ def test_runs_are_a_sequence_with_the_newest_first(root, result):
     _write_run(root / "old" / "b", "2020-01-01T00:00:00+0000")
     _write_run(root / "old" / "c", "2021-01-01T00:00:00+0000")
 
-    found = orbit_runner.runs(root)
+    runs = orbit_runner.runs(root)
 
-    assert [run.model_dir.name for run in found] == ["a", "c", "b"]
-    assert [run.status for run in found[1:]] == ["failed", "failed"]
-    assert found[1].reason == "out of luck"
-    assert len(repr(found).splitlines()) == 4
-    assert found._repr_html_().count("<tr>") == 4
-    frame = found.to_pandas()
-    assert list(frame.index) == [run.name for run in found]
+    assert [run.model_dir.name for run in runs] == ["a", "c", "b"]
+    assert [run.status for run in runs[1:]] == ["failed", "failed"]
+    assert runs[1].reason == "out of luck"
+    assert len(repr(runs).splitlines()) == 4
+    assert runs._repr_html_().count("<tr>") == 4
+    frame = runs.to_pandas()
+    assert list(frame.index) == [run.name for run in runs]
     assert frame["accuracy"].iloc[0] == result.best["accuracy"]
     assert frame["trainer.train_epochs"].iloc[0] == 3
-    assert repr(found[:0]) == "no runs"
+    assert repr(runs[:0]) == "no runs"
 
 
 def _write_run(path: Path, started: str) -> None:

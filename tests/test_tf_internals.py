@@ -32,15 +32,15 @@ def is_private(name: object) -> bool:
 
 def defined_names(tree: ast.AST) -> set[str]:
     """Returns the names that the classes and functions of a module define."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            found.update({node.attr} if ast.unparse(node.value) in ("self", "cls") else ())
-    return found
+            names.update({node.attr} if ast.unparse(node.value) in ("self", "cls") else ())
+    return names
 
 
 def attributes(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
@@ -69,7 +69,7 @@ def private_accesses(path: Path, package: set[str]) -> list[str]:
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     own = defined_names(tree)
-    found = [
+    accesses = [
         f"{path.name}:{line} imports {module}"
         for line, module in imported_modules(tree)
         if f"{module}.".startswith(tuple(f"{name}." for name in PRIVATE_MODULES))
@@ -78,22 +78,22 @@ def private_accesses(path: Path, package: set[str]) -> list[str]:
     for line, receiver, name in attributes(tree):
         known = package if receiver in ("self", "cls", "super()") else own
         if is_private(name) and name not in known and (receiver, name) != ("os", "_exit"):
-            found.append(f"{path.name}:{line} uses {receiver}.{name}")
-    return found
+            accesses.append(f"{path.name}:{line} uses {receiver}.{name}")
+    return accesses
 
 
 def test_no_other_module_uses_private_parts_of_libraries():
     paths = [path for path in sorted(ROOT.rglob("*.py")) if path.stem != "tf_internals"]
     package: set[str] = set().union(*(defined_names(ast.parse(p.read_text())) for p in paths))
 
-    found = {
+    violations = {
         name: accesses
         for path in paths
         if (name := path.relative_to(ROOT).as_posix())
         and (accesses := private_accesses(path, package))
     }
 
-    assert found == {}
+    assert violations == {}
 
 
 def owner_of(path: str) -> tuple[Any, str]:

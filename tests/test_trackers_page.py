@@ -29,9 +29,9 @@ def _weights(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(command) == 0
     printed = capsys.readouterr()
     assert "warning: tracker" not in printed.err
-    found: str = json.loads(printed.out)["fingerprint"]
-    assert len(found) == 64
-    return found
+    fingerprint: str = json.loads(printed.out)["fingerprint"]
+    assert len(fingerprint) == 64
+    return fingerprint
 
 
 @pytest.mark.slow
@@ -40,12 +40,12 @@ def test_weights_are_the_same_with_each_documented_config(capsys, tmp_path):
     configs = sorted(name for name in FILES if name.endswith(".yaml"))
     assert configs == ["mlflow.yaml", "own.yaml", "tensorboard.yaml", "wandb.yaml"]
 
-    found = {
+    fingerprints = {
         name: _weights(capsys, f"--config_file={name}", f"--model_dir={name}-run")
         for name in configs
     }
 
-    assert found == dict.fromkeys(configs, without)
+    assert fingerprints == dict.fromkeys(configs, without)
     with (tmp_path / "metrics.csv").open(newline="") as file:
         rows = [(row[0], row[1]) for row in csv.reader(file) if row[2] == "accuracy"]
     assert {step for step, split in rows if split == "validation"} == {"20", "40"}

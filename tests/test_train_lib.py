@@ -40,8 +40,8 @@ def test_mode_determines_the_steps_that_are_evaluated(mode, post, evaluated_at, 
     assert ("validation_loss" in logs) is has_logs
     assert isinstance(model, tf_keras.Model)
     assert [record["step"] for record in records(tmp_path, "validation")] == evaluated_at
-    _, again = run(toy_config(), tmp_path, "eval")
-    assert not has_logs or again["validation_loss"] == logs["validation_loss"]
+    _, second_logs = run(toy_config(), tmp_path, "eval")
+    assert not has_logs or second_logs["validation_loss"] == logs["validation_loss"]
 
 
 @pytest.mark.slow
@@ -156,9 +156,9 @@ def test_weights_do_not_depend_on_input_pipeline_tuning(tmp_path):
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_mirrored_replicas_give_the_weights_of_one_device(pieces, tmp_path):
     config = digits_config(trainer__gradient_accumulation_steps=pieces)
-    one, logs = run(config, tmp_path / "one")
+    one_device, logs = run(config, tmp_path / "one")
     two, other = run(config, tmp_path / "two", strategy="mirrored2")
-    for a, b in zip(one.get_weights(), two.get_weights(), strict=True):
+    for a, b in zip(one_device.get_weights(), two.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(logs["validation_loss"], other["validation_loss"], rtol=1e-4)
 
@@ -228,8 +228,8 @@ def test_model_garden_task_runs_in_this_runner(name, tmp_path):
     assert logs["validation_examples"] == 22
     np.testing.assert_allclose(logs["validation_loss"], logs["entropy"], rtol=1e-5)
     assert (tmp_path / "best" / "info.json").exists()
-    _, again = run_experiment(strategy, task, "eval", *arguments)
-    assert again["accuracy"] == logs["accuracy"]
+    _, second_logs = run_experiment(strategy, task, "eval", *arguments)
+    assert second_logs["accuracy"] == logs["accuracy"]
 
 
 def _official_trainer() -> config_definitions.TrainerConfig:

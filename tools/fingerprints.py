@@ -159,15 +159,15 @@ def fingerprint(run: Run) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory() as directory:
         run.write_data(Path(directory))
-        done = subprocess.run(
+        completed = subprocess.run(
             run.command("out"), cwd=directory, env=_environment(), timeout=SECONDS,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"exit code {done.returncode}\n{done.stderr[-2000:]}")
+        if completed.returncode:
+            raise RuntimeError(f"exit code {completed.returncode}\n{completed.stderr[-2000:]}")
         lines = Path(directory, "out/checkpoints/fingerprints.jsonl").read_text().splitlines()
-        found: dict[str, Any] = json.loads(lines[-1])
-        return {key: found[key] for key in ("step", "weights", "state")}
+        record: dict[str, Any] = json.loads(lines[-1])
+        return {key: record[key] for key in ("step", "weights", "state")}
 
 
 def _environment() -> dict[str, str]:
@@ -189,17 +189,17 @@ def main() -> int:
     for name in flags.only:
         start = time.monotonic()
         try:
-            found = fingerprint(RUNS[name])
+            digests = fingerprint(RUNS[name])
         except (RuntimeError, subprocess.SubprocessError) as error:
             verdict, failed = f"FAILED {error}", True
         else:
-            verdict = f"step {found['step']}: {found['weights'][:16]} {found['state'][:16]}"
+            verdict = f"step {digests['step']}: {digests['weights'][:16]} {digests['state'][:16]}"
             if flags.action == "compare":
-                same = before.get(name) == found
+                same = before.get(name) == digests
                 failed |= not same
                 verdict += " equal" if same else f" DIFFERS from {before.get(name)}"
             else:
-                before[name] = found
+                before[name] = digests
         print(f"{name:22} {time.monotonic() - start:5.0f} s  {verdict}", flush=True)
     if flags.action == "write":
         flags.file.parent.mkdir(parents=True, exist_ok=True)

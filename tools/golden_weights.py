@@ -81,29 +81,31 @@ def current_conditions() -> dict[str, str]:
 def find_entry(entries: Sequence[Entry], conditions: Mapping[str, str]) -> Entry | None:
     """Returns the entry with these conditions. They are compared as when a run is resumed."""
     return next(
-        (one for one in entries if not describe_changes(one["conditions"], conditions)), None
+        (entry for entry in entries if not describe_changes(entry["conditions"], conditions)), None
     )
 
 
 def explain_missing_entry(entries: Sequence[Entry], conditions: Mapping[str, str]) -> str:
     """Returns why no entry has these conditions: the differences from the closest entry."""
-    found = sorted((describe_changes(one["conditions"], conditions) for one in entries), key=len)
-    nearest = "; ".join(found[0] if found else ())
+    differences = sorted(
+        (describe_changes(entry["conditions"], conditions) for entry in entries), key=len
+    )
+    nearest = "; ".join(differences[0] if differences else ())
     reason = "no golden weights for this kind of processor and these versions of the packages"
     return f"{reason} (closest entry: {nearest})" if nearest else reason
 
 
-def difference(golden: GoldenRun | None, found: Mapping[str, str]) -> str:
+def difference(golden: GoldenRun | None, run: Mapping[str, str]) -> str:
     """Returns `equal`, `new`, or a description of the change."""
     if golden is None:
         return "new"
-    if golden["weights"] != found["weights"]:
+    if golden["weights"] != run["weights"]:
         return "CHANGED"
-    return "equal" if golden.get("state") == found["state"] else "CHANGED: state, not weights"
+    return "equal" if golden.get("state") == run["state"] else "CHANGED: state, not weights"
 
 
 def update_run(
-    entries: Sequence[Entry], name: str, golden: GoldenRun | None, found: Mapping[str, str]
+    entries: Sequence[Entry], name: str, golden: GoldenRun | None, fingerprints: Mapping[str, str]
 ) -> GoldenRun:
     """Returns the golden run to write.
 
@@ -111,14 +113,14 @@ def update_run(
         entries: All entries.
         name: The name of the run.
         golden: The golden run of this machine's entry, if any.
-        found: The current fingerprints.
+        fingerprints: The current fingerprints.
     """
     if golden is None:
-        known = [one["runs"][name]["since"] for one in entries if name in one["runs"]]
+        known = [entry["runs"][name]["since"] for entry in entries if name in entry["runs"]]
         since = max(known, key=version_key, default=__version__)
     else:
-        since = golden["since"] if golden["weights"] == found["weights"] else __version__
-    return {"weights": found["weights"], "state": found["state"], "since": since}
+        since = golden["since"] if golden["weights"] == fingerprints["weights"] else __version__
+    return {"weights": fingerprints["weights"], "state": fingerprints["state"], "since": since}
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -128,7 +130,7 @@ def version_key(version: str) -> tuple[int, ...]:
 
 def missing_in_changelog(entries: Sequence[Entry], changelog: str) -> list[str]:
     """Returns one line for each run that is missing in the changelog section of its `since`."""
-    pairs = {(run["since"], name) for one in entries for name, run in one["runs"].items()}
+    pairs = {(run["since"], name) for entry in entries for name, run in entry["runs"].items()}
     return [
         f"{CHANGELOG.name}, version {version}, section Exactness: `{name}` is missing"
         for version, name in sorted(pairs)
@@ -179,14 +181,14 @@ def _compare(entries: Sequence[Entry], entry: Entry, name: str, update: bool) ->
     """Trains a run, prints its row, updates the entry if requested, and returns the verdict."""
     start, golden = time.monotonic(), entry["runs"].get(name)
     try:
-        found = fingerprint(RUNS[name])
+        fingerprints = fingerprint(RUNS[name])
     except (RuntimeError, subprocess.SubprocessError) as error:
         verdict, details = "FAILED", str(error)
     else:
-        verdict = difference(golden, found)
-        run = update_run(entries, name, golden, found)
+        verdict = difference(golden, fingerprints)
+        run = update_run(entries, name, golden, fingerprints)
         since = f"since {run['since']}" if update or verdict == "equal" else ""
-        details = f"{found['weights'][:16]} {since}"
+        details = f"{fingerprints['weights'][:16]} {since}"
         if update:
             entry["runs"][name] = run
     row = f"{name:22} {time.monotonic() - start:5.0f} s  {verdict:7} {details}"

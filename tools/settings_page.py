@@ -23,8 +23,10 @@ its dotted path (`--trainer.train_steps=100`). See [Configs](configs.md).
 
 def page() -> str:
     """Returns the text of the page."""
-    settings = [one for one in describe_settings(ExperimentConfig()) if not one.is_section]
-    help_of = {one.path: one.help for one in describe_settings(ExperimentConfig())}
+    settings = [
+        setting for setting in describe_settings(ExperimentConfig()) if not setting.is_section
+    ]
+    help_of = {setting.path: setting.help for setting in describe_settings(ExperimentConfig())}
     parts = [_HEAD]
     for parent, rows in _sections(settings).items():
         parts.append(f"## `{parent}`" if parent else "## Top level")
@@ -37,25 +39,25 @@ def page() -> str:
 
 def _sections(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
     """Returns the settings by the path of their section, in order of first appearance."""
-    found: dict[str, list[Setting]] = {}
-    for one in settings:
-        found.setdefault(one.path.rpartition(".")[0], []).append(one)
-    return found
+    sections: dict[str, list[Setting]] = {}
+    for setting in settings:
+        sections.setdefault(setting.path.rpartition(".")[0], []).append(setting)
+    return sections
 
 
 def _table(rows: Sequence[Setting]) -> Iterator[str]:
-    for choices, group in itertools.groupby(rows, key=lambda one: _choices(one.choices)):
+    for choices, group in itertools.groupby(rows, key=lambda setting: _choices(setting.choices)):
         if choices:
             yield f"Only with {choices}:\n"
         yield "| setting | type | default | what it does |\n|---|---|---|---|"
-        for one in group:
-            default = _cell(json.dumps(one.default, default=_plain, ensure_ascii=False))
-            text = _cell(one.help)
-            if one.allowed:
-                text += f"; allowed: {_cell(one.allowed)}"
-            if one.remark:
-                text += f" ({_cell(one.remark)})"
-            yield f"| `{one.path.rpartition('.')[2]}` | {one.type} | `{default}` | {text} |"
+        for setting in group:
+            default = _cell(json.dumps(setting.default, default=_plain, ensure_ascii=False))
+            text = _cell(setting.help)
+            if setting.allowed:
+                text += f"; allowed: {_cell(setting.allowed)}"
+            if setting.remark:
+                text += f" ({_cell(setting.remark)})"
+            yield f"| `{setting.path.rpartition('.')[2]}` | {setting.type} | `{default}` | {text} |"
         yield ""
 
 

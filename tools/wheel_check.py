@@ -87,8 +87,8 @@ def metadata_of(wheel: Path) -> Message:
 def _tracked() -> set[str]:
     """Returns the files in git."""
     command = ["git", "ls-files", "-z"]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    return {name for name in done.stdout.split("\0") if name}
+    completed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return {name for name in completed.stdout.split("\0") if name}
 
 
 def try_wheel(wheel: Path, python: str, *, with_extras: bool) -> None:
@@ -124,8 +124,8 @@ def _run(*command: str | Path, cwd: Path, is_shown: bool = True) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     output = None if is_shown else subprocess.DEVNULL
     subprocess.run(words, cwd=cwd, check=True, env=environ, stdout=output)
-    shown = " ".join(word if "\n" not in word else "…" for word in words)
-    print(f"{time.monotonic() - start:4.0f} s  {shown}", flush=True)
+    command_text = " ".join(word if "\n" not in word else "…" for word in words)
+    print(f"{time.monotonic() - start:4.0f} s  {command_text}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -213,10 +213,10 @@ def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     import difflib  # Not at the top, because only wrong names need it.
 
     by_lower = {option.lower(): option for option in known}
-    written = str(name).lower()
-    match = difflib.get_close_matches(written, by_lower, n=1, cutoff=0.6)
+    lowercase = str(name).lower()
+    match = difflib.get_close_matches(lowercase, by_lower, n=1, cutoff=0.6)
     # The beginning of a long name, such as `--exp`, is more like other, shorter names.
-    longer = [option for option in by_lower if len(written) > 3 and option.startswith(written)]
+    longer = [option for option in by_lower if len(lowercase) > 3 and option.startswith(lowercase)]
     if len(longer) == 1:
         match = longer
     return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
@@ -224,9 +224,9 @@ def nearest_name_hint(name: str, known: Iterable[str]) -> str:
 
 def unknown_name_message(kind: str, name: object, known: Sequence[str]) -> str:
     """Returns the message for an unknown name: a similar name if any, and all known names."""
-    listed = ", ".join(sorted(known)) or "none"
+    allowed = ", ".join(sorted(known)) or "none"
     hint = nearest_name_hint(str(name), known)
-    return f"unknown {kind} {shorten(repr(name))}{hint}\nallowed: {listed}"
+    return f"unknown {kind} {shorten(repr(name))}{hint}\nallowed: {allowed}"
 
 
 def nearest_multiples(number: int, factor: int) -> str:

@@ -559,5 +559,5 @@ def _default_name(model: object) -> str:
     if _is_model(model):
         model = getattr(model, "name", "")
     text = model if isinstance(model, str) else getattr(model, "__name__", "")
-    letters = (one if one.isalnum() else "_" for one in text.rpartition(":")[2])
+    letters = (character if character.isalnum() else "_" for character in text.rpartition(":")[2])
     return "".join(letters).strip("_") or "model"

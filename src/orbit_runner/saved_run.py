@@ -126,14 +126,14 @@ class History(Mapping[str, Sequence[float]]):
 
         A learning rate that does not change has no chart.
         """
-        shown = {
+        curves = {
             (split, name): points
             for (split, name), points in self.curves.items()
             if not name.startswith(SYSTEM)
             and name not in NON_METRICS
             and not (name == _LEARNING_RATE and len({*points.values()}) == 1)
         }
-        return Plot(draw_charts(metric_charts(shown)))
+        return Plot(draw_charts(metric_charts(curves)))
 
 
 def _column(split: str, name: str) -> str:
@@ -400,8 +400,8 @@ class Runs(Sequence[SavedRun]):
         return frame
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        shown = self._runs[:_MOST_ROWS]
-        metrics = list(dict.fromkeys(name for run in shown for name in _shown_metrics(run)))
+        runs = self._runs[:_MOST_ROWS]
+        metrics = list(dict.fromkeys(name for run in runs for name in _shown_metrics(run)))
         rows = [
             [
                 run.name,
@@ -412,7 +412,7 @@ class Runs(Sequence[SavedRun]):
                     for name in metrics[:_MOST_METRICS]
                 ),
             ]
-            for run in shown
+            for run in runs
         ]
         return ["run", "status", "step", *metrics[:_MOST_METRICS]], rows
 

@@ -446,13 +446,13 @@ def all_weighted_scope(container: Any, plain: str, weighted: str) -> Iterator[No
     others = _get(container, weighted)
     # Keras 2 has a list of metrics for each output, Keras 3 an object; either may be empty.
     none = [[None] if isinstance(own, (list, tuple)) else None for own in metrics]
-    both = [
+    functions = [
         other if own in (None, [None], (None,)) else own
         for own, other in zip(metrics, others, strict=True)
     ]
     with (
         _replaced_scope(container, plain, none),
-        _replaced_scope(container, weighted, both),
+        _replaced_scope(container, weighted, functions),
     ):
         yield
 

@@ -40,13 +40,13 @@ def test_resumed_run_has_bit_identical_weights(changes, asynchronous, tmp_path):
     config = digits_config(task__train_data__augment="crop", **changes)
     name = "mirrored2" if "runtime__num_virtual_devices" in changes else "one_device"
     options = {"strategy": name, "enable_async_checkpointing": asynchronous}
-    whole, _ = run(config, tmp_path / "whole", **options)
+    uninterrupted, _ = run(config, tmp_path / "whole", **options)
     half = config.replace(trainer=config.trainer.replace(train_steps=37))
     first, _ = run(half, tmp_path / "parts", **options)
     notes = Notes()
     second, _ = run(config, tmp_path / "parts", notes=notes, **options)
     assert notes.started_at == [37]
-    for one, other in zip(weights(whole), weights(second), strict=True):
+    for one, other in zip(weights(uninterrupted), weights(second), strict=True):
         assert one.tobytes() == other.tobytes()
     assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
 
@@ -65,12 +65,12 @@ def test_init_checkpoint_loads_weights_from_another_run(given, mode, tmp_path):
     path = tmp_path / "a" / "checkpoints" / ("" if given == "folder" else "ckpt-20")
     notes = Notes()
     config = toy_config(task__init_checkpoint=path)
-    _, found = run(config, tmp_path / "b", mode, notes=notes)
+    _, results = run(config, tmp_path / "b", mode, notes=notes)
     if mode == "eval":
-        assert found["validation_loss"] == logs["validation_loss"]
+        assert results["validation_loss"] == logs["validation_loss"]
     else:
         assert notes.started_at == [0]
-        assert found["validation_loss"] < 0.01 * logs["validation_loss"]
+        assert results["validation_loss"] < 0.01 * logs["validation_loss"]
 
 
 def test_init_checkpoint_initializes_the_weight_average_too(tmp_path):
@@ -79,8 +79,8 @@ def test_init_checkpoint_initializes_the_weight_average_too(tmp_path):
         task__init_checkpoint=tmp_path / "a" / "checkpoints",
         trainer__optimizer_config__ema__average_decay=0.9,
     )
-    _, found = run(config, tmp_path / "b", "eval")
-    assert found["validation_loss"] == logs["validation_loss"]
+    _, results = run(config, tmp_path / "b", "eval")
+    assert results["validation_loss"] == logs["validation_loss"]
 
 
 @pytest.mark.slow
@@ -104,10 +104,10 @@ def test_continuous_eval_ends_after_the_last_training_step(timeout, tmp_path):
         trainer__max_to_keep=1,
         trainer__continuous_eval_timeout=timeout,
     )
-    notes, found = Notes(), {}
+    notes, results = Notes(), {}
 
     def evaluate():
-        found.update(run(config, tmp_path, "continuous_eval", notes=notes, save_summary=False)[1])
+        results.update(run(config, tmp_path, "continuous_eval", notes=notes, save_summary=False)[1])
 
     beside = threading.Thread(target=evaluate)
     beside.start()
@@ -116,7 +116,7 @@ def test_continuous_eval_ends_after_the_last_training_step(timeout, tmp_path):
     assert not beside.is_alive()
     assert notes.evaluations[-1][0] == 3000
     _, logs = run(config, tmp_path, "eval", save_summary=False)
-    assert found["validation_loss"] == logs["validation_loss"]
+    assert results["validation_loss"] == logs["validation_loss"]
     assert not records(tmp_path, "validation")
 
 
@@ -139,5 +139,5 @@ def test_run_with_train_epochs_can_be_evaluated(mode, known, tmp_path):
     # Without the size of the dataset, epochs cannot be trained.
     trains = toy_config(**size, **(epochs if known else {}))
     _, trained = run(trains, tmp_path, "train_and_eval")
-    _, found = run(toy_config(**size, **epochs), tmp_path, mode)
-    assert found["validation_loss"] == trained["validation_loss"]
+    _, results = run(toy_config(**size, **epochs), tmp_path, mode)
+    assert results["validation_loss"] == trained["validation_loss"]

@@ -55,8 +55,8 @@ def _message(done):
 
 @pytest.mark.slow
 def test_full_disk_ends_the_run_with_one_message(small_disk):
-    done = warm_runner.run(*COMMAND[3:], cwd=small_disk)
-    problem, left = _message(done)
+    completed = warm_runner.run(*COMMAND[3:], cwd=small_disk)
+    problem, left = _message(completed)
     assert "No space left on device" in problem
     last = max(int(path.stem[5:]) for path in (small_disk / "a/checkpoints").glob("*.index"))
     free = "free up disk space and start the run again"
@@ -66,7 +66,7 @@ def test_full_disk_ends_the_run_with_one_message(small_disk):
 
 @pytest.mark.slow
 def test_file_size_limit_ends_the_run_with_one_message(tmp_path):
-    done = subprocess.run(
+    completed = subprocess.run(
         COMMAND,
         cwd=tmp_path,
         capture_output=True,
@@ -74,7 +74,7 @@ def test_file_size_limit_ends_the_run_with_one_message(tmp_path):
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
     )
-    problem, left = _message(done)
+    problem, left = _message(completed)
     assert problem == "runner: cannot save a checkpoint in a/checkpoints: File too large"
     assert left == "there is no checkpoint yet; free up disk space and start the run again"
 

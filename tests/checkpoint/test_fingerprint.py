@@ -37,8 +37,8 @@ def test_every_difference_changes_the_fingerprint():
         # The same bytes of another type.
         [_variables()[0], tf.Variable(np.zeros([2, 3], np.float32), name="b")],
     ]
-    found = {fingerprint(variables) for variables in [_variables(), *others]}
-    assert len(found) == 1 + len(others)
+    fingerprints = {fingerprint(variables) for variables in [_variables(), *others]}
+    assert len(fingerprints) == 1 + len(others)
 
 
 def test_every_variable_of_a_checkpoint_affects_its_fingerprint(tmp_path):
@@ -49,9 +49,9 @@ def test_every_variable_of_a_checkpoint_affects_its_fingerprint(tmp_path):
         checkpoint.write(str(tmp_path / "ckpt"))
         return fingerprints.CheckpointContent(tmp_path / "ckpt").summary().state
 
-    found = {state()}
+    digests = {state()}
     for variable in parts.values():
         variable.assign_add(100.0)
-        found.add(state())
-    assert len(found) == 10
-    assert state() in found
+        digests.add(state())
+    assert len(digests) == 10
+    assert state() in digests

@@ -66,8 +66,8 @@ def test_ranking_has_the_best_results(values, ranked):
 
 @pytest.mark.parametrize(("value", "ranked"), [(2.0, None), (1.0, None), (5.0, [2, 1])])
 def test_step_that_is_evaluated_again_is_ranked_once(value, ranked):
-    found = insert_entry([Entry(3.0, 1), Entry(2.0, 2)], Entry(value, 2), _higher, 3)
-    assert (found and [entry.step for entry in found]) == ranked
+    entries = insert_entry([Entry(3.0, 1), Entry(2.0, 2)], Entry(value, 2), _higher, 3)
+    assert (entries and [entry.step for entry in entries]) == ranked
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_best_checkpoint_is_found_by_its_rank(best, tmp_path):
     assert best.steps() == [100, 200, 300]
     assert steps_by_rank(best) == [300, 100, 200]
     notes = []
-    for asked, step in ((None, 200), ("best", 200), ("best-300", 300)):
-        choice = choose_checkpoint(tmp_path, asked, "best", notes.append)
+    for requested, step in ((None, 200), ("best", 200), ("best-300", 300)):
+        choice = choose_checkpoint(tmp_path, requested, "best", notes.append)
         assert (choice.step, choice.is_best) == (step, True)
     assert notes == []
     flip(best.path / f"best-200.{DATA}")
@@ -103,8 +103,8 @@ def test_checkpoint_of_a_killed_process_ranks_last(best):
 
 
 def test_ranking_is_read_from_the_records(best):
-    found = ranking_on_disk(best, "m", _higher)
-    assert [entry.step for entry in found] == [200, 100, 300]
+    entries = ranking_on_disk(best, "m", _higher)
+    assert [entry.step for entry in entries] == [200, 100, 300]
     assert ranking_on_disk(best, "other", _higher) == []
     (best.path / "best-200.json").write_text("{")
     assert [entry.step for entry in ranking_on_disk(best, "m", _higher)] == [100, 300]

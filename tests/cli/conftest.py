@@ -39,10 +39,10 @@ def refused(tmp_path: Path, without_tensorflow: dict[str, str]) -> Callable[...,
     """Runs a command that must be rejected without tensorflow; returns its error message."""
 
     def run(*arguments: str) -> str:
-        done = runner(*arguments, cwd=tmp_path, env=without_tensorflow)
-        assert (done.returncode, done.stdout) == (2, ""), done.stderr
-        assert "Traceback" not in done.stderr
-        message = done.stderr[done.stderr.index("runner: ") :]
+        completed = runner(*arguments, cwd=tmp_path, env=without_tensorflow)
+        assert (completed.returncode, completed.stdout) == (2, ""), completed.stderr
+        assert "Traceback" not in completed.stderr
+        message = completed.stderr[completed.stderr.index("runner: ") :]
         assert len(message.splitlines()) <= 10
         return message
 

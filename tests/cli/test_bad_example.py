@@ -47,10 +47,10 @@ def test_branch_without_the_bad_example_equals_a_run_from_scratch_without_it(cli
     (tmp_path / "e.yaml").write_text(_EXPERIMENT)
     run = ("run", "--experiment=e.yaml", "--mode=train")
 
-    found = cli(*run, "--model_dir=a")
-    assert found.returncode == 3, found.stderr
-    advice = re.search(r"`(runner replay .*?)`", found.stderr)
-    assert advice is not None, found.stderr
+    failed = cli(*run, "--model_dir=a")
+    assert failed.returncode == 3, failed.stderr
+    advice = re.search(r"`(runner replay .*?)`", failed.stderr)
+    assert advice is not None, failed.stderr
     replayed = cli(*shlex.split(advice[1])[1:])
     assert replayed.returncode == 0, replayed.stderr
     step = re.search(r"^step (\d+) of ", replayed.stdout, re.M)

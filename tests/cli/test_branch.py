@@ -79,13 +79,13 @@ def test_branch_without_a_change_has_the_weights_of_its_parent(step, parent, bra
 def test_branch_at_a_checkpoint_imports_no_tensorflow_to_prepare(
     parent, tmp_path, without_tensorflow
 ):
-    done = _command(tmp_path, "branch", str(parent), "--at=40", "--model_dir=b", "--prepare",
+    completed = _command(tmp_path, "branch", str(parent), "--at=40", "--model_dir=b", "--prepare",
                     "--json", env=without_tensorflow)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["run"], found["step"], found["changes"]) == ("b", 40, [])
-    assert found["weights"] == read_history(parent).fingerprints[40].weights
-    assert "steps 1 to 40 are those of" in done.stderr
+    assert completed.returncode == 0, completed.stderr
+    output = json.loads(completed.stdout)
+    assert (output["run"], output["step"], output["changes"]) == ("b", 40, [])
+    assert output["weights"] == read_history(parent).fingerprints[40].weights
+    assert "steps 1 to 40 are those of" in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
@@ -115,8 +115,8 @@ def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(branched, tmp_p
     unbroken = tmp_path / "unbroken"
     assert main(["run", *PARENT, *schedule, f"--model_dir={unbroken}", "--quiet"]) == 0
     assert _weights(branch) == _weights(unbroken)
-    rates = [one["learning_rate"] for one in MetricLog(branch / "metrics.jsonl").records()
-             if one["split"] == "train"]  # fmt: skip
+    rates = [record["learning_rate"] for record in MetricLog(branch / "metrics.jsonl").records()
+             if record["split"] == "train"]  # fmt: skip
     assert (rates[0], rates[-1]) == (0.001, 0.02)
 
 
@@ -136,18 +136,18 @@ def test_schedule_may_replace_a_constant_rate(branched):
 def test_branch_keeps_the_history_up_to_its_step(parent, branched):
     branch = branched("--at=45", "--runtime.seed=3", "--train_steps=50")
     keys = ("step", "split", "training_loss", "accuracy")
-    mine, theirs = ([tuple(one.get(key) for key in keys) for one in
-                     MetricLog(run / "metrics.jsonl").records() if one["step"] <= 45]
+    mine, theirs = ([tuple(item.get(key) for key in keys) for item in
+                     MetricLog(run / "metrics.jsonl").records() if item["step"] <= 45]
                     for run in (branch, parent))  # fmt: skip
     assert mine == theirs
     assert RunReader(branch).changes == {"runtime.seed": 3, "trainer.train_steps": 50}
-    found = read_branch(branch)
-    assert (found.parent.resolve(), found.step) == (parent.resolve(), 45)
-    assert {one.path: (one.left, one.right) for one in found.changes} == {
+    record = read_branch(branch)
+    assert (record.parent.resolve(), record.step) == (parent.resolve(), 45)
+    assert {item.path: (item.left, item.right) for item in record.changes} == {
         "runtime.seed": ("17", "3"),
         "trainer.train_steps": ("60", "50"),
     }
-    assert found.weights == read_history(branch).fingerprints[45].weights
+    assert record.weights == read_history(branch).fingerprints[45].weights
     info = json.loads((branch / "best/info.json").read_text())
     assert (branch / f"best/best-{info['best_ckpt_global_step']}.index").exists()
 
@@ -157,30 +157,30 @@ def test_branch_of_a_branch_is_verified_and_reproduced(branched):
     child = branched("--at=33", "--runtime.seed=3", name="child")
     grandchild = branched("--at=47", "--runtime.seed=4", run=child, name="grandchild")
     assert "47" in output_of(["verify", str(grandchild), "--quiet"])
-    found = json.loads(output_of(["reproduce", str(grandchild), "--quiet", "--json"]))
-    assert (found["start"], found["notes"]) == (47, [])
-    assert found["parting"]["left"]["weights"] == _weights(grandchild)
+    output = json.loads(output_of(["reproduce", str(grandchild), "--quiet", "--json"]))
+    assert (output["start"], output["notes"]) == (47, [])
+    assert output["parting"]["left"]["weights"] == _weights(grandchild)
 
 
 @pytest.mark.slow
 def test_command_trains_and_continues_a_branch(tmp_path):
     first = _trained_branch(tmp_path)
     assert first["fingerprint"] == _weights(tmp_path / "a")
-    again = _command(tmp_path, "branch", "a", "--at=33", "--model_dir=b", "--json")
-    assert again.returncode == 0, again.stderr
-    assert "b exists: a branch of a at step 33" in again.stderr
-    assert "the run is finished" in again.stderr
-    assert json.loads(again.stdout)["fingerprint"] == first["fingerprint"]
+    second = _command(tmp_path, "branch", "a", "--at=33", "--model_dir=b", "--json")
+    assert second.returncode == 0, second.stderr
+    assert "b exists: a branch of a at step 33" in second.stderr
+    assert "the run is finished" in second.stderr
+    assert json.loads(second.stdout)["fingerprint"] == first["fingerprint"]
     assert not [*tmp_path.glob(".*")]
 
 
 def _trained_branch(folder: Path) -> dict[str, Any]:
     """Makes a run `a` and a branch `b` of it as commands. Returns the results of the branch."""
-    done = _command(folder, "run", *PARENT, "--model_dir=a")
-    assert done.returncode == 0, done.stderr
-    done = _command(folder, "branch", "a", "--at=33", "--model_dir=b", "--json")
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    completed = _command(folder, "run", *PARENT, "--model_dir=a")
+    assert completed.returncode == 0, completed.stderr
+    completed = _command(folder, "branch", "a", "--at=33", "--model_dir=b", "--json")
+    assert completed.returncode == 0, completed.stderr
+    return dict(json.loads(completed.stdout))
 
 
 def _command(

@@ -134,9 +134,9 @@ def test_kill_while_the_directory_is_made_leaves_no_half_made_run(parent, tmp_pa
     first.kill()
     assert first.wait() < 0
     assert not (tmp_path / "b").exists()
-    again = warm_runner.run(*command)
-    assert again.returncode == 0, again.stderr
-    assert "b was interrupted during its creation; creating it again" in again.stderr
+    second = warm_runner.run(*command)
+    assert second.returncode == 0, second.stderr
+    assert "b was interrupted during its creation; creating it again" in second.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
@@ -154,7 +154,7 @@ def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent):
     def first_of(step: int) -> int:
         """Returns an example of a step that no earlier step has."""
         ids = (row["example"] for row in order.step(step).chosen)
-        return next(one for one in ids if order.occurrences(one, 30)[0]["step"] == step)
+        return next(example for example in ids if order.occurrences(example, 30)[0]["step"] == step)
 
     def branch_step(*examples: int) -> tuple[int, int | None]:
         flags = (("", "task.train_data.exclude", str([*examples])),)
@@ -178,5 +178,5 @@ def test_records_and_events_of_later_steps_stay_with_the_parent(parent):
             file.write(f"{json.dumps(event)}\n")
     assert main(["branch", "a", "--at=20", "--model_dir=b", "--prepare", "--quiet"]) == 0
     lines = [json.loads(text) for text in Path("b/metrics.jsonl").read_text().splitlines()]
-    assert max(one["step"] for one in lines) <= 20
-    assert [one["step"] for one in lines if "event" in one] == [20]
+    assert max(record["step"] for record in lines) <= 20
+    assert [record["step"] for record in lines if "event" in record] == [20]

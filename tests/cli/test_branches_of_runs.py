@@ -16,8 +16,8 @@ from tests.support.run_directories import write_run
 
 def _branch(run: Path, parent: Path, step: int, **values: str) -> None:
     changes = tuple(Difference(f"trainer.{name}", "1", text) for name, text in values.items())
-    found = Branch(parent=parent, step=step, weights="", state="", configs=(), changes=changes)
-    write_branch(run, found)
+    record = Branch(parent=parent, step=step, weights="", state="", configs=(), changes=changes)
+    write_branch(run, record)
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def runs(here, monkeypatch):
 def test_branches_can_be_selected_by_their_parent(runs):
     arguments = ["--where=parent == 'runs/a' and branch_step > 150", "--columns=run,branch_step"]
     assert output_of(["runs", *arguments]).splitlines()[1].split() == ["runs/b", "200"]
-    (found,) = json.loads(output_of(["runs", "runs/b", "--json"]))
-    assert (found["parent"], found["branch_step"]) == ("runs/a", 200)
+    (row,) = json.loads(output_of(["runs", "runs/b", "--json"]))
+    assert (row["parent"], row["branch_step"]) == ("runs/a", 200)
 
 
 def test_comparison_tells_where_runs_branched_off(runs, monkeypatch):
@@ -61,10 +61,10 @@ def test_comparison_tells_where_runs_branched_off(runs, monkeypatch):
 
 
 def test_comparison_has_the_common_history_once(runs):
-    found = json.loads(output_of(["compare", "runs/a", "runs/b", "--json"]))
-    assert [one["common_step"] for one in found["runs"]] == [None, 200]
-    assert [one["branch_step"] for one in found["runs"]] == [None, 200]
-    assert len(found["curves"]["train/training_loss"]["b"]) == 3
+    output = json.loads(output_of(["compare", "runs/a", "runs/b", "--json"]))
+    assert [run_row["common_step"] for run_row in output["runs"]] == [None, 200]
+    assert [run_row["branch_step"] for run_row in output["runs"]] == [None, 200]
+    assert len(output["curves"]["train/training_loss"]["b"]) == 3
 
 
 def test_page_marks_the_steps_of_branches(runs):

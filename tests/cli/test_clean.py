@@ -30,8 +30,8 @@ def clean(capsys):
 
     def run(*arguments: str) -> str:
         assert main(["clean", *arguments]) == 0
-        said = capsys.readouterr()
-        return said.out + said.err
+        captured = capsys.readouterr()
+        return captured.out + captured.err
 
     return run
 
@@ -165,15 +165,19 @@ def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path):
 
 def test_json_lists_what_is_deleted(tmp_path, capsys, clean):
     run = make_run(tmp_path / "runs" / "a", 100, 200)
-    found = json.loads(clean("--keep_last=1", "--json"))
-    (one,) = found["runs"]
-    assert (one["run"], one["status"], one["deleted"]) == ("runs/a", "finished", False)
-    (item,) = one["items"]
+    output = json.loads(clean("--keep_last=1", "--json"))
+    (row,) = output["runs"]
+    assert (row["run"], row["status"], row["deleted"]) == (
+        "runs/a",
+        "finished",
+        False,
+    )
+    (item,) = row["items"]
     assert item["files"] == [f"checkpoints/ckpt-100.{end}" for end in (DATA, "index", "json")]
     sizes = sum((run / name).stat().st_size for name in item["files"])
-    assert (found["bytes"], item["bytes"], found["bytes_deleted"]) == (sizes, sizes, 0)
-    found = json.loads(clean("--keep_last=1", "--json", "--yes"))
-    assert (found["bytes_deleted"], found["runs"][0]["deleted"]) == (sizes, True)
+    assert (output["bytes"], item["bytes"], output["bytes_deleted"]) == (sizes, sizes, 0)
+    output = json.loads(clean("--keep_last=1", "--json", "--yes"))
+    assert (output["bytes_deleted"], output["runs"][0]["deleted"]) == (sizes, True)
     empty = {"runs": [], "bytes": 0, "bytes_deleted": 0, "not_touched": {}}
     assert json.loads(clean("--keep_last=1", "--json", "--yes")) == empty
 
@@ -200,8 +204,8 @@ def test_wrong_use_is_an_error(flags, code, path, tmp_path):
 def test_cleaned_run_is_verified_resumed_and_reported(tmp_path, clean):
     def runner(*arguments: str) -> str:
         # Not in this process, which would keep the lock of the run.
-        done = warm_runner.run(*arguments, check=True)
-        return done.stdout + done.stderr
+        completed = warm_runner.run(*arguments, check=True)
+        return completed.stdout + completed.stderr
 
     flags = ["run", "--experiment=digits_mlp", "--trainer.checkpoint_interval=2", "--model_dir=a",
              "--trainer.validation_interval=2", "--trainer.best_checkpoint_export_subdir=best",

@@ -24,8 +24,8 @@ ARGUMENTS = [
 
 
 def train(cwd: Path, *arguments: str) -> None:
-    done = warm_runner.run(*ARGUMENTS, *arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr
+    completed = warm_runner.run(*ARGUMENTS, *arguments, cwd=cwd)
+    assert completed.returncode == 0, completed.stderr
 
 
 def attempts_of(run: Path) -> list[dict[str, Any]]:
@@ -85,19 +85,19 @@ def test_reproduce_reports_changed_code(repository):
     # In processes of their own, like the runs: threads and oneDNN affect the weights.
     assert json.loads(_reproduce(repository, "--json").stdout)["notes"] == []
     (repository / "model.py").write_text("depth = 4\n")
-    done = _reproduce(repository, "--model_dir=runs/b")
+    completed = _reproduce(repository, "--model_dir=runs/b")
     note = "uncommitted changes of the code: model.py\n"
-    assert note in done.stdout
-    assert f"note: the steps may differ from those of runs/a:\n  {note}" in done.stderr
-    (again,) = attempts_of(repository / "runs/b")
-    assert (again["code"]["patch"], again["train_steps"]) == ("code.patch", 4)
+    assert note in completed.stdout
+    assert f"note: the steps may differ from those of runs/a:\n  {note}" in completed.stderr
+    (attempt,) = attempts_of(repository / "runs/b")
+    assert (attempt["code"]["patch"], attempt["train_steps"]) == ("code.patch", 4)
     assert b"+depth = 4\n" in (repository / "runs/b/code.patch").read_bytes()
 
 
 def _reproduce(cwd: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    done = warm_runner.run("reproduce", "runs/a", *arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done
+    completed = warm_runner.run("reproduce", "runs/a", *arguments, cwd=cwd)
+    assert completed.returncode == 0, completed.stderr
+    return completed
 
 
 def test_setting_switches_the_patch_off_and_evaluation_keeps_none(repository):

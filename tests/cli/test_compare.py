@@ -105,8 +105,8 @@ def test_run_whose_config_cannot_be_read_is_not_compared_by_settings(runs):
 
 def test_json_has_everything(runs):
     comparison = json.loads(output_of(["compare", "runs", "--json"]))
-    assert [one["run"] for one in comparison["runs"]] == ["runs/a", "runs/b", "runs/c"]
-    assert [one["compared"] for one in comparison["runs"]] == [
+    assert [run["run"] for run in comparison["runs"]] == ["runs/a", "runs/b", "runs/c"]
+    assert [run["compared"] for run in comparison["runs"]] == [
         "", "equal to a", "differ from a at step 300, equal at step 100",
     ]  # fmt: skip
     assert comparison["settings"] == {

@@ -61,27 +61,27 @@ def test_metrics_of_all_runs_are_compared(trials):
         write_best(run, 300, accuracy=0.99)
     (trials / "0001/seed-17/best/info.json").unlink()
     text = output_of(["compare", "--paired", "trials/0001", "trials/0002", "--json"])
-    (found,) = json.loads(text)["paired"]
-    assert list(found["metrics"]) == ["accuracy", "training_loss"]  # best.accuracy lacks a run.
-    accuracy = found["metrics"]["accuracy"]
+    (test,) = json.loads(text)["paired"]
+    assert list(test["metrics"]) == ["accuracy", "training_loss"]  # best.accuracy lacks a run.
+    accuracy = test["metrics"]["accuracy"]
     assert (accuracy["a"]["values"], accuracy["b"]["values"]) == ([*_A], [*_B])
     assert accuracy["verdict"] == _SENTENCE
     assert accuracy["more_than_chance"] is True
-    loss = found["metrics"]["training_loss"]
+    loss = test["metrics"]["training_loss"]
     assert (loss["p"], loss["effect_size"], loss["more_than_chance"]) == (1.0, None, False)
-    assert found["seeds"] == [17, 18, 19, 20, 21]
-    assert found["settings"] == {"task.model.dropout_rate": [0.1, 0.2]}
+    assert test["seeds"] == [17, 18, 19, 20, 21]
+    assert test["settings"] == {"task.model.dropout_rate": [0.1, 0.2]}
 
 
 def test_best_evaluation_can_be_selected(trials):
     for index, run in enumerate(sorted(trials.glob("*/seed-*"))):
         write_best(run, 300, accuracy=0.9 + index / 100)
     arguments = ["trials/0001", "trials/0002", "--metric=best.accuracy", "--json"]
-    (found,) = json.loads(output_of(["compare", "--paired", *arguments]))["paired"]
-    assert (found["a"], found["b"], len(found["seeds"])) == (
+    (test,) = json.loads(output_of(["compare", "--paired", *arguments]))["paired"]
+    assert (test["a"], test["b"], len(test["seeds"])) == (
         "0001 dropout_rate=0.1", "0002 dropout_rate=0.2", 5,
     )  # fmt: skip
-    (metric,) = found["metrics"].values()
+    (metric,) = test["metrics"].values()
     low, high = metric["difference"]["interval"]
     assert metric["difference"]["mean"] == pytest.approx(0.05)
     assert low <= 0.05 <= high

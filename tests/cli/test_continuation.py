@@ -72,8 +72,8 @@ def _signal_flag(number: int) -> str:
 @pytest.mark.parametrize("named", [True, False])
 def test_command_after_a_signal_continues_in_the_same_directory(start, number, named):
     flags = [*_FLAGS, _signal_flag(number), *(["--model_dir=a b"] if named else [])]
-    code, _, said = start(*flags)
-    place, arguments = _continuation(said)
+    code, _, stderr = start(*flags)
+    place, arguments = _continuation(stderr)
 
     assert code == 128 + number
     assert (place == "a b") == named
@@ -85,8 +85,8 @@ def test_command_after_a_signal_continues_in_the_same_directory(start, number, n
 
 @pytest.mark.slow
 def test_command_after_a_stop_at_a_step_lacks_that_flag(start):
-    code, _, said = start(*_FLAGS, "--stop_at_step", "10")
-    place, arguments = _continuation(said)
+    code, _, stderr = start(*_FLAGS, "--stop_at_step", "10")
+    place, arguments = _continuation(stderr)
 
     assert code == 0
     assert arguments == [*_FLAGS, f"--model_dir={place}"]
@@ -95,8 +95,8 @@ def test_command_after_a_stop_at_a_step_lacks_that_flag(start):
 @pytest.mark.slow
 def test_command_after_divergence_asks_for_a_change(start):
     bound = ["--trainer.loss_upper_bound=1e-9", "--trainer.recovery_begin_steps=10"]
-    code, _, said = start(*_FLAGS, *bound, "--trainer.checkpoint_interval=5")
-    command, _, comment = said.splitlines()[-1].partition("  # ")
+    code, _, stderr = start(*_FLAGS, *bound, "--trainer.checkpoint_interval=5")
+    command, _, comment = stderr.splitlines()[-1].partition("  # ")
 
     assert code == 3
     assert command.endswith(" --resume=override")

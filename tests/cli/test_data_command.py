@@ -70,15 +70,15 @@ def test_list_shows_every_dataset_with_its_terms():
 def test_get_downloads_a_dataset_and_prints_its_usage(mirror, tmp_path, capsys):
     assert main(["data", "get", f"--from={mirror}", "toy"]) == 0
 
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert (tmp_path / "data/toy/toy.bin").read_bytes() == CONTENT
-    assert said.out.splitlines() == [
+    assert captured.out.splitlines() == [
         "toy: complete, in data/toy",
         "  toy.bin",
         "to use it: runner --experiment=digits --data_dir=data/toy",
     ]
-    assert "terms: cite us" in said.err
-    assert "downloading toy.bin (500 kB)" in said.err
+    assert "terms: cite us" in captured.err
+    assert "downloading toy.bin (500 kB)" in captured.err
 
 
 def test_get_skips_a_dataset_that_is_already_complete(mirror):
@@ -103,7 +103,7 @@ def test_commands_without_arrays_import_neither_tensorflow_nor_numpy(tmp_path, w
         "assert main(['data', 'get', 'mnist', '--dir=x', '--from=http://127.0.0.1:9']) == 1\n"
         "print('numpy' in sys.modules)"
     )
-    done = process(sys.executable, "-c", program, cwd=tmp_path, env=without_tensorflow)
+    completed = process(sys.executable, "-c", program, cwd=tmp_path, env=without_tensorflow)
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("False\n")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.endswith("False\n")

@@ -69,7 +69,11 @@ def evaluate(trained):
 
 def _recorded(run: Path, step: int) -> dict[str, Any]:
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    (record,) = (one for one in lines if (one["split"], one["step"]) == ("validation", step))
+    (record,) = (
+        candidate
+        for candidate in lines
+        if (candidate["split"], candidate["step"]) == ("validation", step)
+    )
     extra = ("split", "step", "time", "steps_per_second")
     return {name: value for name, value in record.items() if name not in extra}
 
@@ -262,9 +266,9 @@ def test_an_evaluation_whose_details_fail_has_its_results(trained, capsys, monke
 
     assert main(["evaluate", str(trained)]) == 0
 
-    said = capsys.readouterr()
-    assert "accuracy" in said.out
-    assert said.err.endswith("warning: the evaluation has no examples: no such thing\n")
+    captured = capsys.readouterr()
+    assert "accuracy" in captured.out
+    assert captured.err.endswith("warning: the evaluation has no examples: no such thing\n")
 
 
 @pytest.mark.slow

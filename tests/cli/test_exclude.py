@@ -15,8 +15,8 @@ EXCLUDE = "--task.train_data.exclude"
 
 
 def test_batch_leaves_excluded_examples_out():
-    whole = json.loads(output_of(["batch", "digits", "--step=3", "--json"]))["rows"]
-    ids = [row["example"] for row in whole[4:6]]
+    all_rows = json.loads(output_of(["batch", "digits", "--step=3", "--json"]))["rows"]
+    ids = [row["example"] for row in all_rows[4:6]]
     flag = f"{EXCLUDE}={ids}"
 
     rows = json.loads(output_of(["batch", "digits", "--step=3", "--json", flag]))["rows"]
@@ -24,7 +24,7 @@ def test_batch_leaves_excluded_examples_out():
     values = output_of(["batch", "digits", f"--example={ids[0]}", "--json", flag])
     other = output_of(["batch", "digits", f"--example={rows[4]['example']}", "--json", flag])
 
-    kept = [row["example"] for row in whole if row["example"] not in ids]
+    kept = [row["example"] for row in all_rows if row["example"] not in ids]
     assert [row["example"] for row in rows][: len(kept)] == kept
     sentence = "in no step: task.train_data.exclude leaves it out"
     assert seen == f"example {ids[0]:,} of digits\n{sentence}\n"
@@ -43,7 +43,7 @@ def test_model_garden_is_refused_with_the_reason(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def folder_with_run(tmp_path_factory):
     """A directory with a short run `a` that excludes the examples of `ids.txt`."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
@@ -57,9 +57,9 @@ _RUN = ("--experiment=digits_mlp", "--model_dir=a", "--mode=train", "--quiet")
 
 
 @pytest.fixture
-def folder(made, tmp_path, monkeypatch):
+def folder(folder_with_run, tmp_path, monkeypatch):
     """A copy that is the working directory."""
-    copy = Path(shutil.copytree(made, tmp_path / "copy"))
+    copy = Path(shutil.copytree(folder_with_run, tmp_path / "copy"))
     monkeypatch.chdir(copy)
     monkeypatch.setenv("COLUMNS", "200")
     return copy

@@ -28,7 +28,7 @@ SERVED = ["--trainer.export_subdir=served", "--trainer.export_formats=[litert]"]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def exported_run(tmp_path_factory):
     """The directory that contains a run of 20 steps, which exported its network at the end."""
     folder = tmp_path_factory.mktemp("made")
     assert main([*RUN, *SERVED, f"--model_dir={folder / 'run'}"]) == 0
@@ -36,9 +36,9 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def run(made, tmp_path):
+def run(exported_run, tmp_path):
     """A copy of the run."""
-    return Path(shutil.copytree(made / "run", tmp_path / "run"))
+    return Path(shutil.copytree(exported_run / "run", tmp_path / "run"))
 
 
 def exported(*arguments: object) -> Any:
@@ -89,9 +89,11 @@ def test_export_of_a_run_without_assets_needs_its_data(run):
 
 
 @pytest.mark.slow
-def test_table_and_json_describe_each_format(made, tmp_path):
+def test_table_and_json_describe_each_format(exported_run, tmp_path):
     flags = ["--format=saved_model,litert_float16"]
-    lines = output_of(["export", str(made / "run"), *flags, f"--to={tmp_path / 'a'}"]).splitlines()
+    lines = output_of(
+        ["export", str(exported_run / "run"), *flags, f"--to={tmp_path / 'a'}"]
+    ).splitlines()
     assert lines[0] == f"{tmp_path / 'a/20'}: step 20, average weights"
     assert lines[1] == f"{tmp_path / 'a/20-litert_float16'}: step 20, average weights"
     assert "  input   image  uint8 [1, 8, 8, 1]" in lines
@@ -102,29 +104,29 @@ def test_table_and_json_describe_each_format(made, tmp_path):
     assert model[:4] == ["20", "the", "model", "itself"]
     assert export[:2] == ["20", "litert_float16"]
 
-    first, second = exported(made / "run", *flags, f"--to={tmp_path / 'b'}")
+    first, second = exported(exported_run / "run", *flags, f"--to={tmp_path / 'b'}")
     assert "check" not in first
     assert second["check"]["metrics"].keys() == second["check"]["model_metrics"].keys()
     record = json.loads((tmp_path / "b/20-litert_float16/export.json").read_text())
     assert {"path": second["path"], **record} == second
     written = resolve(Request(experiment=str(tmp_path / "b/20-litert_float16/config.yaml"))).config
-    assert written == resolve(Request(experiment=str(made / "run"))).config
+    assert written == resolve(Request(experiment=str(exported_run / "run"))).config
 
 
-def test_report_shows_the_exports_of_the_run_directory(made, tmp_path):
+def test_report_shows_the_exports_of_the_run_directory(exported_run, tmp_path):
     page = tmp_path / "report.html"
-    assert main(["report", str(made / "run"), f"--html={page}"]) == 0
+    assert main(["report", str(exported_run / "run"), f"--html={page}"]) == 0
     section = page.read_text().partition("<h2>Exports</h2>")[2].partition("</section>")[0]
     assert "Compared with the model on 359 validation examples." in section
     assert "<td>litert</td>" in section
-    size = (made / "run/served/20-litert/model.tflite").stat().st_size
+    size = (exported_run / "run/served/20-litert/model.tflite").stat().st_size
     assert f">{size:,}</td>" in section
 
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("tf2onnx")), reason="tf2onnx is installed")
 @pytest.mark.usefixtures("no_tensorflow")
-def test_missing_extra_is_named(made):
-    fails(["export", str(made / "run"), "--format=onnx"], "not-supported", "--format")
+def test_missing_extra_is_named(exported_run):
+    fails(["export", str(exported_run / "run"), "--format=onnx"], "not-supported", "--format")
 
 
 @pytest.mark.parametrize(
@@ -150,13 +152,13 @@ def test_missing_extra_is_named(made):
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
-    arguments, code, path, made, monkeypatch
+    arguments, code, path, exported_run, monkeypatch
 ):
-    monkeypatch.chdir(made)
-    (made / "bare").mkdir(exist_ok=True)
-    shutil.copy(made / "run/config.yaml", made / "bare")
-    (made / "full/20").mkdir(parents=True, exist_ok=True)
-    (made / "file").touch()
+    monkeypatch.chdir(exported_run)
+    (exported_run / "bare").mkdir(exist_ok=True)
+    shutil.copy(exported_run / "run/config.yaml", exported_run / "bare")
+    (exported_run / "full/20").mkdir(parents=True, exist_ok=True)
+    (exported_run / "file").touch()
     fails(["export", *arguments], code, path)
 
 

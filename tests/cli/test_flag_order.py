@@ -35,8 +35,8 @@ def files(here):
 
 
 def resolved(*arguments: str, experiment: str = "digits") -> ResolvedConfig:
-    given = [f"--experiment={experiment}", *arguments]
-    return resolve(build_request(parse_flags(COMMAND.parser(), given)))
+    flags = [f"--experiment={experiment}", *arguments]
+    return resolve(build_request(parse_flags(COMMAND.parser(), flags)))
 
 
 def words(spelling: str, steps: int) -> list[str]:
@@ -70,9 +70,9 @@ def test_of_two_alternatives_the_last_flag_wins():
 
 
 def test_a_flag_that_sets_two_settings_is_overridden_in_one():
-    one, both = "--task.train_data.data_dir=a", "--data_dir=b"
+    data_dir, both = "--task.train_data.data_dir=a", "--data_dir=b"
 
-    task = resolved(both, one, experiment="mnist").config.task
+    task = resolved(both, data_dir, experiment="mnist").config.task
     assert (task.train_data.data_dir, task.validation_data.data_dir) == ("a", "b")
-    task = resolved(one, both, experiment="mnist").config.task
+    task = resolved(data_dir, both, experiment="mnist").config.task
     assert (task.train_data.data_dir, task.validation_data.data_dir) == ("b", "b")

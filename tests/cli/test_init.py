@@ -42,30 +42,30 @@ def _shell(folder: Path, command: str) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     python_path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PATH": path, "PYTHONPATH": python_path.rstrip(os.pathsep)}
-    done = subprocess.run(
+    completed = subprocess.run(
         command, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
+    assert completed.returncode == 0, f"{command}\n{completed.stdout}\n{completed.stderr}"
+    return completed.stdout + completed.stderr
 
 
 def _files(folder: Path) -> list[str]:
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
 
 
-def test_it_prints_each_file_and_the_next_commands(here, capsys):
+def test_init_prints_each_file_and_the_next_commands(here, capsys):
     assert main(["init", "my own/churn"]) == 0
 
-    said = capsys.readouterr()
-    lines = said.out.splitlines()
-    assert said.err == ""
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert captured.err == ""
     assert lines[-5:] == ["", "next:", "  cd 'my own/churn'", "  make test", "  make run"]
     assert sorted(line.split()[0] for line in lines[:-5]) == FILES
     assert all(len(line.split()) > 2 for line in lines[:-5])
     assert _files(here / "my own/churn") == FILES
-    found = json.loads(output_of(["init", "a", "--name=churn", "--json"]))
-    assert (found["directory"], found["name"], sorted(found["files"])) == ("a", "churn", FILES)
-    assert found["next"] == ["cd a", "make test", "make run"]
+    output = json.loads(output_of(["init", "a", "--name=churn", "--json"]))
+    assert (output["directory"], output["name"], sorted(output["files"])) == ("a", "churn", FILES)
+    assert output["next"] == ["cd a", "make test", "make run"]
 
 
 def test_no_file_of_the_template_is_left_out():
@@ -123,7 +123,7 @@ def test_a_name_that_is_taken_is_refused(here, name):
 
 
 @pytest.mark.parametrize("name", ["a-b", "2x", "größe", "a_", "_", "", "a.b", "../b"])
-def test_what_is_no_name_is_refused(here, name):
+def test_invalid_name_is_refused(here, name):
     fails(["init", "x", f"--name={name}"], "not-allowed", "--name")
 
     assert _files(here) == []
@@ -180,11 +180,11 @@ def test_a_mistake_in_the_project_is_one_message(here, file, old, new, message):
     path = here / "churn" / file
     path.write_text(path.read_text().replace(old, new, 1))
 
-    done = warm_runner.run("--experiment=churn", cwd=here / "churn")
+    completed = warm_runner.run("--experiment=churn", cwd=here / "churn")
 
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.promise("commands", "`runner init` writes a project whose tests pass")
@@ -192,10 +192,10 @@ def test_a_mistake_in_the_project_is_one_message(here, file, old, new, message):
 def test_make_test_passes_in_a_new_project(here):
     assert main(["init", "churn"]) == 0
 
-    said = _shell(here / "churn", "make test")
+    output = _shell(here / "churn", "make test")
 
-    assert "Ran 3 tests" in said
-    assert said.endswith("OK\n")
+    assert "Ran 3 tests" in output
+    assert output.endswith("OK\n")
 
 
 @pytest.mark.slow
@@ -205,11 +205,11 @@ def test_the_commands_of_the_readme_work(here):
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
     commands = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
 
-    said = {command: _shell(here / "churn", command) for command in commands}
+    outputs = {command: _shell(here / "churn", command) for command in commands}
 
     assert commands[:2] == ["make test", "make run"]
-    assert "task.hidden_units" in said["runner show --experiment=churn --diff=runs/wide"]
-    assert said["runner reproduce runs/wide"].startswith("equal: ")
+    assert "task.hidden_units" in outputs["runner show --experiment=churn --diff=runs/wide"]
+    assert outputs["runner reproduce runs/wide"].startswith("equal: ")
     assert [name for name in _files(here / "churn/runs/wide") if name == "data.json"]
     record = json.loads((here / "churn/runs/wide/data.json").read_text())
     digests = [row["digest"] for rows in record["sections"].values() for row in rows]

@@ -181,10 +181,10 @@ def test_what_a_run_would_report_is_a_warning(capsys):
 
     assert main(["init", "new", "--from=a.csv", "--label=y"]) == 0
 
-    said = capsys.readouterr()
-    assert said.err.startswith("warning: a run would report 1 problem in the configuration\n")
-    assert "column 'y' has no value in a.csv, row 5" in said.err
-    assert "runner --experiment=new/experiment.yaml" in said.out
+    captured = capsys.readouterr()
+    assert captured.err.startswith("warning: a run would report 1 problem in the configuration\n")
+    assert "column 'y' has no value in a.csv, row 5" in captured.err
+    assert "runner --experiment=new/experiment.yaml" in captured.out
 
 
 def _write_reviews() -> str:

@@ -30,11 +30,11 @@ def test_text_has_a_part_for_layers_batches_memory_and_schedule():
 
 def test_flag_and_positional_argument_name_the_same_experiment(tmp_path):
     page = tmp_path / "page.html"
-    given = ["--experiment=digits_mlp", "--json", QUIET, f"--html={page}"]
+    arguments = ["--experiment=digits_mlp", "--json", QUIET, f"--html={page}"]
 
-    found = json.loads(output_of(["inspect", *given]))
-    assert found["name"] == "digits_mlp"
-    assert found["memory"]["weights"] == found["memory"]["gradients"] == 17226 * 4
+    output = json.loads(output_of(["inspect", *arguments]))
+    assert output["name"] == "digits_mlp"
+    assert output["memory"]["weights"] == output["memory"]["gradients"] == 17226 * 4
     text = page.read_text(encoding="utf-8")
     assert "<h2>Layers</h2>" in text
     assert "data:image/png;base64," in text
@@ -42,14 +42,14 @@ def test_flag_and_positional_argument_name_the_same_experiment(tmp_path):
 
 
 def test_a_section_without_data_is_reported_in_its_place(tmp_path):
-    given = [
+    arguments = [
         "fashion_mnist",
         "--task.train_data.source=digits",
         "--task.train_data.data_dir=''",
         f"--task.validation_data.data_dir={tmp_path}",
     ]
 
-    text = output_of(["inspect", *given, QUIET])
+    text = output_of(["inspect", *arguments, QUIET])
     assert re.search(r"^training batch\n  tensor", text, re.M)
     assert re.search(r"^validation batch\n  none: .*idx", text, re.M)
     assert re.search(r"^  input batch +\d", text, re.M)
@@ -57,16 +57,16 @@ def test_a_section_without_data_is_reported_in_its_place(tmp_path):
 
 @pytest.mark.slow
 def test_tables_get_a_first_look(tmp_path):
-    given = ["diabetes", "--task.split=null", f"--html={tmp_path / 'page.html'}", QUIET]
+    arguments = ["diabetes", "--task.split=null", f"--html={tmp_path / 'page.html'}", QUIET]
 
-    text = output_of(["inspect", *given])
-    found = json.loads(output_of(["inspect", *given, "--json"]))["table"]
+    text = output_of(["inspect", *arguments])
+    table = json.loads(output_of(["inspect", *arguments, "--json"]))["table"]
 
     assert re.search(r"^table of train_data: 442 rows$", text, re.M)
     assert re.search(r"^  bmi +feature +number +0 +163 +18 +42\.2 +26\.38 +-$", text, re.M)
     assert re.search(r"^  sex +feature +category +0 +2 +- +- +- +1 \(235\), 2 \(207\)$", text, re.M)
     assert "the results of evaluations may be better than on new data" in text
-    assert found["rows"] == {"train_data": 442, "validation_data": 442}
+    assert table["rows"] == {"train_data": 442, "validation_data": 442}
     assert "progression</t" in (tmp_path / "page.html").read_text()
 
 
@@ -86,15 +86,15 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(tmp_path, monkeypatch):
     hosts = {"worker": ["192.0.2.1:1", "192.0.2.2:1"]}  # Reserved for documentation.
     member = {"cluster": hosts, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(member))
-    given = ["digits", "--workers=2", "--distribution_strategy=off"]
+    arguments = ["digits", "--workers=2", "--distribution_strategy=off"]
     page = tmp_path / "page.html"
 
-    text = output_of(["inspect", *given, QUIET, f"--html={page}"])
-    found = json.loads(output_of(["inspect", *given, QUIET, "--json"]))
+    text = output_of(["inspect", *arguments, QUIET, f"--html={page}"])
+    output = json.loads(output_of(["inspect", *arguments, QUIET, "--json"]))
 
-    scale = found["scale"]
+    scale = output["scale"]
     assert (
-        scale["steps_per_epoch"] == found["schedule"]["train_steps"] / found["schedule"]["epochs"]
+        scale["steps_per_epoch"] == output["schedule"]["train_steps"] / output["schedule"]["epochs"]
     )
     assert scale["ring_seconds"] == pytest.approx(53002 * 4 / 12.5e9 + 2 * 10e-6)
     assert re.search(

@@ -33,15 +33,15 @@ LAUNCH = "launch --workers=1 -- --experiment=digits --distribution_strategy=mult
 def interrupted(command: str, module: str, folder: Path, **environ: str) -> list[str]:
     (folder / "sitecustomize.py").write_text(_SITE)
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    done = runner(
+    completed = runner(
         *command.split(),
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "INTERRUPT_AT": module, **environ},
         timeout=600,
     )
-    assert done.returncode == 130, done.stderr
-    assert done.stdout == ""
-    return done.stderr.splitlines()
+    assert completed.returncode == 130, completed.stderr
+    assert completed.stdout == ""
+    return completed.stderr.splitlines()
 
 
 @pytest.mark.sample(3)
@@ -62,14 +62,14 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
 )
 @pytest.mark.parametrize("callback", ["", "1"])
 def test_interrupt_during_imports_prints_one_line(command, module, callback, tmp_path):
-    found = interrupted(command, module, tmp_path, IN_CALLBACK=callback)
+    lines = interrupted(command, module, tmp_path, IN_CALLBACK=callback)
 
-    assert found == ["runner: interrupted"]
+    assert lines == ["runner: interrupted"]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("module", ["tensorflow", "tensorflow.python.eager.context"])
 def test_interrupt_while_importing_tensorflow_prints_no_traceback(module, tmp_path):
-    found = interrupted("--experiment=digits --model_dir=a", module, tmp_path)
+    lines = interrupted("--experiment=digits --model_dir=a", module, tmp_path)
 
-    assert found == ["importing tensorflow …", "runner: interrupted"]
+    assert lines == ["importing tensorflow …", "runner: interrupted"]

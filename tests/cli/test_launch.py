@@ -31,9 +31,9 @@ def test_multi_worker_launch_starts_workers_and_evaluator():
     specs = member_specs(plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS))
     assert [spec.name for spec in specs] == ["worker 0", "worker 1", "evaluator 0"]
     assert [spec.results for spec in specs] == [True, False, False]
-    found = [json.loads(spec.environ["TF_CONFIG"]) for spec in specs]
-    assert found[0]["cluster"] == found[2]["cluster"]
-    assert [c["task"] for c in found][1:] == [
+    clusters = [json.loads(spec.environ["TF_CONFIG"]) for spec in specs]
+    assert clusters[0]["cluster"] == clusters[2]["cluster"]
+    assert [c["task"] for c in clusters][1:] == [
         {"type": "worker", "index": 1},
         {"type": "evaluator", "index": 0},
     ]
@@ -97,10 +97,10 @@ def _fingerprint(folder: Path, name: str, kill: bool) -> str:
     finally:
         process.terminate()
     assert process.returncode == 0, err
-    again = (
+    restart_message = (
         "worker 1 was killed by SIGKILL; restarting all members from the last checkpoint (1 of 3)"
     )
-    assert (again in err) == kill
+    assert (restart_message in err) == kill
     assert bool(re.search(r"worker 0 +│ training from step [1-9]", err)) == kill
     return json.loads(out)["fingerprint"]
 
@@ -121,5 +121,7 @@ def _kill_worker(launcher: int, checkpoints: Path) -> None:
 @pytest.mark.promise("commands", "`runner launch` restarts a cluster")
 @pytest.mark.slow
 def test_killed_worker_does_not_change_the_final_weights(tmp_path):
-    killed, whole = (_fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole"))
-    assert killed == whole
+    killed, uninterrupted = (
+        _fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole")
+    )
+    assert killed == uninterrupted

@@ -18,16 +18,16 @@ def test_every_experiment_is_listed_with_its_module(tmp_path, without_tensorflow
     )
     command = [sys.executable, "-m", "orbit_runner", "list", "--official", "--json"]
 
-    done = process(*command, "--import=mine", cwd=tmp_path)
+    completed = process(*command, "--import=mine", cwd=tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    there = found["experiments of Model Garden"]
+    assert completed.returncode == 0, completed.stderr
+    listing = json.loads(completed.stdout)
+    there = listing["experiments of Model Garden"]
     assert there["official/resnet_imagenet"] == "official.vision.configs.image_classification"
     assert there["official/bert/squad"].startswith("official.nlp.configs.")
-    assert {*found["registered elsewhere"]} == {"official/own/one"}
+    assert {*listing["registered elsewhere"]} == {"official/own/one"}
 
     # Nothing is imported without `--import`.
-    again = process(*command, cwd=tmp_path, env=without_tensorflow)
-    assert (again.returncode, again.stderr) == (0, "")
-    assert json.loads(again.stdout) == {"experiments of Model Garden": there}
+    second = process(*command, cwd=tmp_path, env=without_tensorflow)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert json.loads(second.stdout) == {"experiments of Model Garden": there}

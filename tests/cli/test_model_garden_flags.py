@@ -64,16 +64,16 @@ def test_other_flags_of_the_drivers_are_unknown(name):
 
 def test_flag_with_empty_value_counts_as_not_set():
     empty = [f"--{n}=" for n in ("config_file", "params_override", "gin_file", "gin_params", "tpu")]
-    given = parse_flags(COMMAND.parser(), ["--experiment=digits", *empty, "--tf_data_service="])
-    assert build_request(given) == build_request(
+    flags = parse_flags(COMMAND.parser(), ["--experiment=digits", *empty, "--tf_data_service="])
+    assert build_request(flags) == build_request(
         parse_flags(COMMAND.parser(), ["--experiment=digits"])
     )
 
 
 def test_gin_params_flag_accepts_several_bindings():
     text = "trainer.train_steps = 5\ntrainer.validation_interval = 2"
-    given = parse_flags(COMMAND.parser(), ["--experiment=digits", f"--gin_params={text}"])
-    trainer = resolve(build_request(given)).config.trainer
+    flags = parse_flags(COMMAND.parser(), ["--experiment=digits", f"--gin_params={text}"])
+    trainer = resolve(build_request(flags)).config.trainer
     assert (trainer.train_steps, trainer.validation_interval) == (5, 2)
 
 

@@ -143,9 +143,9 @@ def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_standard_output_may_be_named(run):
-    done = _shell("(echo first; runner report a --html=/dev/stdout) > page.html", run.parent)
+    completed = _shell("(echo first; runner report a --html=/dev/stdout) > page.html", run.parent)
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     page = (run.parent / "page.html").read_text()
     assert page.startswith("first\n<!doctype html>")
     assert page.rstrip().endswith("</html>")

@@ -34,7 +34,7 @@ SET = load_digits(split="test").arrays
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def exported_run(tmp_path_factory):
     """A directory with a run, its export, and images."""
     folder = tmp_path_factory.mktemp("made")
     assert main([*RUN, f"--model_dir={folder / 'run'}"]) == 0
@@ -75,27 +75,29 @@ def _labels(lines: list[str]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["run", "run/export", "run/export/150"])
-def test_images_of_a_directory_are_predicted_in_order(where, made, predicted):
-    code, lines, _ = predicted(made / where, "--json", made / "images", "--batch_size=5")
+def test_images_of_a_directory_are_predicted_in_order(where, exported_run, predicted):
+    code, lines, _ = predicted(
+        exported_run / where, "--json", exported_run / "images", "--batch_size=5"
+    )
     assert code == 0
-    found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    paths = [Path(one["image"]).relative_to(made / "images").as_posix() for one in found]
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    paths = [Path(row["image"]).relative_to(exported_run / "images").as_posix() for row in rows]
     assert paths == sorted(paths)
     below = [f"deeper/{n:02}.PNG" for n in (9, 10, 11)]
     assert paths == [*(f"{n:02}.png" for n in range(9)), *below]
     right = np.array([*map(int, _labels(lines))]) == SET["label"][:12]
     assert right.mean() > 0.7
-    for one in found:
-        chances = [each["probability"] for each in one["predictions"]]
+    for row in rows:
+        chances = [each["probability"] for each in row["predictions"]]
         assert len(chances) == 3
         assert chances == sorted(chances, reverse=True)
         assert 0 < sum(chances) <= 1 + 1e-5
-        assert all(each["label"] == str(each["class"]) for each in one["predictions"])
+        assert all(each["label"] == str(each["class"]) for each in row["predictions"])
 
 
-def test_text_output_has_one_line_per_image(made, predicted):
-    items = [made / "images/03.png", made / "images/deeper/09.PNG"]
-    code, lines, err = predicted(made / "run/export", *items, "--top_k=2")
+def test_text_output_has_one_line_per_image(exported_run, predicted):
+    items = [exported_run / "images/03.png", exported_run / "images/deeper/09.PNG"]
+    code, lines, err = predicted(exported_run / "run/export", *items, "--top_k=2")
     assert code == 0
     assert [line.split()[0] for line in lines] == [str(item) for item in items]
     words = lines[0].split()
@@ -105,22 +107,22 @@ def test_text_output_has_one_line_per_image(made, predicted):
     assert "loading" in err
 
 
-def test_unreadable_items_are_reported_in_input_order(made, tmp_path, predicted):
-    good = made / "images/00.png"
+def test_unreadable_items_are_reported_in_input_order(exported_run, tmp_path, predicted):
+    good = exported_run / "images/00.png"
     (tmp_path / "bad.png").write_bytes(b"no image at all")
-    whole = tf.io.encode_jpeg(np.zeros([8, 8, 1], np.uint8)).numpy()
-    (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    jpeg = tf.io.encode_jpeg(np.zeros([8, 8, 1], np.uint8)).numpy()
+    (tmp_path / "half.jpg").write_bytes(jpeg[: len(jpeg) // 2])
     (tmp_path / "empty.png").touch()
     (tmp_path / "bare").mkdir()
     names = ["bad.png", "half.jpg", "empty.png", "bare", "none.png"]
     items = [good, *(tmp_path / name for name in names), good]
-    code, lines, err = predicted(made / "run/export", *items, "--json")
+    code, lines, err = predicted(exported_run / "run/export", *items, "--json")
     assert code == 5
-    found = [json.loads(line) for line in lines]
-    assert [one["image"] for one in found] == [str(item) for item in items]
-    assert found[0] == found[-1]
-    assert "predictions" in found[0]
-    reasons = [one["error"] for one in found[1:-1]]
+    rows = [json.loads(line) for line in lines]
+    assert [row["image"] for row in rows] == [str(item) for item in items]
+    assert rows[0] == rows[-1]
+    assert "predictions" in rows[0]
+    reasons = [row["error"] for row in rows[1:-1]]
     assert "Unknown image file format" in reasons[0]
     assert reasons[1].startswith("cannot be decoded: ")
     assert "Graph execution" not in reasons[1]
@@ -130,37 +132,39 @@ def test_unreadable_items_are_reported_in_input_order(made, tmp_path, predicted)
     assert err.endswith("5 of 7 items have no prediction\n")
     for name in ("photo.webp", "photo.HEIC", "notes.txt"):
         (tmp_path / "bare" / name).touch()
-    code, lines, err = predicted(made / "run/export", good.parent, tmp_path / "bare", "--json")
+    code, lines, err = predicted(
+        exported_run / "run/export", good.parent, tmp_path / "bare", "--json"
+    )
     assert code == 5
     left_out = [json.loads(line) for line in lines[12:]]
-    assert [Path(one["image"]).name for one in left_out] == ["photo.HEIC", "photo.webp"]
-    assert all("only .jpg, .jpeg, .png are read" in one["error"] for one in left_out)
+    assert [Path(row["image"]).name for row in left_out] == ["photo.HEIC", "photo.webp"]
+    assert all("only .jpg, .jpeg, .png are read" in row["error"] for row in left_out)
     assert f"1 file left out, which are no images: {tmp_path / 'bare/notes.txt'}" in err
-    code, lines, _ = predicted(made / "run/export", *items)
+    code, lines, _ = predicted(exported_run / "run/export", *items)
     assert code == 5
     assert lines[1].endswith(f"error: {reasons[0]}")
     assert lines[1].startswith(str(items[1]))
 
 
-def test_image_names_are_read_from_standard_input(made, predicted, typed):
-    names = [str(made / "images" / f"{n:02}.png") for n in (4, 2, 7)]
+def test_image_names_are_read_from_standard_input(exported_run, predicted, typed):
+    names = [str(exported_run / "images" / f"{n:02}.png") for n in (4, 2, 7)]
     typed("\n".join([names[0], "", *names[1:]]))
-    _, alone, _ = predicted(made / "run/export", "--json")
+    _, alone, _ = predicted(exported_run / "run/export", "--json")
     typed(f"{names[1]}\r\n")
-    code, among, _ = predicted(made / "run/export", names[0], "-", names[2], "--json")
+    code, among, _ = predicted(exported_run / "run/export", names[0], "-", names[2], "--json")
     assert code == 0
     assert [json.loads(line)["image"] for line in alone] == names
     assert among == alone
 
 
-def test_empty_input_is_an_error(made, predicted, typed):
+def test_empty_input_is_an_error(exported_run, predicted, typed):
     typed("\n")
-    code, lines, err = predicted(made / "run/export")
+    code, lines, err = predicted(exported_run / "run/export")
     assert (code, lines) == (2, [])
     assert err.endswith("ITEM: standard input: there are no items to predict\n")
 
 
-def test_images_of_other_sizes_and_colors_are_converted(made, tmp_path, predicted):
+def test_images_of_other_sizes_and_colors_are_converted(exported_run, tmp_path, predicted):
     image = SET["image"][0]
     for name, encoded in {
         "a.png": tf.io.encode_png(image),
@@ -176,7 +180,9 @@ def test_images_of_other_sizes_and_colors_are_converted(made, tmp_path, predicte
     others = [tmp_path / f"others.{kind}" for kind in ("bmp", "gif", "webp")]
     for other in others:
         Image.fromarray(image[..., 0]).save(other)
-    _, lines, _ = predicted(made / "run/export", *sorted(tmp_path.glob("?.*")), *others, "--json")
+    _, lines, _ = predicted(
+        exported_run / "run/export", *sorted(tmp_path.glob("?.*")), *others, "--json"
+    )
     assert _labels(lines) == [str(SET["label"][0])] * 7
     first, _, third = (json.loads(line)["predictions"] for line in lines[:3])
     assert first[0]["probability"] == pytest.approx(third[0]["probability"], abs=0.05)
@@ -203,18 +209,23 @@ def test_task_without_a_predictor_is_rejected(tmp_path):
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
-    arguments, code, path, made, monkeypatch
+    arguments, code, path, exported_run, monkeypatch
 ):
-    monkeypatch.chdir(made)
+    monkeypatch.chdir(exported_run)
     fails(["predict", *arguments], code, path)
 
 
 @pytest.mark.slow
-def test_predictions_are_printed_as_items_are_typed(made):
+def test_predictions_are_printed_as_items_are_typed(exported_run):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "orbit_runner", "predict", "run/export", "-", "--json"]
     with subprocess.Popen(
-        command, cwd=made, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=exported_run,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         os.close(theirs)
         for name in ("00.png", "nope.png"):

@@ -39,13 +39,13 @@ def test_published_fingerprints_are_read_as_written(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_published_fingerprint_is_true(name, tmp_path):
-    done = reproduce(tmp_path, name, "--json", "--quiet")
-    found, run = json.loads(done.stdout), read_published().runs[name]
-    if any("→" in note for note in found["notes"]):
-        pytest.skip(f"other versions: {', '.join(found['notes'])}")
-    assert (done.returncode, found["weights"]) == (0, run.weights)
-    assert found["notes"] == []
-    assert found["again"] == ""
+    completed = reproduce(tmp_path, name, "--json", "--quiet")
+    output, run = json.loads(completed.stdout), read_published().runs[name]
+    if any("→" in note for note in output["notes"]):
+        pytest.skip(f"other versions: {', '.join(output['notes'])}")
+    assert (completed.returncode, output["weights"]) == (0, run.weights)
+    assert output["notes"] == []
+    assert output["again"] == ""
 
 
 @pytest.mark.slow
@@ -55,11 +55,11 @@ def test_other_settings_are_reported_with_the_difference(tmp_path):
     (tmp_path / "experiments" / "breast_cancer.yaml").write_text(
         text.replace("seed: 17", "seed: 18")
     )
-    done = reproduce(tmp_path, "breast_cancer", "--model_dir=again")
-    assert done.returncode == 4, done.stderr
-    first, *rows = done.stdout.splitlines()
+    completed = reproduce(tmp_path, "breast_cancer", "--model_dir=again")
+    assert completed.returncode == 4, completed.stderr
+    first, *rows = completed.stdout.splitlines()
     assert first.startswith("differs: `breast_cancer` does not have the published weights at step")
-    assert "the experiment has other settings than the published one" in done.stdout
+    assert "the experiment has other settings than the published one" in completed.stdout
     assert f"  published    sha256 {read_published().runs['breast_cancer'].weights}" in rows
     assert (tmp_path / "again" / "checkpoints").is_dir()
 

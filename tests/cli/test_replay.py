@@ -37,9 +37,9 @@ def replay(tmp_path, monkeypatch, capsys):
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = main(["replay", *map(str, arguments), "--progress=plain"])
-        said = capsys.readouterr()
+        captured = capsys.readouterr()
         assert [*temporary.glob("replay-*")] == []
-        return code, said.out, said.err
+        return code, captured.out, captured.err
 
     return run
 
@@ -66,13 +66,13 @@ def test_replayed_step_is_the_run_s_own(finished_run, replay):
 def test_step_before_all_checkpoints_is_replayed_from_the_beginning(finished_run, replay):
     rows = json.loads(output_of(["batch", str(finished_run), "--step=3", "--json"]))["rows"]
     code, out, _ = replay(finished_run, "--step=3", "--json")
-    found = json.loads(out)
-    assert (code, found["start"], found["step"]) == (0, None, 3)
-    assert found["own"]["verdict"] == "own"
-    assert len(found["examples"]) == found["rows"] == 64
-    assert found["finite"]
-    examples = {one["row"]: one["example"] for one in found["examples"]}
-    assert examples == {one["row"]: one["example"] for one in rows}
+    output = json.loads(out)
+    assert (code, output["start"], output["step"]) == (0, None, 3)
+    assert output["own"]["verdict"] == "own"
+    assert len(output["examples"]) == output["rows"] == 64
+    assert output["finite"]
+    examples = {example["row"]: example["example"] for example in output["examples"]}
+    assert examples == {example["row"]: example["example"] for example in rows}
 
 
 @pytest.mark.slow
@@ -127,18 +127,18 @@ def test_step_at_which_a_run_diverged_is_found(value, tmp_path, replay):
     bound = [f"--trainer.loss_upper_bound={value}"]
     rate = "--trainer.optimizer_config.learning_rate"
     flags = [f"{rate}.type=constant", f"{rate}.constant.learning_rate={value}"]
-    done = warm_runner.run(*DIVERGING, *bound, *flags, cwd=tmp_path)
-    assert done.returncode == 3, done.stderr
-    assert "`runner replay a --find` finds the step" in done.stderr
+    completed = warm_runner.run(*DIVERGING, *bound, *flags, cwd=tmp_path)
+    assert completed.returncode == 3, completed.stderr
+    assert "`runner replay a --find` finds the step" in completed.stderr
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
 
     if value == 1:
         code, out, _ = replay(tmp_path / "a", "--find", "--json")
-        found = json.loads(out)
-        assert (code, found["start"]) == (0, None)
-        assert found["finding"].startswith("the loss is ")
-        assert found["finite"]
-        assert len(found["examples"]) == 64
+        output = json.loads(out)
+        assert (code, output["start"]) == (0, None)
+        assert output["finding"].startswith("the loss is ")
+        assert output["finite"]
+        assert len(output["examples"]) == 64
     else:
         code, out, _ = replay(tmp_path / "a", "--find")
         first, second, *_ = out.splitlines()

@@ -33,8 +33,8 @@ def reproduced(temporary, capsys):
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = main(["reproduce", *map(str, arguments)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
@@ -85,12 +85,13 @@ def test_unchanged_run_is_reproduced_exactly(finished_run, reproduced, temporary
 def test_different_seed_is_reported_as_a_difference(run, tmp_path):
     """As a process: checks the exit code and the directory that remains."""
     _change(run, "seed: 17", "seed: 18")
-    done = warm_runner.run("reproduce", "a", "--model_dir=b", cwd=tmp_path)
-    out = done.stdout
-    assert done.returncode == 4, done.stderr
-    assert "Traceback" not in done.stderr
+    completed = warm_runner.run("reproduce", "a", "--model_dir=b", cwd=tmp_path)
+    out = completed.stdout
+    assert completed.returncode == 4, completed.stderr
+    assert "Traceback" not in completed.stderr
     assert (
-        "  the newest checkpoint was made with a different config than config.yaml\n" in done.stderr
+        "  the newest checkpoint was made with a different config than config.yaml\n"
+        in completed.stderr
     )
     assert out.startswith("differs: the weights at step 10, the first checkpoint that was comp")
     assert f"{_record(run, 30)['weights']}\n" in out
@@ -137,11 +138,11 @@ def test_intra_op_threads_setting_is_applied_to_the_rerun(run, tmp_path):
         _set_threads(run, step, "1")
 
     flags = ("--runtime.intra_op_threads=1", "--model_dir=b")
-    done = warm_runner.run("reproduce", "a", *flags, cwd=tmp_path)
+    completed = warm_runner.run("reproduce", "a", *flags, cwd=tmp_path)
 
     # The original run used all cores, which may change the last bits of the weights.
-    assert done.returncode in (0, 4), done.stderr
-    assert "intra-op threads" not in done.stdout + done.stderr
+    assert completed.returncode in (0, 4), completed.stderr
+    assert "intra-op threads" not in completed.stdout + completed.stderr
     assert _record(tmp_path / "b", 30)["numerics"]["intra-op threads"] == "1"
     assert "intra_op_threads: 1\n" in (tmp_path / "b/config.yaml").read_text()
 

@@ -79,17 +79,17 @@ def test_run_directory_contains_all_expected_files(finished_run, results):
 
 def test_written_config_loads_as_the_same_config(finished_run):
     flags = tuple((f"--{path}", path, value) for path, value in FINISHED_RUN.items())
-    given = resolve(Request(experiment="digits_mlp", flags=flags)).config
-    assert resolve(Request(experiment=str(finished_run))).config == follow_run(given, 30)
+    config = resolve(Request(experiment="digits_mlp", flags=flags)).config
+    assert resolve(Request(experiment=str(finished_run))).config == follow_run(config, 30)
     assert (finished_run / "config.yaml").read_text().startswith("# Made by: runner --exp")
 
 
 def test_eval_mode_reports_the_same_accuracy_as_training(cli, run, results):
     record = (run / "run.json").read_text()
-    done = cli(f"--experiment={run}", f"--model_dir={run}", "--mode=eval")
-    assert done.returncode == 0, done.stderr
-    assert re.search(rf"accuracy +{results['metrics']['accuracy']:.4f}", done.stdout)
-    assert f"sha256 {results['fingerprint']}" in done.stdout
+    completed = cli(f"--experiment={run}", f"--model_dir={run}", "--mode=eval")
+    assert completed.returncode == 0, completed.stderr
+    assert re.search(rf"accuracy +{results['metrics']['accuracy']:.4f}", completed.stdout)
+    assert f"sha256 {results['fingerprint']}" in completed.stdout
     assert (run / "run.json").read_text() == record
     assert json.loads((run / "run.eval.json").read_text())["attempts"][0]["mode"] == "eval"
 
@@ -136,7 +136,9 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(cli, number, code
     assert process.returncode == code
     assert out == ""
     assert "Traceback" not in err
-    (step,) = (int(found) for found in re.findall(rf"{number.name}: saved at step (\d+)", err))
+    (step,) = (
+        int(saved_step) for saved_step in re.findall(rf"{number.name}: saved at step (\d+)", err)
+    )
     assert (tmp_path / "a" / "checkpoints" / f"ckpt-{step}.index").exists()
     # The last loop is recorded, although the signal arrived during it.
     assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
@@ -144,12 +146,14 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(cli, number, code
     assert attempt["outcome"].startswith("Interrupted: ")
     if number != signal.SIGTERM:
         return  # One resume is enough.
-    whole, rest = (
+    uninterrupted, rest = (
         cli(*arguments, f"--train_steps={step + 30}", f"--model_dir={name}", "--json")
         for name in ("whole", "a")
     )
     assert f"training from step {step} to {step + 30}" in rest.stderr
-    fingerprints = [json.loads(done.stdout)["fingerprint"] for done in (whole, rest)]
+    fingerprints = [
+        json.loads(completed.stdout)["fingerprint"] for completed in (uninterrupted, rest)
+    ]
     assert fingerprints[0] == fingerprints[1]
 
 
@@ -172,21 +176,21 @@ def test_removed_run_directory_ends_training_with_one_message(tmp_path):
 
 @pytest.mark.slow
 def test_divergence_exits_with_code_3(cli, tmp_path):
-    done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
-    assert done.returncode == 3
-    assert done.stdout == ""
-    assert "runner: training diverged: the mean loss of steps 1 to " in done.stderr
-    assert "`runner replay a --find`" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
+    assert completed.returncode == 3
+    assert completed.stdout == ""
+    assert "runner: training diverged: the mean loss of steps 1 to " in completed.stderr
+    assert "`runner replay a --find`" in completed.stderr
+    assert "Traceback" not in completed.stderr
     (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
     assert attempt["outcome"].startswith("Diverged: ")
     # Nothing was saved, so a different config may use the directory.
-    again = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.summary_interval=20")
-    assert again.returncode == 0, again.stderr
+    second = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.summary_interval=20")
+    assert second.returncode == 0, second.stderr
     # Neither stream is a terminal: plain lines, one for each event.
-    assert "\x1b" not in again.stderr + again.stdout
-    assert "training from step 0 to 20" in again.stderr
-    assert "evaluation at step 20: loss" in again.stderr
+    assert "\x1b" not in second.stderr + second.stdout
+    assert "training from step 0 to 20" in second.stderr
+    assert "evaluation at step 20: loss" in second.stderr
 
 
 @pytest.mark.slow
@@ -207,7 +211,7 @@ def test_gin_bindings_configure_custom_functions(cli, tmp_path):
         "    return tf_keras.Model(inputs, layers.Dense(num_classes, dtype='float32')(x))\n"
         "IMAGE_MODELS.register('mine', config=ImageModelConfig, target=build)\n"
     )
-    done = cli(
+    completed = cli(
         *MLP[:1],
         "--import=mine",
         "--params_override=task.model={name: mine}",
@@ -217,13 +221,13 @@ def test_gin_bindings_configure_custom_functions(cli, tmp_path):
         "--model_dir=a",
         "--json",
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["parameters"] == (64 + 1) * 7 + (7 + 1) * 10
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout)["parameters"] == (64 + 1) * 7 + (7 + 1) * 10
     operative = (tmp_path / "a" / "operative_config.gin").read_text()
     assert re.search(r"width\.units = (7|%N)", operative)
-    again = cli("--experiment=a", "--train_steps=5", "--model_dir=b", "--json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["parameters"] == 65 * 7 + 80
+    second = cli("--experiment=a", "--train_steps=5", "--model_dir=b", "--json")
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout)["parameters"] == 65 * 7 + 80
 
 
 @pytest.mark.promise("commands", "progress goes to standard error, results to standard output")
@@ -238,21 +242,21 @@ def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path):
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "160"},
     )
     os.close(theirs)
-    shown = b""
+    output = b""
     while True:
         ready, _, _ = select.select([mine], [], [], 0.2)
         try:
             part = os.read(mine, 65536) if ready else b""
         except OSError:
             break
-        shown += part
+        output += part
         if not part and process.poll() is not None:
             break
     os.close(mine)
     out = process.stdout.read().decode()
     process.stdout.close()
     assert process.wait() == 0
-    text = shown.decode()
+    text = output.decode()
     assert "\x1b[?25l" in text  # the cursor is hidden while a bar is shown
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # and shown again
     assert re.search(r"step [\d,]+/6,000", text)

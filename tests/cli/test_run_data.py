@@ -34,7 +34,7 @@ runtime: {distribution_strategy: one_device, seed: 1}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def folder_with_run(tmp_path_factory):
     """A directory with a dataset, and the run `a` that was trained on it."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "set").mkdir()
@@ -49,9 +49,9 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(made, tmp_path, monkeypatch):
+def folder(folder_with_run, tmp_path, monkeypatch):
     """A copy that is the working directory of this process."""
-    copy = Path(shutil.copytree(made, tmp_path / "copy"))
+    copy = Path(shutil.copytree(folder_with_run, tmp_path / "copy"))
     monkeypatch.chdir(copy)
     sources._load_cached.cache_clear()
     yield copy
@@ -146,5 +146,5 @@ def test_note_warns_if_modified_file_has_unknown_contents(tmp_path):
     record = DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 10**18)]})
     record.check()
     (note,) = record.notes()
-    said = "these files were modified since the run last started; it is unknown whether their"
-    assert note.startswith(said)
+    warning = "these files were modified since the run last started; it is unknown whether their"
+    assert note.startswith(warning)

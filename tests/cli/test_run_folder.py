@@ -169,23 +169,23 @@ def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
     assert json.loads((run / ".lock").read_text())["process"] == first.pid
     steps = [int(path.stem[5:]) for path in (run / "checkpoints").glob("ckpt-*.index")]
     target = f"--train_steps={max(steps) + 70}"
-    rest, whole = (
+    rest, uninterrupted = (
         cli(*arguments, target, f"--model_dir={name}", "--json") for name in ("a", "whole")
     )
     assert rest.returncode == 0, rest.stderr
     (start,) = re.findall(r"training from step (\d+) to", rest.stderr)
     assert int(start) in steps
-    assert json.loads(rest.stdout)["fingerprint"] == json.loads(whole.stdout)["fingerprint"]
+    assert json.loads(rest.stdout)["fingerprint"] == json.loads(uninterrupted.stdout)["fingerprint"]
 
 
 @pytest.mark.slow
 def test_finished_run_reports_completion_and_evaluates_again(cli, run, finished_run):
     before = json.loads((finished_run.parent / "results.json").read_text())
-    again = cli(f"--experiment={run}", f"--model_dir={run}", "--json")
-    assert again.returncode == 0, again.stderr
-    assert "the run is finished: step 30 of 30" in again.stderr
-    assert "evaluation at step 30: loss" in again.stderr
-    after = json.loads(again.stdout)
+    second = cli(f"--experiment={run}", f"--model_dir={run}", "--json")
+    assert second.returncode == 0, second.stderr
+    assert "the run is finished: step 30 of 30" in second.stderr
+    assert "evaluation at step 30: loss" in second.stderr
+    after = json.loads(second.stdout)
     for results in (before, after):
         results["metrics"].pop("steps_per_second", None)
     for name in ("step", "metrics", "fingerprint"):

@@ -19,9 +19,9 @@ Refused = Callable[..., str]
 def test_all_errors_are_reported_in_one_message(refused):
     """A new process shows what users see: one message, and no traceback."""
     flags = ["--data_dir=nowhere", "--mode=trian", "--model_dir=/proc/x"]
-    said = refused("--experiment=mnist", *flags)
+    message = refused("--experiment=mnist", *flags)
 
-    lines = said.splitlines()
+    lines = message.splitlines()
     assert lines[0] == "runner: 4 problems in the configuration"
     assert [line.strip() for line in lines if re.match(r" {2}\S", line)] == [
         "--mode",

@@ -68,8 +68,8 @@ def test_last_evaluation_that_is_not_finite_is_marked(tmp_path):
     assert "accuracy 0.9 at 200 (last: accuracy not finite)" in a
     assert "the last evaluation is not finite: accuracy" in a
     assert "not finite" not in b
-    (found,) = json.loads(output_of(["runs", str(tmp_path / "a"), "--json"]))
-    assert found["non_finite_metrics"] == ["accuracy"]
+    (row,) = json.loads(output_of(["runs", str(tmp_path / "a"), "--json"]))
+    assert row["non_finite_metrics"] == ["accuracy"]
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_columns_replace_or_extend_the_default(runs):
 
 def test_json_and_csv_have_full_values(runs):
     arguments = ["--json", "--columns=+runtime.seed", "--where=runtime.seed==3"]
-    (found,) = json.loads(output_of(["runs", *arguments]))
-    assert found["run"] == "runs/d"
-    assert found["best"] == {"accuracy": 0.97}
-    assert found["runtime.seed"] == 3
+    (row,) = json.loads(output_of(["runs", *arguments]))
+    assert row["run"] == "runs/d"
+    assert row["best"] == {"accuracy": 0.97}
+    assert row["runtime.seed"] == 3
     text = output_of(["runs", "--csv", "--columns=run,status,accuracy"])
     rows = list(csv.DictReader(io.StringIO(text)))
     assert rows[0] == {"run": "runs/d", "status": "finished", "accuracy": "0.97"}

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.usefixtures("here")
 def test_flags_change_the_defaults(capsys):
     assert main(["show", "--schema", "--experiment=digits", "--runtime.seed=5"]) == 0
 
-    said = capsys.readouterr()
-    runtime = json.loads(said.out)["definitions"]["RuntimeConfig"]["properties"]
-    assert said.err == ""
+    captured = capsys.readouterr()
+    runtime = json.loads(captured.out)["definitions"]["RuntimeConfig"]["properties"]
+    assert captured.err == ""
     assert (runtime["seed"]["default"], runtime["intra_op_threads"]["default"]) == (5, 1)
 
 
@@ -40,6 +40,6 @@ def test_imported_tasks_are_described(here, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     (here / "schema_task.py").write_text(TASK)
 
-    found = json.loads(output_of(["show", "--schema", "--import=schema_task"]))["definitions"]
-    horizon = found["SchemaTaskConfig"]["properties"]["horizon"]
+    definitions = json.loads(output_of(["show", "--schema", "--import=schema_task"]))["definitions"]
+    horizon = definitions["SchemaTaskConfig"]["properties"]["horizon"]
     assert (horizon["description"], horizon["minimum"]) == ("days to look ahead", 1)

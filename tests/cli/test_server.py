@@ -29,8 +29,8 @@ def test_server_rejects_the_chief_role(monkeypatch):
 
 @pytest.mark.usefixtures("no_tensorflow")
 def test_server_rejects_a_port_in_use():
-    with socket.create_server(("", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("", 0)) as listener:
+        port = listener.getsockname()[1]
         cluster = f"worker=127.0.0.1:{port};ps=127.0.0.1:1"
         error = error_of(["server", "--role=worker", f"--cluster={cluster}"])
     assert str(error).endswith(f": port {port} of 127.0.0.1:{port} is in use by another process")
@@ -76,7 +76,7 @@ def test_remote_client_uses_worker_and_parameter_server(server):
             server(env={"TF_CONFIG": config})]  # fmt: skip
     assert ready(pair[0]) == f"worker 0 serves at {worker}\n"
     assert ready(pair[1]) == f"ps 0 serves at {ps}\n"
-    (found,) = printed_by(
+    (line,) = printed_by(
         f"""
 import tensorflow as tf
 spec = tf.train.ClusterSpec({{"worker": ["{worker}"], "ps": ["{ps}"]}})
@@ -90,8 +90,8 @@ coordinator.join()
 print(variable.device, variable.numpy())
 """
     )
-    assert "/job:ps/replica:0/task:0" in found
-    assert found.endswith(" 3.0")
+    assert "/job:ps/replica:0/task:0" in line
+    assert line.endswith(" 3.0")
     for process, number in zip(pair, (signal.SIGTERM, signal.SIGINT), strict=True):
         process.send_signal(number)
         _, err = process.communicate(timeout=600)

@@ -20,8 +20,8 @@ PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
 
 
 def _block(before: str) -> str:
-    (found,) = re.findall(rf"{before}\n\n```python\n(.*?)^```", PAGE, re.M | re.S)
-    return str(found)
+    (block,) = re.findall(rf"{before}\n\n```python\n(.*?)^```", PAGE, re.M | re.S)
+    return str(block)
 
 
 @pytest.mark.slow
@@ -35,13 +35,15 @@ def test_docs_program_agrees_with_the_predict_command(here):
     for name, image in zip(names, load_digits(split="test").arrays["image"], strict=False):
         Path(name).write_bytes(tf.io.encode_png(image).numpy())
     command = [sys.executable, "-I", "label.py", "a/export/60", *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    said = [line.split() for line in output_of(["predict", "a", "--top_k=1", *names]).splitlines()]
-    printed = [line.split() for line in done.stdout.splitlines()]
-    assert [line[:2] for line in printed] == [line[:2] for line in said]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    predicted = [
+        line.split() for line in output_of(["predict", "a", "--top_k=1", *names]).splitlines()
+    ]
+    printed = [line.split() for line in completed.stdout.splitlines()]
+    assert [line[:2] for line in printed] == [line[:2] for line in predicted]
     np.testing.assert_allclose(
-        [float(line[2]) for line in printed], [float(line[2]) for line in said], atol=1e-4
+        [float(line[2]) for line in printed], [float(line[2]) for line in predicted], atol=1e-4
     )
 
 
@@ -56,8 +58,8 @@ def test_custom_task_from_the_docs_is_exported(tmp_path):
         task.write("\n" + _block("this is enough to export it:"))
         task.write("\n\nfrom orbit_runner import Serving\n")
     flags = ["--experiment=moons.yaml", "--train_steps=3", "--trainer.export_subdir=export"]
-    done = warm_runner.run(*flags, "--model_dir=a", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = warm_runner.run(*flags, "--model_dir=a", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     points = np.zeros([3, 2], np.float32)
-    (found,) = ask_elsewhere([(tmp_path / "a/export/3", "moons", {"point": points})], tmp_path)
-    assert found["moon"].shape == (3,)
+    (answer,) = ask_elsewhere([(tmp_path / "a/export/3", "moons", {"point": points})], tmp_path)
+    assert answer["moon"].shape == (3,)

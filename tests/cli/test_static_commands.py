@@ -71,12 +71,12 @@ def test_show_output_loads_as_an_identical_config(accepted, tmp_path):
     text = accepted("show", "--experiment", "digits", *flags)
     (tmp_path / "again.yaml").write_text(text)
 
-    again = accepted("show", "--experiment=again.yaml")
+    second = accepted("show", "--experiment=again.yaml")
 
-    assert again == text
-    shown = yaml.safe_load(text)
-    assert shown["runtime"]["num_gpus"] == 1
-    assert shown["task"]["model"]["dropout_rate"] == 0.25
+    assert second == text
+    config = yaml.safe_load(text)
+    assert config["runtime"]["num_gpus"] == 1
+    assert config["task"]["model"]["dropout_rate"] == 0.25
     different = accepted("show", "--experiment=digits", "--diff=again.yaml").splitlines()[1:]
     assert sorted(line.split()[0] for line in different) == [
         "runtime.num_gpus",
@@ -114,9 +114,9 @@ def test_show_json_includes_value_and_origin_of_each_setting(accepted):
     "spelled", [("--num_gpus=-1",), ("--num_gpus", "-1"), ("--runtime.num_gpus", "-1")]
 )
 def test_negative_number_is_parsed_as_a_flag_value(accepted, spelled):
-    shown = yaml.safe_load(accepted("show", "--experiment=digits", *spelled))
+    config = yaml.safe_load(accepted("show", "--experiment=digits", *spelled))
 
-    assert shown["runtime"]["num_gpus"] == -1
+    assert config["runtime"]["num_gpus"] == -1
 
 
 def test_validate_accepts_names_files_fragments_and_runs(accepted, tmp_path):

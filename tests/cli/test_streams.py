@@ -57,11 +57,11 @@ def shell(command: str, folder: Path, **environ: str) -> "subprocess.CompletedPr
 )
 @needs_full
 def test_exit_code_is_correct_when_streams_are_closed_or_full(command, code, message, tmp_path):
-    done = shell(command, tmp_path)
+    completed = shell(command, tmp_path)
 
-    assert done.returncode == code
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == (2 if code == 6 else bool(message))
+    assert completed.returncode == code
+    assert message in completed.stderr
+    assert len(completed.stderr.splitlines()) == (2 if code == 6 else bool(message))
 
 
 @needs_full
@@ -69,20 +69,20 @@ def test_result_that_cannot_be_written_is_reported_whatever_the_exit_code(tmp_pa
     for name, seed in (("a", "1"), ("b", "2")):
         write_run(tmp_path / name, flags=[("runtime.seed", seed)], weights={100: seed * 64})
 
-    done = shell(f"{RUNNER} why a b --recorded >/dev/full", tmp_path)
+    completed = shell(f"{RUNNER} why a b --recorded >/dev/full", tmp_path)
 
-    assert done.returncode == 4
-    assert b"written to standard output: No space left" in done.stderr
+    assert completed.returncode == 4
+    assert b"written to standard output: No space left" in completed.stderr
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_text_is_written_in_the_encoding_of_the_stream(encoding, tmp_path):
-    done = shell(f"{RUNNER} list", tmp_path, PYTHONIOENCODING=encoding)
+    completed = shell(f"{RUNNER} list", tmp_path, PYTHONIOENCODING=encoding)
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     expected = r"32\xd732" if encoding == "ascii" else "32×32"
-    assert expected in done.stdout.decode(encoding)
+    assert expected in completed.stdout.decode(encoding)
 
 
 @pytest.mark.sample(1)
@@ -91,14 +91,14 @@ def test_yaml_and_json_are_utf8_in_every_locale(command, tmp_path):
     (tmp_path / "a").write_text("task: {init_checkpoint: dïgits}", encoding="utf-8")
     posix = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
-    done = shell(f"{RUNNER} {command}", tmp_path, **posix)
+    completed = shell(f"{RUNNER} {command}", tmp_path, **posix)
 
-    assert done.returncode == 0, done.stderr
-    found = yaml.safe_load(done.stdout.decode("utf-8"))
+    assert completed.returncode == 0, completed.stderr
+    output = yaml.safe_load(completed.stdout.decode("utf-8"))
     if "show" in command:
-        assert found["task"]["init_checkpoint"] == "dïgits"
+        assert output["task"]["init_checkpoint"] == "dïgits"
     else:
-        assert "32×32" in found["models of image_classification"]["resnet_cifar"]
+        assert "32×32" in output["models of image_classification"]["resnet_cifar"]
 
 
 @pytest.mark.slow
@@ -107,14 +107,14 @@ def test_yaml_and_json_are_utf8_in_every_locale(command, tmp_path):
 )
 @needs_full
 def test_run_is_recorded_as_done_even_if_output_streams_fail(redirection, code, tmp_path):
-    done = shell(f"{RUN} {redirection}", tmp_path, PYTHONIOENCODING="ascii")
+    completed = shell(f"{RUN} {redirection}", tmp_path, PYTHONIOENCODING="ascii")
 
-    assert done.returncode == code, done.stderr
-    assert b"Traceback" not in done.stderr
+    assert completed.returncode == code, completed.stderr
+    assert b"Traceback" not in completed.stderr
     (attempt,) = json.loads((tmp_path / "run/run.json").read_text())["attempts"]
     assert attempt["outcome"] == "done"
     if redirection in ("", "2>&-"):
-        assert f"sha256 {attempt['weights']}" in done.stdout.decode("ascii")
+        assert f"sha256 {attempt['weights']}" in completed.stdout.decode("ascii")
 
 
 # Colors, the title of the window, the start of the line, another direction, and an 8-bit command.

@@ -52,8 +52,10 @@ def test_intact_run_is_reported_as_intact(finished_run):
         assert record["state"][:12] in _line_of(out, name)
     values = json.loads(verified(finished_run, "--json"))
     assert values["well"] is True
-    (one,) = (one for one in values["checkpoints"] if one["name"] == BEST)
-    assert (one["weights"], one["state"], one["well"]) == (
+    (checkpoint,) = (
+        checkpoint for checkpoint in values["checkpoints"] if checkpoint["name"] == BEST
+    )
+    assert (checkpoint["weights"], checkpoint["state"], checkpoint["well"]) == (
         record["weights"], record["state"], True,
     )  # fmt: skip
 
@@ -92,12 +94,12 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
 @pytest.mark.promise("commands", "`runner verify` finds checkpoints that have changed")
 @pytest.mark.parametrize("what", DAMAGES)
 def test_damage_is_found_in_one_checkpoint(what, run):
-    damage, name, said = DAMAGES[what]
+    damage, name, message = DAMAGES[what]
     damage(run)
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")}
     out = verified(run, exit_code=4)
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")} == before
-    assert said in _line_of(out, name)
+    assert message in _line_of(out, name)
     assert all(_line_of(out, other).endswith("  intact") for other in {*NAMES, BEST} - {name})
     assert out.splitlines()[-1] == f"{run}: 1 of 3 damaged"
 
@@ -120,11 +122,11 @@ def test_damaged_files_are_detected_without_importing_tensorflow(run, without_te
     for step in (20, 30):
         _flip(_data(run, step), 700)
     _flip(run / "best/best-30.index", 100)
-    done = runner("verify", run, env=without_tensorflow)
-    assert done.returncode == 4, done.stderr
-    assert done.stdout.count("has changed since it was written") == 3
-    assert done.stdout.splitlines()[-1] == f"{run}: 3 of 3 damaged"
-    assert "reading the files of 3 checkpoints" in done.stderr
+    completed = runner("verify", run, env=without_tensorflow)
+    assert completed.returncode == 4, completed.stderr
+    assert completed.stdout.count("has changed since it was written") == 3
+    assert completed.stdout.splitlines()[-1] == f"{run}: 3 of 3 damaged"
+    assert "reading the files of 3 checkpoints" in completed.stderr
 
 
 def test_checkpoint_that_a_killed_run_has_not_completed_is_ignored(run):

@@ -68,13 +68,13 @@ Why = Callable[..., tuple[int, dict[str, Any]]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A directory with the data, the config and the run `a`."""
-    found = tmp_path_factory.mktemp("why")
+    directory = tmp_path_factory.mktemp("why")
     x, y = classes()
     for name in ("a", "test"):
-        np.savez(found / f"{name}.npz", x=x.astype(np.float32), y=y)
-    (found / "some.yaml").write_text(CONFIG)
-    _train(found, "a")
-    return found
+        np.savez(directory / f"{name}.npz", x=x.astype(np.float32), y=y)
+    (directory / "some.yaml").write_text(CONFIG)
+    _train(directory, "a")
+    return directory
 
 
 def _train(folder: Path, name: str, *flags: str) -> None:
@@ -148,14 +148,14 @@ def test_changed_setting_is_the_cause(name, folder, why):
     flag, cause, tensor = SETTINGS[name]
     _train(folder, name, flag)
 
-    code, found = why("a", name)
+    code, output = why("a", name)
 
     assert code == 4
-    assert found["verdict"] == f"{cause}; first differing tensor: {tensor.removeprefix('the ')}"
-    assert found["first_tensor"] == tensor
-    assert found["reruns"]["repeats"] == [True, True]
-    assert found["reruns"]["notes"] == []
-    assert [one["kind"] for one in found["causes"]] == ["settings"]
+    assert output["verdict"] == f"{cause}; first differing tensor: {tensor.removeprefix('the ')}"
+    assert output["first_tensor"] == tensor
+    assert output["reruns"]["repeats"] == [True, True]
+    assert output["reruns"]["notes"] == []
+    assert [first_cause["kind"] for first_cause in output["causes"]] == ["settings"]
 
 
 def _write_images(directory: Path, changed: int | None = None) -> None:
@@ -179,19 +179,19 @@ def test_changed_label_is_named_with_its_example_and_file(folder, why, monkeypat
         command = ["--experiment=images.yaml", f"--data_dir={data}", f"--model_dir={name}"]
         assert main(["run", *command]) == 0
 
-    code, found = why("images", "label")
+    code, output = why("images", "label")
 
     assert code == 4
     assert re.fullmatch(
         r"train_data: data_batch_3\.bin differs "
         r"\(sha256:\w{12} and sha256:\w{12}\); "
         r"first differing tensor: labels of the batch at step \d",
-        found["verdict"],
+        output["verdict"],
     )
-    assert found["reruns"]["tensor"]["examples"] == [17]
-    assert found["reruns"]["tensor"]["differing"] == 1
+    assert output["reruns"]["tensor"]["examples"] == [17]
+    assert output["reruns"]["tensor"]["differing"] == 1
     # The directory is no cause, because its files are compared.
-    assert [one["kind"] for one in found["causes"]] == ["data"]
+    assert [cause["kind"] for cause in output["causes"]] == ["data"]
 
 
 @pytest.mark.slow
@@ -202,15 +202,15 @@ def test_file_that_was_replaced_is_named(folder, why):
     np.savez(folder / "replaced.npz", x=x.astype(np.float32)[::-1], y=y)
     _train(folder, "after", "--task.train_data.input_path=replaced.npz")
 
-    code, found = why("before", "after")
+    code, output = why("before", "after")
 
     assert code == 4
     assert re.fullmatch(
         r"train_data: replaced\.npz differs \(sha256:\w{12} and sha256:\w{12}\); "
         r"the weights differ at step 4",
-        found["verdict"],
+        output["verdict"],
     )
-    assert found["problem"].startswith("A cannot be run again: before: the data changed since")
+    assert output["problem"].startswith("A cannot be run again: before: the data changed since")
 
 
 @pytest.mark.slow
@@ -226,14 +226,14 @@ def test_file_that_was_replaced_is_named(folder, why):
 def test_environment_of_each_run_is_used_again(left, right, difference, folder, why):
     names = [_train_digits(folder, *values) for values in (left, right)]
 
-    code, found = why(*names)
+    code, output = why(*names)
 
     assert code == 4
-    assert found["reruns"]["repeats"] == [True, True], found["reruns"]["notes"]
+    assert output["reruns"]["repeats"] == [True, True], output["reruns"]["notes"]
     # Which tensor differs first depends on the processor.
-    assert f"{difference}; first differing tensor: " in found["verdict"]
-    assert re.search(r"(output|gradient) of \w+(/\w+)? at step \d$", found["verdict"])
-    assert [one["kind"] for one in found["causes"]] == ["numerics"]
+    assert f"{difference}; first differing tensor: " in output["verdict"]
+    assert re.search(r"(output|gradient) of \w+(/\w+)? at step \d$", output["verdict"])
+    assert [cause["kind"] for cause in output["causes"]] == ["numerics"]
 
 
 def _train_digits(folder: Path, threads: str, onednn: str) -> str:
@@ -270,23 +270,23 @@ def test_other_numpy_is_named_if_a_rerun_does_not_repeat_the_run(folder, why):
     (run / "run.json").write_text(json.dumps(record))
     _change_weights(run, 12)
 
-    code, found = why("a", "numpy")
+    code, output = why("a", "numpy")
 
     assert code == 4
-    assert f"numpy differs ({now} and 1.0.0); the weights differ at step 12" in found["verdict"]
-    assert found["verdict"].endswith(", and are equal at step 8")
-    assert found["reruns"]["start"] == 8
-    assert found["reruns"]["repeats"] == [True, False]
-    assert "a rerun of B does not give the weights that B recorded" in found["reruns"]["notes"][0]
+    assert f"numpy differs ({now} and 1.0.0); the weights differ at step 12" in output["verdict"]
+    assert output["verdict"].endswith(", and are equal at step 8")
+    assert output["reruns"]["start"] == 8
+    assert output["reruns"]["repeats"] == [True, False]
+    assert "a rerun of B does not give the weights that B recorded" in output["reruns"]["notes"][0]
 
 
 def test_equal_runs_are_equal_and_only_records_are_read(folder, without_tensorflow):
     _copy(folder, "same")
     path = os.pathsep.join([without_tensorflow["PYTHONPATH"], str(ROOT / "src"), str(ROOT)])
     env = {**without_tensorflow, "PYTHONPATH": path}
-    done = runner("why", "a", "same", cwd=folder, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    completed = runner("why", "a", "same", cwd=folder, env=env)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    lines = completed.stdout.splitlines()
     assert lines[0] == "equal: 3 checkpoints up to step 12"
     assert "  recorded     checkpoints of steps 4, 8, 12 were compared" in lines
 
@@ -294,9 +294,9 @@ def test_equal_runs_are_equal_and_only_records_are_read(folder, without_tensorfl
 def test_recorded_flag_does_not_run_again(folder, why):
     run = _copy(folder, "recorded")
     _change_weights(run, 12)
-    code, found = why("a", "recorded", "--recorded")
-    assert (code, found["reruns"], found["problem"]) == (4, None, "")
-    assert found["verdict"] == (
+    code, output = why("a", "recorded", "--recorded")
+    assert (code, output["reruns"], output["problem"]) == (4, None, "")
+    assert output["verdict"] == (
         "no recorded difference explains it; the weights differ at step 12, and are equal at step 8"
     )
 

@@ -119,7 +119,7 @@ def alone(folder: Path, *flags: str) -> Member:
 
 def records(folder: Path, split: str) -> list[dict[str, Any]]:
     lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
-    return [found for found in map(json.loads, lines) if found["split"] == split]
+    return [record for record in map(json.loads, lines) if record["split"] == split]
 
 
 def content(folder: Path) -> dict[str, Any]:

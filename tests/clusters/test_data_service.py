@@ -47,5 +47,5 @@ def test_external_services_do_not_change_the_weights(tmp_path):
 
     # The services that config.yaml names are no longer running.
     run = str(tmp_path / "served" / "run")
-    again = [sys.executable, "-m", "orbit_runner", "reproduce", run]
-    assert subprocess.run(again, capture_output=True, timeout=600, check=False).returncode == 0
+    command = [sys.executable, "-m", "orbit_runner", "reproduce", run]
+    assert subprocess.run(command, capture_output=True, timeout=600, check=False).returncode == 0

@@ -50,9 +50,9 @@ def _run(strategy, folder, *flags, own=()):
         sys.executable, "-m", "orbit_runner", *launch, *flags, *chosen,
         f"--model_dir={folder / 'run'}", "--json",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(json.loads(done.stdout))
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    return dict(json.loads(completed.stdout))
 
 
 def _marked(experiment, strategy):
@@ -78,11 +78,11 @@ def test_every_mode_finishes_and_counts_each_example(experiment, strategy, tmp_p
         assert result["step"] == 20, mode
         if mode != "train":
             assert result["metrics"]["validation_examples"] == examples, mode
-    once, again = (
+    once, twice = (
         {name: value for name, value in results[mode]["metrics"].items() if name != _SPEED}
         for mode in ("eval", "continuous_eval")
     )
-    assert once == again
+    assert once == twice
     assert results["eval"]["fingerprint"] == results["train"]["fingerprint"]
 
 

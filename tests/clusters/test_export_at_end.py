@@ -49,10 +49,10 @@ def test_export_by_the_chief_equals_an_export_by_one_process(flags, counts, tmp_
     (tmp_path / "no_best.yaml").write_text(none)
     with cluster(tmp_path, *END, *flags, **counts) as members:
         codes = finish(members, timeout=600)
-        said = {name: member.text for name, member in members.items()}
-    assert set(codes.values()) == {0}, said
+        outputs = {name: member.text for name, member in members.items()}
+    assert set(codes.values()) == {0}, outputs
     chief = "chief0" if "chief" in counts else "worker0"
-    assert [name for name, text in said.items() if "exported step 5" in text] == [chief]
+    assert [name for name, text in outputs.items() if "exported step 5" in text] == [chief]
     record = _record(tmp_path / "run/export")
     assert record["weights"] == "average"
     assert later(tmp_path / "run") == record

@@ -42,9 +42,9 @@ def test_evaluation_of_a_model_garden_task_is_equal_with_workers(tmp_path):
     run_workers(tmp_path / "workers", *flags)
 
     assert content(tmp_path / "workers") == content(tmp_path / "one")
-    one, workers = (records(tmp_path / name, "validation") for name in ("one", "workers"))
-    assert [r["validation_examples"] for r in one] == [21, 21]
+    one_device, workers = (records(tmp_path / name, "validation") for name in ("one", "workers"))
+    assert [r["validation_examples"] for r in one_device] == [21, 21]
     names = ("step", "validation_loss", "validation_examples", "error")
     assert [[r[name] for name in names] for r in workers] == [
-        [r[name] for name in names] for r in one
+        [r[name] for name in names] for r in one_device
     ]

@@ -51,8 +51,8 @@ def test_figures_of_a_cluster_are_those_of_all_workers(one_device, workers):
     assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1e-6)
     assert ours["validation_loss"] == pytest.approx(theirs["validation_loss"], abs=1e-5)
     operations, expected = (
-        [record["tflops_per_second"] / record["steps_per_second"] for record in found]
-        for found in (records(workers, "train"), records(one_device, "train"))
+        [record["tflops_per_second"] / record["steps_per_second"] for record in split_records]
+        for split_records in (records(workers, "train"), records(one_device, "train"))
     )
     assert operations == pytest.approx(expected)
     assert RunReader(workers / "run").devices.endswith(" (worker 0 of 3 members)")
@@ -81,12 +81,12 @@ def test_only_the_chief_writes_files_and_prints_results(workers):
 
 @pytest.mark.slow
 def test_one_process_reproduces_the_run(workers):
-    done = warm_runner.run("reproduce", str(workers / "run"), "--json")
+    completed = warm_runner.run("reproduce", str(workers / "run"), "--json")
 
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["equal"]
-    assert "→ MirroredStrategy × " in " ".join(found["notes"])
+    assert completed.returncode == 0, completed.stderr
+    output = json.loads(completed.stdout)
+    assert output["equal"]
+    assert "→ MirroredStrategy × " in " ".join(output["notes"])
 
 
 @pytest.mark.promise("weights", "two workers give the weights of two replicas in one process")
@@ -185,9 +185,9 @@ def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path):
         "--trainer.checkpoint_interval=1",
         "--trainer.recovery_max_trials=1",
     )
-    said = run_workers(tmp_path, *EXPERIMENT, STEPS, *flags, code=3)
-    assert "the weights of step 1 are not finite" in said["worker0"]
-    for text in said.values():
+    outputs = run_workers(tmp_path, *EXPERIMENT, STEPS, *flags, code=3)
+    assert "the weights of step 1 are not finite" in outputs["worker0"]
+    for text in outputs.values():
         assert "returned to step 0 (recovery 1 of 1)" in text
     assert [path.name for path in (tmp_path / "run/checkpoints").glob("*.index")] == [
         "ckpt-0.index"
@@ -209,9 +209,9 @@ def test_step_at_which_workers_diverged_is_found(tmp_path):
     for text in run_workers(tmp_path, *EXPERIMENT, STEPS, *flags, code=3).values():
         assert " --find` finds the step, its layer and its examples" in text
     assert [*(tmp_path / "run/checkpoints").glob("*.index")] == []
-    found = json.loads(output_of(["replay", str(tmp_path / "run"), "--find", "--json"]))
-    assert found["step"] == 2
-    assert found["first_bad"] is not None
+    output = json.loads(output_of(["replay", str(tmp_path / "run"), "--find", "--json"]))
+    assert output["step"] == 2
+    assert output["first_bad"] is not None
 
 
 @pytest.mark.slow
@@ -228,9 +228,9 @@ def test_workers_end_together(tmp_path):
 @pytest.mark.slow
 def test_workers_with_different_flags_are_rejected(tmp_path):
     own = {"worker1": ["--trainer.validation_interval=7"]}
-    said = run_workers(tmp_path, *EXPERIMENT, STEPS, own=own, code=2)
+    outputs = run_workers(tmp_path, *EXPERIMENT, STEPS, own=own, code=2)
 
-    assert "runs a different experiment, mode or config" in said["worker0"]
+    assert "runs a different experiment, mode or config" in outputs["worker0"]
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -239,6 +239,6 @@ def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path):
     flags = (*EXPERIMENT, STEPS, "--trainer.checkpoint_interval=10")
     run_workers(tmp_path, *flags)
     own = {"worker1": [f"--model_dir={tmp_path / 'elsewhere'}"]}
-    said = run_workers(tmp_path, *flags, "--train_steps=30", own=own, code=2)
+    outputs = run_workers(tmp_path, *flags, "--train_steps=30", own=own, code=2)
 
-    assert "use a directory that all workers share" in said["worker1"]
+    assert "use a directory that all workers share" in outputs["worker1"]

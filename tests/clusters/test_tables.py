@@ -40,9 +40,9 @@ def test_killed_workers_end_with_the_weights_of_one_process(name, tmp_path):
     with cluster(tmp_path / "two", *flags, MULTI_WORKER, worker=2) as members:
         _wait_for_checkpoint(tmp_path / "two", members["worker0"])
     assert members["worker0"].process.returncode == -9, "the run ended before it was killed"
-    said = run_workers(tmp_path / "two", *flags)
+    outputs = run_workers(tmp_path / "two", *flags)
 
-    assert "training from step 0 " not in said["worker0"]
+    assert "training from step 0 " not in outputs["worker0"]
     assert content(tmp_path / "two") == content(tmp_path / "one")
 
 

@@ -35,14 +35,14 @@ def _history(weights: str, state: str = "", **values: Any) -> RunReader:
     ],
 )
 def test_comparison_finds_the_first_differing_checkpoint(left, right, expected):
-    found = compare_runs(left, right, step=30)
-    assert (found.equal, found.first, found.first_weights, found.last_equal) == expected
+    diff = compare_runs(left, right, step=30)
+    assert (diff.equal, diff.first, diff.first_weights, diff.last_equal) == expected
 
 
 def test_only_checkpoints_in_the_given_range_are_compared():
-    found = compare_runs(_history("abcd"), _history("xbcy"), step=30, after=10)
-    assert found.equal
-    assert found.compared == (20, 30)
+    diff = compare_runs(_history("abcd"), _history("xbcy"), step=30, after=10)
+    assert diff.equal
+    assert diff.compared == (20, 30)
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def test_only_checkpoints_in_the_given_range_are_compared():
 )
 def test_logged_loss_narrows_down_the_first_difference(right, attempts, after, expected):
     losses = {6: 1.0, 12: 2.0, 18: 3.0, 24: 4.0}
-    one = _history("ab", losses=losses, attempts=({},) * attempts)
-    found = compare_runs(
-        one, _history("ax", losses=right), step=20, after=after, summary_interval=6
+    left = _history("ab", losses=losses, attempts=({},) * attempts)
+    diff = compare_runs(
+        left, _history("ax", losses=right), step=20, after=after, summary_interval=6
     )
-    assert (found.loss and found.loss.step) == expected
+    assert (diff.loss and diff.loss.step) == expected
     if expected == 12:
-        assert found.loss == LossDiff(12, 2.0, 9.0)
+        assert diff.loss == LossDiff(12, 2.0, 9.0)
 
 
 def test_loss_difference_before_a_missing_checkpoint_is_found():
-    one = _history("abc", losses={25: 1.0})
+    left = _history("abc", losses={25: 1.0})
     other = _history("ab", losses={25: None})
-    assert compare_runs(one, other, step=30).loss == LossDiff(25, 1.0, None)
+    assert compare_runs(left, other, step=30).loss == LossDiff(25, 1.0, None)
 
 
 def test_history_of_a_killed_process_is_read(tmp_path):
@@ -91,12 +91,14 @@ def test_history_of_a_killed_process_is_read(tmp_path):
         {"step": 1, "split": "validation", "training_loss": 0.7},
         {"step": 2, "split": "train", "training_loss": None},
     ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-    found = read_history(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
+    history = read_history(tmp_path)
     # The process was killed between writing the checkpoint of step 2 and its line.
-    assert found.fingerprints == {1: Fingerprints("c", "d"), 2: Fingerprints("e", "f")}
-    assert found.losses == {1: 0.5, 2: None}
-    assert (found.attempts, found.mode, found.ends) == ((), "train_and_eval", [])
+    assert history.fingerprints == {1: Fingerprints("c", "d"), 2: Fingerprints("e", "f")}
+    assert history.losses == {1: 0.5, 2: None}
+    assert (history.attempts, history.mode, history.ends) == ((), "train_and_eval", [])
 
 
 def test_history_reads_mode_ends_and_override_from_attempts(tmp_path):
@@ -107,6 +109,6 @@ def test_history_reads_mode_ends_and_override_from_attempts(tmp_path):
         "none",
     ]
     (tmp_path / "run.json").write_text(json.dumps({"attempts": attempts}))
-    found = read_history(tmp_path)
-    assert (found.mode, found.ends, found.is_overridden) == ("train_and_eval", [7], True)
-    assert len(found.attempts) == 3
+    history = read_history(tmp_path)
+    assert (history.mode, history.ends, history.is_overridden) == ("train_and_eval", [7], True)
+    assert len(history.attempts) == 3

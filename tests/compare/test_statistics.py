@@ -34,25 +34,25 @@ def test_interval_of_the_mean_is_that_of_scipy(count):
 @pytest.mark.parametrize("count", [2, 3, 5, 12, 40])
 def test_paired_test_is_that_of_scipy(count):
     first, second = _sample(count, count), _sample(count + 1, count, 0.91)
-    found, expected = paired_test(first, second), scipy.stats.ttest_rel(second, first)
-    assert (found.t, found.p) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9)
-    assert found.difference.interval == pytest.approx(
+    result, expected = paired_test(first, second), scipy.stats.ttest_rel(second, first)
+    assert (result.t, result.p) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9)
+    assert result.difference.interval == pytest.approx(
         tuple(expected.confidence_interval(0.95)), rel=1e-9
     )
-    assert found.effect_size == pytest.approx(found.t / math.sqrt(count), rel=1e-12)
+    assert result.effect_size == pytest.approx(result.t / math.sqrt(count), rel=1e-12)
 
 
 def test_equal_differences_are_no_chance_and_have_no_effect_size():
-    found = paired_test([1.0, 2.0, 3.0], [1.5, 2.5, 3.5])
-    assert (found.t, found.p, found.effect_size) == (math.inf, 0.0, None)
-    assert found.difference.interval == (0.5, 0.5)
+    result = paired_test([1.0, 2.0, 3.0], [1.5, 2.5, 3.5])
+    assert (result.t, result.p, result.effect_size) == (math.inf, 0.0, None)
+    assert result.difference.interval == (0.5, 0.5)
     assert paired_test([1.0, 2.0], [0.5, 1.5]).t == -math.inf
 
 
 def test_samples_without_any_difference_are_equal():
-    found = paired_test([1.0, 2.0], [1.0, 2.0])
-    assert (found.t, found.p) == (0.0, 1.0)
-    assert verdict(found) == "2 seeds: no difference for any seed"
+    result = paired_test([1.0, 2.0], [1.0, 2.0])
+    assert (result.t, result.p) == (0.0, 1.0)
+    assert verdict(result) == "2 seeds: no difference for any seed"
 
 
 @pytest.mark.parametrize(

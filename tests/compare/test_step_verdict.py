@@ -25,8 +25,8 @@ def _history(
 
 def _judge(original: RunReader, replay: RunReader, **changes: Any) -> tuple[str, str]:
     arguments = {"step": 23, "after": 20, "end": 30, "summary_interval": 5, **changes}
-    found = judge_step(original, replay, **arguments)
-    return found.verdict, found.reason
+    judgment = judge_step(original, replay, **arguments)
+    return judgment.verdict, judgment.reason
 
 
 @pytest.mark.parametrize(

@@ -164,9 +164,9 @@ def test_commands_read_bases(write):
     write("experiments/mine.yaml", "base: digits\nruntime:\n  seed: 3\n")
     write("configs/few.yaml", "base: trainer/smoke\n# few\n")
 
-    shown = output_of(["show", "--experiment=mine"])
-    assert "base" not in {line.split(":")[0] for line in shown.splitlines()}
-    assert load_config(write("flat/config.yaml", shown)) == load_config("mine")
+    output = output_of(["show", "--experiment=mine"])
+    assert "base" not in {line.split(":")[0] for line in output.splitlines()}
+    assert load_config(write("flat/config.yaml", output)) == load_config("mine")
 
     listed = json.loads(output_of(["list", "--json"]))
     assert listed["experiments"]["mine"] == listed["experiments"]["digits"]

@@ -61,8 +61,8 @@ def test_steps_and_epochs_of_higher_layer_win_even_if_zero(over_digits, flags, e
     from orbit_runner.cli.commands.run import COMMAND
     from orbit_runner.cli.flags.config_flags import build_request
 
-    asked = build_request(parse_flags(COMMAND.parser(), ["--experiment=digits", *flags]))
-    trainer = over_digits(flags=asked.flags, params_overrides=asked.params_overrides).trainer
+    request = build_request(parse_flags(COMMAND.parser(), ["--experiment=digits", *flags]))
+    trainer = over_digits(flags=request.flags, params_overrides=request.params_overrides).trainer
 
     assert (trainer.train_steps, trainer.train_epochs) == expected
 

@@ -12,48 +12,56 @@ from orbit_runner.config.serialize import flat_settings
 
 
 def named(path: str) -> list[Setting]:
-    return [one for one in describe_settings(ExperimentConfig()) if one.path == path]
+    return [setting for setting in describe_settings(ExperimentConfig()) if setting.path == path]
 
 
 @pytest.mark.parametrize("experiment", sorted(experiment_files()))
 def test_every_setting_of_an_experiment_is_described(experiment):
     config = resolve(Request(experiment=experiment)).config
-    known = {one.path for one in describe_settings(ExperimentConfig())}
+    known = {setting.path for setting in describe_settings(ExperimentConfig())}
     # The keys of free mappings, such as the features of synthetic data, are not settings.
     missing = [
         path
         for path in flat_settings(config)
-        if path not in known and not any(path.startswith(f"{one}.") for one in known)
+        if path not in known and not any(path.startswith(f"{setting}.") for setting in known)
     ]
     assert missing == []
 
 
 def test_every_setting_has_a_help_text_and_a_type():
-    assert [one.path for one in describe_settings(ExperimentConfig()) if not one.help] == []
-    assert [one.path for one in describe_settings(ExperimentConfig()) if not one.type] == []
+    assert [
+        setting.path for setting in describe_settings(ExperimentConfig()) if not setting.help
+    ] == []
+    assert [
+        setting.path for setting in describe_settings(ExperimentConfig()) if not setting.type
+    ] == []
 
 
 def test_setting_shared_by_all_tasks_is_described_once():
-    (one,) = named("task.init_checkpoint")
-    assert one.choices == {}
+    (setting,) = named("task.init_checkpoint")
+    assert setting.choices == {}
     (steps,) = named("trainer.train_steps")
     assert (steps.type, steps.default, steps.allowed) == ("an integer", 0, "at least 0")
     assert steps.remark == "alternative to trainer.train_epochs"
 
 
 def test_setting_of_one_model_names_that_model():
-    (one,) = named("task.model.se_ratio")
-    assert one.choices == {
+    (setting,) = named("task.model.se_ratio")
+    assert setting.choices == {
         "task.name": ("image_classification",),
         "task.model.name": ("efficientnet",),
     }
 
 
 def test_settings_with_equal_declarations_are_described_together():
-    depths = {one.choices["task.model.name"]: one.allowed for one in named("task.model.depth")}
+    depths = {
+        setting.choices["task.model.name"]: setting.allowed for setting in named("task.model.depth")
+    }
     assert depths == {("resnet",): "18, 34, 50, 101, 152, 200", ("resnet_cifar",): "at most 2,000"}
     (epsilon,) = (
-        one for one in named("task.model.batch_norm_epsilon") if one.default == pytest.approx(1e-5)
+        setting
+        for setting in named("task.model.batch_norm_epsilon")
+        if setting.default == pytest.approx(1e-5)
     )
     assert epsilon.choices["task.model.name"] == ("resnet", "resnet_cifar")
 

@@ -99,11 +99,11 @@ def awkward(write):
 def test_config_with_awkward_values_round_trips_through_yaml(write, awkward):
     config = awkward.config
 
-    again = reloaded(write, to_yaml(config))
+    reloaded_config = reloaded(write, to_yaml(config))
 
-    assert again == config
-    assert to_yaml(again) == to_yaml(config)
-    assert again.task.train_data.synthetic.features["off"]["<<"] == "x"
+    assert reloaded_config == config
+    assert to_yaml(reloaded_config) == to_yaml(config)
+    assert reloaded_config.task.train_data.synthetic.features["off"]["<<"] == "x"
 
 
 def test_written_config_means_the_same_to_pyyaml(awkward):
@@ -153,16 +153,16 @@ def test_differences_list_only_settings_that_differ(over_digits):
         )
     )
 
-    found = {d.path: (d.left, d.right) for d in differences(left, right)}
+    changes = {d.path: (d.left, d.right) for d in differences(left, right)}
 
     assert differences(left, left) == []
-    assert found["runtime.seed"] == ("17", "3")
-    assert found["task.model.name"] == ("cnn", "mlp")
-    assert found["task.model.filters"] == ("[32, 64]", "-")
-    assert found["task.model.hidden_units"] == ("-", "[128, 64]")
-    assert found["trainer.optimizer_config.ema"] == ("null", "-")
-    assert found["trainer.optimizer_config.ema.start_step"] == ("-", "1")
-    assert not any(path.startswith("task.train_data") for path in found)
+    assert changes["runtime.seed"] == ("17", "3")
+    assert changes["task.model.name"] == ("cnn", "mlp")
+    assert changes["task.model.filters"] == ("[32, 64]", "-")
+    assert changes["task.model.hidden_units"] == ("-", "[128, 64]")
+    assert changes["trainer.optimizer_config.ema"] == ("null", "-")
+    assert changes["trainer.optimizer_config.ema.start_step"] == ("-", "1")
+    assert not any(path.startswith("task.train_data") for path in changes)
 
 
 def test_written_config_omits_ineffective_settings_and_unselected_blocks():

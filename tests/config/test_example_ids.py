@@ -36,10 +36,10 @@ def test_file_has_one_id_per_line(tmp_path):
     text = "\ufeff# mislabeled\n 17 \n\n4  # a 9\ntrain/cat #3.png\n a#b.png\n17\n"
     path = write_ids(tmp_path / "ids.txt", text)
 
-    found = read_ids(path)
+    ids = read_ids(path)
 
-    assert [*found] == ["17", "4", "train/cat", "a#b.png"]
-    assert found["4"] == f"{path}:4"
+    assert [*ids] == ["17", "4", "train/cat", "a#b.png"]
+    assert ids["4"] == f"{path}:4"
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0c", "\x1c"])

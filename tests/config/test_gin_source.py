@@ -311,9 +311,9 @@ def test_reading_gin_imports_neither_tensorflow_nor_named_modules(tmp_path):
         "print(c.gin_bindings, 'tensorflow' in sys.modules)\n"
     )
 
-    done = process(sys.executable, "-c", code, cwd=tmp_path)
+    completed = process(sys.executable, "-c", code, cwd=tmp_path)
 
-    assert done.stdout == "('import heavy',) False\n", done.stderr
+    assert completed.stdout == "('import heavy',) False\n", completed.stderr
 
 
 def test_origin_of_each_gin_statement_is_recorded(write):

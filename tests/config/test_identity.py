@@ -179,8 +179,8 @@ def test_change_that_can_affect_weights_changes_the_fingerprint(over_digits, pat
 def test_setting_can_affect_weights_depending_on_another_setting(over_digits, override, paths):
     config = over_digits(params_overrides=(override,))
     expected = {*(paths or ("runtime.inter_op_threads",))}
-    found = {path for path in HARMLESS if can_affect_weights(path, config)}
-    assert found == expected
+    affecting = {path for path in HARMLESS if can_affect_weights(path, config)}
+    assert affecting == expected
     for path in expected:
         changed = _with(config, path, HARMLESS[path])
         assert config_fingerprint(changed) != config_fingerprint(config)
@@ -277,8 +277,8 @@ def test_path_alone_is_harmless_only_if_it_is_for_every_task(registered):
 )
 def test_config_keeps_its_fingerprint_when_written_and_reloaded(request_, write):
     config = resolve(Request(**{"experiment": "digits"} | request_)).config
-    again = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config
-    assert config_fingerprint(again) == config_fingerprint(config)
+    reloaded = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config
+    assert config_fingerprint(reloaded) == config_fingerprint(config)
 
 
 def test_key_order_does_not_change_the_fingerprint(over_digits):

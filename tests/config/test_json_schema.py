@@ -92,13 +92,15 @@ def may_differ(path: str, value: Any) -> bool:
 
 @pytest.mark.slow
 def test_schema_and_reader_agree_about_every_setting(validator):
-    settings = [one for one in describe_settings(ExperimentConfig()) if "[]" not in one.path]
+    settings = [
+        setting for setting in describe_settings(ExperimentConfig()) if "[]" not in setting.path
+    ]
     cases = [
-        (one.path, value, file_that_sets(one.path, value, one.choices))
-        for one in settings
+        (setting.path, value, file_that_sets(setting.path, value, setting.choices))
+        for setting in settings
         for value in PROBES
         # The reader requires a name only in a section that is set.
-        if not (one.is_section and value == {})
+        if not (setting.is_section and value == {})
     ]
     assert len(cases) > 5000
     differing = [
@@ -174,17 +176,17 @@ def test_a_setting_has_help_default_and_bounds(schema):
 
 def test_schema_of_an_experiment_has_its_values_and_its_task():
     config = resolve(Request(experiment="digits")).config
-    validator = jsonschema.Draft7Validator(found := json_schema(config))
+    validator = jsonschema.Draft7Validator(schema := json_schema(config))
 
-    steps = found["definitions"]["TrainerConfig"]["properties"]["train_epochs"]
+    steps = schema["definitions"]["TrainerConfig"]["properties"]["train_epochs"]
     assert steps["default"] == config.trainer.train_epochs == 40
-    assert found["definitions"]["CnnConfig"]["properties"]["filters"]["default"] == [32, 64]
+    assert schema["definitions"]["CnnConfig"]["properties"]["filters"]["default"] == [32, 64]
     assert errors(validator, "task: {model: {dropout_rate: 0.1}}") == []
     assert errors(validator, "task: {model: {name: resnet, depth: 50}}") == []
     assert errors(validator, "task: {model: {depth: 50}}") == ["$.task.model"]
     assert errors(validator, "task: {vocab_size: 100}") == ["$.task"]
     assert errors(validator, "task: {name: translation, vocab_size: 100}") == []
-    assert jsonschema.Draft7Validator(found).is_valid(plain_value(config))
+    assert jsonschema.Draft7Validator(schema).is_valid(plain_value(config))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

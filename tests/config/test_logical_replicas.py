@@ -18,11 +18,11 @@ _MIRRORED = "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=
 
 
 def test_rows_of_translation_batches_must_be_divided_equally():
-    said = (_FOUR, "task.train_data.batch_rows_multiple=6")
-    request = Request(experiment="transformer_multi30k", params_overrides=said)
-    found = batch_problems(resolve(request).config, 1)
+    overrides = (_FOUR, "task.train_data.batch_rows_multiple=6")
+    request = Request(experiment="transformer_multi30k", params_overrides=overrides)
+    problems = batch_problems(resolve(request).config, 1)
 
-    check(found, ("not-divisible", "task.train_data.batch_rows_multiple"))
+    check(problems, ("not-divisible", "task.train_data.batch_rows_multiple"))
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_devices_identify_a_run_only_without_logical_replicas(over_digits, said)
     assert config_fingerprint(changed) == config_fingerprint(cut) != config_fingerprint(plain)
 
 
-def _resolved(*said: str) -> Any:
-    return resolve(Request(experiment="digits", params_overrides=said))
+def _resolved(*overrides: str) -> Any:
+    return resolve(Request(experiment="digits", params_overrides=overrides))
 
 
 def test_run_continues_on_other_devices_but_not_with_another_number(tmp_path):

@@ -66,18 +66,18 @@ def pairs(theirs: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def all_pairs() -> list[tuple[str, Any, Any]]:
-    found = [*pairs(config_definitions.ExperimentConfig(), ExperimentConfig(), "")]
+    rows = [*pairs(config_definitions.ExperimentConfig(), ExperimentConfig(), "")]
     for path, (theirs, ours) in OPTIONAL.items():
-        found += pairs(theirs, ours, path)
-    return found
+        rows += pairs(theirs, ours, path)
+    return rows
 
 
 def test_every_model_garden_setting_exists_with_the_expected_default():
-    found = all_pairs()
+    rows = all_pairs()
 
-    differing = {path: (left, right) for path, left, right in found if left != right}
+    differing = {path: (left, right) for path, left, right in rows if left != right}
     assert differing == {path: row[:2] for path, row in CHANGED.items()}
-    assert len(found) > 200
+    assert len(rows) > 200
 
 
 def test_optional_sections_are_null_by_default_on_both_sides():
@@ -111,13 +111,13 @@ def rows_of(*, refused: bool) -> list[str]:
             elif isinstance(node.value, Config):
                 yield from below(node.value, node.path)
 
-    found = dict(below(ExperimentConfig(), ""))
+    rows = dict(below(ExperimentConfig(), ""))
     for path, (_, ours) in OPTIONAL.items():
-        found |= dict(below(ours, path))
+        rows |= dict(below(ours, path))
     # Both data sections reject the same settings, which are listed once.
-    once = {path.replace("train_data", "*_data"): why for path, why in found.items()
+    once = {path.replace("train_data", "*_data"): why for path, why in rows.items()
             if not path.startswith("task.validation_data.")}  # fmt: skip
-    assert len(found) - len(once) == sum("*_data" in path for path in once)
+    assert len(rows) - len(once) == sum("*_data" in path for path in once)
     # A row for each reason.
     grouped: dict[str, list[str]] = {}
     for path, why in once.items():
@@ -160,13 +160,13 @@ NOT_SHIPPED = ("slide", "adafactor")  # by Model Garden
 
 def optimization(write: Callable[..., str], **sections: Any) -> tuple[Optimization, Any]:
     """Loads one choice with our reader and with Model Garden's class."""
-    said = {
+    settings = {
         "optimizer": {"type": "sgd"},
         "learning_rate": {"type": "constant", "constant": RATES["constant"]},
     } | sections
-    theirs = optimization_config.OptimizationConfig(said)
+    theirs = optimization_config.OptimizationConfig(settings)
     params_dict.save_params_dict_to_yaml(
-        params_dict.ParamsDict({"trainer": {"optimizer_config": said}}), write("o.yaml", "")
+        params_dict.ParamsDict({"trainer": {"optimizer_config": settings}}), write("o.yaml", "")
     )
     resolved = resolve(Request(experiment="digits_mlp", config_files=("o.yaml",)))
     return resolved.config.trainer.optimizer_config, theirs

@@ -89,10 +89,10 @@ def test_malformed_override_is_rejected(write, text, code):
 
 
 def test_origin_includes_the_line_number_for_multiline_overrides():
-    one = load_override("a=1", "--params_override[2]", 1)
+    override = load_override("a=1", "--params_override[2]", 1)
     many = load_override("a: 1\nb: 2\n", "--params_override[2]", 1)
 
-    assert str(one.children["a"].origin) == "--params_override[2]"
+    assert str(override.children["a"].origin) == "--params_override[2]"
     assert str(many.children["b"].origin) == "--params_override[2]:2"
 
 

@@ -31,13 +31,13 @@ TPU = "runtime.distribution_strategy=tpu,runtime.tpu=local"
 Over = Callable[..., Any]
 
 
-def config(over: Over, *said: str) -> Any:
+def config(over: Over, *overrides: str) -> Any:
     """Returns digits (8x8 images, batches of 64 in both sections) with settings applied to it."""
-    return over(params_overrides=("task.validation_data.global_batch_size=64", *said))
+    return over(params_overrides=("task.validation_data.global_batch_size=64", *overrides))
 
 
-def found(over: Over, mode: str, *said: str) -> list[Problem]:
-    return [*run_problems(config(over, *said), mode)]
+def found(over: Over, mode: str, *overrides: str) -> list[Problem]:
+    return [*run_problems(config(over, *overrides), mode)]
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def found(over: Over, mode: str, *said: str) -> list[Problem]:
     ],
 )
 def test_partition_dims_can_be_set_in_task_or_runtime(over_digits, said, train, evaluation):
-    made = config(over_digits, said)
+    resolved = config(over_digits, said)
 
     for is_training, dims in ((True, train), (False, evaluation)):
-        split = find_split(made, is_training)
+        split = find_split(resolved, is_training)
         assert (split.dims if split.parts > 1 else None) == dims
 
 
@@ -73,15 +73,15 @@ def test_partition_dims_can_be_set_in_task_or_runtime(over_digits, said, train, 
     ],
 )
 def test_effective_runtime_has_the_dims_of_the_mode(over_digits, mode, train, evaluation):
-    made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1],{EVAL}=[1,1,2,1],{TPU}")
+    resolved = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1],{EVAL}=[1,1,2,1],{TPU}")
 
-    runtime = effective_runtime(made, mode)
+    runtime = effective_runtime(resolved, mode)
 
     assert runtime.train_input_partition_dims == train
     assert runtime.eval_input_partition_dims == evaluation
     assert runtime.parts == 2
     assert runtime.replace(train_input_partition_dims=None, eval_input_partition_dims=None) == (
-        made.runtime.replace(eval_input_partition_dims=None)
+        resolved.runtime.replace(eval_input_partition_dims=None)
     )
 
 
@@ -140,10 +140,10 @@ def test_valid_partition_dims_are_accepted(over_digits, said, mode):
 
 @pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
 def test_eval_modes_ignore_the_training_dims(over_digits, mode):
-    said = f"{TRAIN}=[1,3,5,7],runtime.distribution_strategy=off"
+    override = f"{TRAIN}=[1,3,5,7],runtime.distribution_strategy=off"
 
-    assert found(over_digits, mode, said) == []
-    assert found(over_digits, "train", said) != []
+    assert found(over_digits, mode, override) == []
+    assert found(over_digits, "train", override) != []
 
 
 @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ def test_preflight_reports_partition_problems_with_their_origin(tmp_path):
     with pytest.raises(ConfigError) as caught:
         check_before_start(resolve(request), "train_and_eval", tmp_path)
 
-    told = {(p.path, str(p.origin)) for p in caught.value.problems}
-    assert told == {(TRAIN, "--params_override[0]"), (EVAL, "--params_override[0]")}
+    problems = {(p.path, str(p.origin)) for p in caught.value.problems}
+    assert problems == {(TRAIN, "--params_override[0]"), (EVAL, "--params_override[0]")}
 
 
 def test_program_without_a_tpu_is_refused_in_the_first_step(over_digits):
-    made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1]")
-    partition = Partition(made, tf.distribute.get_strategy(), is_training=True)
+    resolved = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1]")
+    partition = Partition(resolved, tf.distribute.get_strategy(), is_training=True)
 
     with raises("not-supported", TASK_TRAIN):
         partition.split_inputs(tf.zeros([8, 8, 8, 1]))

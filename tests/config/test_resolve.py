@@ -53,11 +53,11 @@ runtime: {{seed: {n}}}
 
 def request(write: Callable[..., str], indexes: tuple[int, ...]) -> Request:
     """Makes a request in which layer i sets the seed to 100 + i; lists are appended to in order."""
-    said: dict[str, Any] = {"experiment": write("base.yaml", experiment(1))}
+    arguments: dict[str, Any] = {"experiment": write("base.yaml", experiment(1))}
     for index in indexes:
         for key, value in LAYERS[index][1](write, 100 + index).items():
-            said[key] = value if key == "experiment" else (*said.get(key, ()), *value)
-    return Request(**said)
+            arguments[key] = value if key == "experiment" else (*arguments.get(key, ()), *value)
+    return Request(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -355,6 +355,6 @@ def test_all_settings_are_changes_without_an_experiment(folder):
 
 
 def test_changes_over_an_experiment_of_model_garden():
-    found = resolve(Request(experiment="official/resnet_imagenet", flags=FLAG)).changes()
+    changes = resolve(Request(experiment="official/resnet_imagenet", flags=FLAG)).changes()
 
-    assert found == {"runtime.seed": 3}
+    assert changes == {"runtime.seed": 3}

@@ -38,7 +38,7 @@ def _launched(config: ExperimentConfig) -> ExperimentConfig:
     checked: list[ResolvedConfig] = []
     plan: Any = SimpleNamespace(resolved=ResolvedConfig(config, {}), mode="eval", model_dir=Path())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "check_before_start", lambda given, *_: checked.append(given))
+        patch.setattr(launch, "check_before_start", lambda request, *_: checked.append(request))
         launch._check_members(plan, next(launch.make_clusters({"worker": 1})))
     return checked[0].config
 

@@ -16,8 +16,8 @@ MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 
 
 def _runtime(strategy: str, **settings: Any) -> RuntimeConfig:
-    given = {"tpu": "local"} if strategy == "tpu" else {}
-    return RuntimeConfig(distribution_strategy=strategy, **given | settings)
+    required = {"tpu": "local"} if strategy == "tpu" else {}
+    return RuntimeConfig(distribution_strategy=strategy, **required | settings)
 
 
 # The strategy, the other settings, the blamed field, and a part of the message.
@@ -50,8 +50,8 @@ CASES = [
 
 
 def _text(strategy: str, settings: dict[str, Any]) -> str:
-    given = {"tpu": "local"} if strategy == "tpu" else {}
-    return json.dumps({"runtime": {"distribution_strategy": strategy, **given, **settings}})
+    required = {"tpu": "local"} if strategy == "tpu" else {}
+    return json.dumps({"runtime": {"distribution_strategy": strategy, **required, **settings}})
 
 
 @pytest.mark.sample(19)

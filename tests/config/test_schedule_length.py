@@ -123,11 +123,11 @@ def test_a_resume_has_the_same_automatic_weight_decay():
     ],
 )
 def test_a_schedule_that_ends_before_the_run_is_described(kind, block, text):
-    found = describe_early_end(_config(kind, **block), 60)
+    description = describe_early_end(_config(kind, **block), 60)
 
-    assert found.startswith(f"the learning rate {text}") if text else found == ""
+    assert description.startswith(f"the learning rate {text}") if text else description == ""
     if text and kind in LENGTHS:
-        assert found.endswith(
+        assert description.endswith(
             f"because {PATH}.{kind}.{LENGTHS[kind]} is 50; set it to auto to decay until the end"
         )
 

@@ -51,8 +51,8 @@ def test_fragment_applies_to_some_experiment_and_changes_it(name, write):
         except ConfigError:
             continue
         fitting.append(experiment)
-        said = {path for path, origin in resolved.origins.items() if origin.label == name}
-        assert said - {"description"}
+        changed = {path for path, origin in resolved.origins.items() if origin.label == name}
+        assert changed - {"description"}
 
     assert fitting
 

@@ -58,9 +58,9 @@ def package(tmp_path, monkeypatch):
 
 
 def _read(reference: str) -> Signature:
-    found = declared_parameters(reference)
-    assert isinstance(found, Signature), found
-    return found
+    signature = declared_parameters(reference)
+    assert isinstance(signature, Signature), signature
+    return signature
 
 
 def test_signature_is_read_without_importing_the_module(package):
@@ -103,10 +103,10 @@ def test_source_that_does_not_tell_the_signature_gives_none(package, name):
 )  # fmt: skip
 @pytest.mark.usefixtures("package")
 def test_missing_function_or_module_is_a_message(reference, message):
-    found = declared_parameters(reference)
+    problem = declared_parameters(reference)
 
-    assert isinstance(found, str)
-    assert found.startswith(message)
+    assert isinstance(problem, str)
+    assert problem.startswith(message)
 
 
 def test_a_parameter_that_stands_twice_is_a_message(package, tmp_path):
@@ -167,8 +167,8 @@ def test_arguments_are_checked(arguments, wrong):
     signature = actual_parameters(_plain)
     assert signature is not None
 
-    found = argument_problems(signature, arguments, "f")
-    check(found, *(("bad-arguments", name) for name in wrong))
+    problems = argument_problems(signature, arguments, "f")
+    check(problems, *(("bad-arguments", name) for name in wrong))
 
 
 @pytest.mark.parametrize(

@@ -112,10 +112,10 @@ def test_a_task_does_not_see_what_was_set_for_another_one():
 
 def test_config_yaml_of_a_run_is_the_same_config(write):
     config = resolve(Request(experiment=write("table.yaml", TABLE))).config
-    again = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config
-    assert again.task == config.task
-    assert again.trainer == config.trainer
-    assert config_fingerprint(again) == config_fingerprint(config)
+    reloaded = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config
+    assert reloaded.task == config.task
+    assert reloaded.trainer == config.trainer
+    assert config_fingerprint(reloaded) == config_fingerprint(config)
 
 
 def test_a_path_and_a_target_are_a_whole_experiment_on_a_table(write):

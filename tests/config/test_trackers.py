@@ -23,7 +23,7 @@ def _config(value: str) -> ExperimentConfig:
 
 def test_default_is_tensorboard_alone():
     config = resolve(Request(experiment="digits")).config
-    assert [one.class_name for one in config.trackers] == ["tensorboard"]
+    assert [tracker.class_name for tracker in config.trackers] == ["tensorboard"]
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_trackers_survive_yaml_and_do_not_change_the_fingerprint(value, tmp_path
     config = _config(value)
     (tmp_path / "again.yaml").write_text(to_yaml(config))
 
-    again = resolve(Request(experiment=str(tmp_path / "again.yaml"))).config
+    reloaded = resolve(Request(experiment=str(tmp_path / "again.yaml"))).config
 
-    assert again.trackers == config.trackers
+    assert reloaded.trackers == config.trackers
     plain = resolve(Request(experiment="digits")).config
     assert config_fingerprint(config) == config_fingerprint(plain)
 
@@ -76,7 +76,9 @@ def test_missing_package_is_reported_before_training(name, monkeypatch, tmp_path
     assert [*config.preflight("train")] == []  # Imports the other packages, which are then hidden.
     (tmp_path / name).mkdir()  # A directory of that name, such as one that `wandb` writes.
     monkeypatch.setattr(sys, "path", [str(tmp_path), *_without(name)])
-    for module in [one for one in sys.modules if one.partition(".")[0] == name]:
+    for module in [
+        module_name for module_name in sys.modules if module_name.partition(".")[0] == name
+    ]:
         monkeypatch.delitem(sys.modules, module)
 
     (problem,) = config.preflight("train")

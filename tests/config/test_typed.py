@@ -193,13 +193,13 @@ def ineffective(config: Config, path: str = "") -> list[tuple[str, Any, str]]:
     """Lists path, default and reason of every setting below a config that has no effect."""
     settings = {node.field.name: node for node in nodes(config, path)}
     only = {n: s for n, s in config.garden_only.items() if n not in settings}
-    found = [(f"{path}.{n}", s.default, s.reason) for n, s in only.items()]
+    rows = [(f"{path}.{n}", s.default, s.reason) for n, s in only.items()]
     for node in settings.values():
         if reason := node.field.metadata.get("unsupported"):
-            found.append((node.path, node.value, reason))
+            rows.append((node.path, node.value, reason))
         elif isinstance(node.value, Config):
-            found += ineffective(node.value, node.path)
-    return found
+            rows += ineffective(node.value, node.path)
+    return rows
 
 
 INEFFECTIVE = ineffective(resolve(Request(experiment="digits")).config)
@@ -226,8 +226,8 @@ def test_enough_ineffective_settings_are_collected():
 
 
 def test_mappings_and_lists_in_a_config_are_frozen(over_digits):
-    said = "task.train_data.synthetic.features={image: {shape: [8, 8], parts: [{a: [1]}]}}"
-    features = over_digits(params_overrides=(said,)).task.train_data.synthetic.features
+    override = "task.train_data.synthetic.features={image: {shape: [8, 8], parts: [{a: [1]}]}}"
+    features = over_digits(params_overrides=(override,)).task.train_data.synthetic.features
 
     assert features["image"]["shape"] == (8, 8)
     with pytest.raises(TypeError):
@@ -249,9 +249,9 @@ def test_as_dict_returns_copies_and_only_the_selected_block(over_digits):
 
 
 def test_settings_of_unselected_blocks_are_ignored(over_digits):
-    said = "trainer.optimizer_config.optimizer.sgd.momentum=0.5"
+    override = "trainer.optimizer_config.optimizer.sgd.momentum=0.5"
 
-    assert over_digits(params_overrides=(said,)) == over_digits()
+    assert over_digits(params_overrides=(override,)) == over_digits()
 
 
 def test_config_classes_are_frozen_and_choices_default_to_none():

@@ -114,10 +114,10 @@ def test_yaml_nan_is_read_as_a_number():
     ],
 )
 def test_yaml_value_keeps_its_written_type(written, value):
-    found = values(f"x: {written}")
+    tree = values(f"x: {written}")
 
-    assert found == {"x": value}
-    assert type(found["x"]) is type(value)
+    assert tree == {"x": value}
+    assert type(tree["x"]) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -256,12 +256,12 @@ def test_json_file_is_read_with_line_numbers(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(tree, indent=1))
 
-    found = dict(leaves(load_file(path, "a.json", 1)))
+    settings = dict(leaves(load_file(path, "a.json", 1)))
 
-    assert {name: leaf.value for name, leaf in found.items()} == {
+    assert {name: leaf.value for name, leaf in settings.items()} == {
         f"task.{name}": value for name, value in tree["task"].items()
     }
-    assert found["task.name"].origin.line == 3
+    assert settings["task.name"].origin.line == 3
 
 
 def test_byte_order_mark_and_windows_line_endings_are_accepted(tmp_path):

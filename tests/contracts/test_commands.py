@@ -55,27 +55,27 @@ def test_every_command_is_in_one_group():
 def refusal(words, capsys):
     """Returns the message of a command that must be rejected."""
     assert main(words) == 2
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     if "--json" in words:
-        assert json.loads(said.out).keys() == {"errors"}
+        assert json.loads(captured.out).keys() == {"errors"}
     else:
-        assert said.out == ""
-    assert said.err.startswith("runner: ")
-    return said.err
+        assert captured.out == ""
+    assert captured.err.startswith("runner: ")
+    return captured.err
 
 
 def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
     command, capsys, monkeypatch
 ):
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as caught:
         main([command.name, "--help"])
     text = capsys.readouterr().out
-    assert done.value.code == 0
+    assert caught.value.code == 0
 
-    head, _, shown = text.partition("\nexamples:\n")
+    head, _, lines = text.partition("\nexamples:\n")
     assert command.examples
-    for example, line in zip(command.examples, shown.splitlines(), strict=True):
+    for example, line in zip(command.examples, lines.splitlines(), strict=True):
         assert line.startswith(f"  runner {command.name} ")
         assert line.endswith(example)
         command.parse(command.parser(), shlex.split(example))
@@ -91,10 +91,10 @@ def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
 
 def test_every_path_is_declared(command):
     for action in command.parser().arguments:
-        shown = str(action.metavar or action.dest.upper())
+        metavar = str(action.metavar or action.dest.upper())
         if action.nargs == 0 or action.help == argparse.SUPPRESS or action.dest in _SETTINGS:
             continue
-        if _PATHS.search(shown):
+        if _PATHS.search(metavar):
             assert isinstance(action.type, PathValue), action
 
 
@@ -138,7 +138,7 @@ def test_command_without_settings_rejects_correct_ones(command, words, capsys):
 def outcomes(finished_run, tmp_path_factory):
     """What the examples of all commands did, in all ways."""
     script = "tests.support.command_examples"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", script, tmp_path_factory.mktemp("examples"), finished_run],
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -146,8 +146,8 @@ def outcomes(finished_run, tmp_path_factory):
         check=False,
         timeout=600,
     )
-    assert done.returncode == 0, done.stderr
-    return [Outcome(**json.loads(line)) for line in done.stdout.splitlines()]
+    assert completed.returncode == 0, completed.stderr
+    return [Outcome(**json.loads(line)) for line in completed.stdout.splitlines()]
 
 
 @pytest.fixture

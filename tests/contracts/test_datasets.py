@@ -107,8 +107,8 @@ def test_batches_do_not_depend_on_earlier_ones(sample):
 
     resumed = sample.read().order
     for step in [steps[-1], *np.random.default_rng(0).permutation(steps)[:20]]:
-        for column, wanted in zip(resumed.rows(int(step)), expected[step], strict=True):
-            np.testing.assert_array_equal(column, wanted)
+        for column, expected_column in zip(resumed.rows(int(step)), expected[step], strict=True):
+            np.testing.assert_array_equal(column, expected_column)
 
 
 def test_epoch_has_each_example_once(sample):
@@ -309,6 +309,6 @@ for number, member in enumerate(members()):
     assert not {"tensorflow", "tf_keras", "sklearn"} & set(sys.modules), member.name
 """
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr

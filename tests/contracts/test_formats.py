@@ -85,14 +85,14 @@ def test_file_answers_like_the_network_and_is_the_same_twice(name, network, tmp_
     expected = network.numpy_function()
     for features in examples(5):
         values = [value.numpy() for value in features]
-        wanted = expected(values)
+        outputs = expected(values)
         if kind.loads_keras_model:
             answers = [output.numpy() for output in loaded(features, training=False)]
         else:
             answers = loaded(values)
-        largest = max(float(np.abs(output).max()) for output in wanted)
+        largest = max(float(np.abs(output).max()) for output in outputs)
         # Files whose quality a metric decides may differ more.
         tolerance = kind.tolerance if kind.metric_tolerance is None else 0.5
-        for answer, output in zip(answers, wanted, strict=True):
+        for answer, output in zip(answers, outputs, strict=True):
             assert answer.shape == output.shape
             np.testing.assert_allclose(answer, output, rtol=0, atol=tolerance * largest)

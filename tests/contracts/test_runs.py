@@ -53,9 +53,9 @@ def test_batches_have_the_examples_of_the_order(member, tmp_path):
         assert len(numbers) == len(rows) == order.size + len(excluded)
         for start in (0, 7):
             for step, batch in enumerate(batches_of(config, start + 1, 2), start):
-                found = [numbers[row] for row in _rows(batch)]
-                assert found == order.rows(step).examples.tolist()
-                assert not {*found} & {*excluded}
+                examples = [numbers[row] for row in _rows(batch)]
+                assert examples == order.rows(step).examples.tolist()
+                assert not {*examples} & {*excluded}
 
 
 @pytest.mark.slow

@@ -406,8 +406,8 @@ def test_a_run_is_resumed_and_shows_its_batches(cell, written, tmp_path):
     (tmp_path / "whole" / "config.yaml").write_text(to_yaml(config))
     arguments = ["batch", str(tmp_path / "whole"), "--step=9:20", "--json"]
     steps = json.loads(output_of(arguments))
-    shown = [[row["example"] for row in step["rows"]] for step in steps]
-    assert shown == expected[8:20]
+    examples = [[row["example"] for row in step["rows"]] for step in steps]
+    assert examples == expected[8:20]
 
 
 # The files that `runner predict` reads, and the format of the training data if that must be equal.

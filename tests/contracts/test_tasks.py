@@ -178,8 +178,8 @@ def assert_close(value, expected, tolerance=1e-5):
             assert_close(value[name], expected[name], tolerance)
     elif isinstance(expected, (list, tuple)):
         assert len(value) == len(expected)
-        for item, wanted in zip(value, expected, strict=True):
-            assert_close(item, wanted, tolerance)
+        for item, expected_item in zip(value, expected, strict=True):
+            assert_close(item, expected_item, tolerance)
     elif isinstance(expected, float):
         assert value == pytest.approx(expected, rel=tolerance, abs=tolerance)
     else:
@@ -429,9 +429,9 @@ def test_learned_assets_stay_when_the_data_is_gone(task, tmp_path):
 
     with source_cache_scope():
         later = Assets(tmp_path / "run")
-        again = task_data(config).learn(later)
+        relearned = task_data(config).learn(later)
 
-    assert type(again) is type(learned)
+    assert type(relearned) is type(learned)
     assert written
     for name, content in written.items():
         assert later.get(name, lambda: b"computed again") == content

@@ -107,6 +107,8 @@ def test_no_tracker_imports_its_package_before_a_run():
         "assert not modules & set(sys.modules), modules & set(sys.modules)\n"
         "assert 'tensorflow' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr

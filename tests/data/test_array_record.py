@@ -85,12 +85,12 @@ def _flip(path, text):
 def test_bad_records_are_named(tmp_path, make, message):
     good = [_stored(number) for number in range(7)]
     path = write_array_file(tmp_path / "train-0", [*good[:4], make(), *good[5:]])
-    found = eval_images(
+    images = eval_images(
         open_set(tmp_path), shape=SHAPE, resize=False, global_batch_size=7, num_classes=7,
         bad=BadImages("validation_data", 0),
     )  # fmt: skip
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        list(found)
+        list(images)
     assert f"{path}: {message}" in str(caught.value)
 
 
@@ -149,8 +149,10 @@ def test_missing_package_is_reported(folder):
         "from orbit_runner.data.array_record import load\n"
         f"load(data_dir={str(folder)!r}, input_path=['train-*'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "install it: pip install array_record" in done.stderr
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "install it: pip install array_record" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,8 @@ def test_prepared_dataset_in_array_records(tmp_path, split, numbers, own_cache):
 
     other = load_part(tfds_name="records", tfds_split=split, tfds_data_dir=str(tmp_path))
     assert (source.size, source.labels) == (other.size, other.labels) == (len(numbers), ("a", "b"))
-    whole = load_part(tfds_name="arrays", tfds_split="train", tfds_data_dir=str(tmp_path))
-    assert source.read(range(source.size)) == whole.read(numbers)
+    prepared = load_part(tfds_name="arrays", tfds_split="train", tfds_data_dir=str(tmp_path))
+    assert source.read(range(source.size)) == prepared.read(numbers)
     place = tmp_path / "arrays" / "1.0.0" / "dataset_info.json"
     place.write_text(place.read_text().replace('"70"', '"71"'))
     with raises("damaged-file"):

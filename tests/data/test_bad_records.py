@@ -83,8 +83,8 @@ def run(here, own_cache, capsys):
     def run(*flags):
         (here / "some.yaml").write_text(CONFIG.replace("{folder}", str(here)))
         assert main(["run", "--experiment=some.yaml", "--model_dir=a", *flags]) == 2
-        said = capsys.readouterr().err
-        last = said[said.rindex("runner: ") :]
+        stderr = capsys.readouterr().err
+        last = stderr[stderr.rindex("runner: ") :]
         assert len(last.splitlines()) < 10
         return last
 
@@ -125,8 +125,8 @@ def test_bad_record_ends_the_run_with_its_location(section, bad, expected, run, 
 def test_bad_record_is_reported_if_images_may_have_any_size(run, tmp_path):
     _write(tmp_path, "train", b"no example")
     _write(tmp_path, "val", None)
-    said = run("--task.model.input_size=[8,8,3]")
-    assert f"train-1: record {BAD} at byte {START}: is not a tf.Example" in said
+    message = run("--task.model.input_size=[8,8,3]")
+    assert f"train-1: record {BAD} at byte {START}: is not a tf.Example" in message
 
 
 @pytest.mark.parametrize("record", [0, BAD, 79])
@@ -152,12 +152,12 @@ def test_first_damaged_record_of_a_file_is_found(record, tmp_path):
     ],
 )
 def test_example_problem_describes_missing_or_mistyped_features(record, expected):
-    found = example_problem(record, {"image/encoded": "bytes", "image/class/label": "int64"})
-    assert expected in found
-    assert bool(found) == bool(expected)
+    problem = example_problem(record, {"image/encoded": "bytes", "image/class/label": "int64"})
+    assert expected in problem
+    assert bool(problem) == bool(expected)
 
 
 def test_message_without_a_readable_record_is_unchanged(tmp_path):
     assert add_offset("some text: more") == "some text: more"
-    gone = f"{tmp_path / 'gone'}: record 3: got label 12"
-    assert add_offset(gone) == gone
+    message = f"{tmp_path / 'gone'}: record 3: got label 12"
+    assert add_offset(message) == message

@@ -21,13 +21,13 @@ def source():
 def test_array_pipeline_starts_at_a_step_tensor():
     @tf.function
     def labels(first):
-        made = train_dataset(source(), global_batch_size=BATCH, seed=SEED, start_step=first)
-        return next(iter(made))["label"]
+        dataset = train_dataset(source(), global_batch_size=BATCH, seed=SEED, start_step=first)
+        return next(iter(dataset))["label"]
 
     for step in (0, 1, 9):
-        whole = train_dataset(source(), global_batch_size=BATCH, seed=SEED, start_step=step)
+        dataset = train_dataset(source(), global_batch_size=BATCH, seed=SEED, start_step=step)
         np.testing.assert_array_equal(
-            labels(tf.constant(step, tf.int64)), next(iter(whole))["label"]
+            labels(tf.constant(step, tf.int64)), next(iter(dataset))["label"]
         )
 
 
@@ -47,7 +47,7 @@ def test_record_pipeline_starts_at_a_step_tensor(buffer, tmp_path, own_cache):
         return next(iter(train_records(records, start_step=first, **settings)))["label"]
 
     for step in (0, 2, 35):
-        whole = train_records(records, start_step=step, **settings)
+        dataset = train_records(records, start_step=step, **settings)
         np.testing.assert_array_equal(
-            labels(tf.constant(step, tf.int64)), next(iter(whole))["label"]
+            labels(tf.constant(step, tf.int64)), next(iter(dataset))["label"]
         )

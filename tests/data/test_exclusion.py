@@ -19,8 +19,8 @@ SEED = 11
 def filtered(order, excluded, epochs):
     """Returns the examples of some epochs, from which the excluded ones are removed afterwards."""
     places = np.arange(order.size)
-    found = [order.examples(places, epoch) for epoch in range(epochs)]
-    return np.concatenate([epoch[~np.isin(epoch, excluded)] for epoch in found])
+    epochs_of_ids = [order.examples(places, epoch) for epoch in range(epochs)]
+    return np.concatenate([epoch[~np.isin(epoch, excluded)] for epoch in epochs_of_ids])
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -28,18 +28,18 @@ def filtered(order, excluded, epochs):
     ("size", "count"), [(2, 1), (7, 6), (7, 3), (97, 1), (97, 50), (1000, 999), (1797, 40)]
 )
 def test_sampler_of_tensorflow_and_of_numpy(size, count, shuffle):
-    excluded, whole = some_indices(size, count), ShuffledOrder(size, SEED, shuffle)
+    excluded, full_order = some_indices(size, count), ShuffledOrder(size, SEED, shuffle)
     left = size - count
 
     sampler = make_order(size, SEED, shuffle, excluded, xp=TENSORFLOW)
     ids, epochs, _ = sampler(tf.range(3 * left, dtype=tf.int64))
 
-    np.testing.assert_array_equal(ids, filtered(whole, excluded, 3))
+    np.testing.assert_array_equal(ids, filtered(full_order, excluded, 3))
     np.testing.assert_array_equal(epochs, np.arange(3 * left) // left)
-    order = exclude_examples(whole, excluded)
+    order = exclude_examples(full_order, excluded)
     for epoch in range(3):
-        found = order.examples(np.arange(left), epoch)
-        np.testing.assert_array_equal(found, ids[epoch * left : (epoch + 1) * left])
+        examples = order.examples(np.arange(left), epoch)
+        np.testing.assert_array_equal(examples, ids[epoch * left : (epoch + 1) * left])
 
 
 @pytest.fixture(scope="module")

@@ -59,8 +59,8 @@ def _fingerprint(experiment, overrides):
     ],
 )  # fmt: skip
 def test_compare_classifies_differences_as_changes_or_notes(before, now, change, note):
-    found = compare(*(_rows(*(DataFile(*row) for row in rows)) for rows in (before, now)))
-    for lines, expected in ((found.changes, change), (found.notes, note)):
+    comparison = compare(*(_rows(*(DataFile(*row) for row in rows)) for rows in (before, now)))
+    for lines, expected in ((comparison.changes, change), (comparison.notes, note)):
         assert len(lines) == bool(expected)
         assert all(line.startswith(f"train_data: {expected}") for line in lines)
 
@@ -110,13 +110,13 @@ def test_default_fingerprint_covers_files_from_data_settings(tmp_path):
             tfds_name="some:1.0.0", tfds_data_dir=str(tmp_path), input_path="gs://not/here"
         ),
     )
-    found = fingerprint_of(task)
-    names = {section: [row.name for row in rows] for section, rows in found.items()}
+    fingerprints = fingerprint_of(task)
+    names = {section: [row.name for row in rows] for section, rows in fingerprints.items()}
     assert names == {
         "train_data": ["train-0", "train-1"],
         "validation_data": ["some-test.tfrecord"],
     }
-    assert {row.digest for rows in found.values() for row in rows} == {""}
+    assert {row.digest for rows in fingerprints.values() for row in rows} == {""}
 
 
 def test_task_itself_may_name_a_prepared_dataset(tmp_path):

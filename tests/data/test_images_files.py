@@ -96,9 +96,9 @@ def test_what_is_skipped_is_named_in_one_note(make, skipped, tmp_path, capsys):
     make(tmp_path / "train")
     for _ in range(2):
         load(split="train", data_dir=str(tmp_path))
-    said = capsys.readouterr().err
-    assert said.count("\n") == bool(skipped)
-    assert f"{tmp_path}/train/{skipped}\n" in said or not skipped
+    stderr = capsys.readouterr().err
+    assert stderr.count("\n") == bool(skipped)
+    assert f"{tmp_path}/train/{skipped}\n" in stderr or not skipped
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ def _mix(size=_SIZE, first=0, good=None, epoch=0, seed=1, **settings):
     mixer = Mixer(Mixing(num_classes=_CLASSES, **settings), seed)
     good = np.ones(size, bool) if good is None else good
     epochs = tf.fill([size], tf.constant(epoch, tf.int64))
-    found = mixer(
+    mixed = mixer(
         tf.constant(images), tf.constant(labels), tf.constant(good), tf.constant(ids), epochs
     )
-    return found[0].numpy(), found[1].numpy()
+    return mixed[0].numpy(), mixed[1].numpy()
 
 
 def test_label_shares_match_pixel_shares():
@@ -67,8 +67,8 @@ def test_mixing_probability_and_label_smoothing_are_applied():
     images, labels = _mix(prob=0.25, label_smoothing=0.2)
     kept = (images == (255 * (np.arange(_SIZE) % 2))[:, None, None, None]).all(axis=(1, 2, 3))
     assert kept.mean() > 0.7
-    whole = labels[kept].max(axis=1)
-    np.testing.assert_allclose(np.median(whole), 0.85, atol=1e-6)
+    highest = labels[kept].max(axis=1)
+    np.testing.assert_allclose(np.median(highest), 0.85, atol=1e-6)
     np.testing.assert_allclose(labels.min(), 0.05, atol=1e-6)
     none, _ = _mix(prob=0.0)
     assert set(np.unique(none[::2])) == {0}
@@ -76,10 +76,10 @@ def test_mixing_probability_and_label_smoothing_are_applied():
 
 
 def test_mixing_depends_only_on_seed_example_and_epoch():
-    whole, labels = _mix(16)
+    images_of_all, labels = _mix(16)
     for first in (0, 4, 10):
         images, part = _mix(6, first)
-        np.testing.assert_array_equal(images, whole[first : first + 6])
+        np.testing.assert_array_equal(images, images_of_all[first : first + 6])
         np.testing.assert_array_equal(part, labels[first : first + 6])
     assert (_mix(16, epoch=1)[1] != labels).any(axis=1).sum() > 12
     assert (_mix(16, seed=2)[1] != labels).any(axis=1).sum() > 12

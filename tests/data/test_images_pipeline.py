@@ -31,7 +31,7 @@ _COUNTS = {"ant": 9, "bee": 8, "cat": 6}
 
 
 @pytest.fixture
-def made(tmp_path, own_cache):
+def make_source(tmp_path, own_cache):
     def make(kind):
         place = tmp_path / kind
         if kind == "image_folder":
@@ -72,29 +72,29 @@ def _take(dataset, count):
 @pytest.mark.parametrize(
     ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
 )
-def test_batches_depend_only_on_seed_and_step(made, kind, replicas, pipelines):
-    source = made(kind)
+def test_batches_depend_only_on_seed_and_step(make_source, kind, replicas, pipelines):
+    source = make_source(kind)
     assert source.size == 23
     settings = {"mixing": Mixing(num_classes=3), "augmentation": CropFlip(2)}
-    whole = _take(_train(source, **settings), 7)
-    assert_equal_batches(_take(_train(source, start_step=5, **settings), 2), whole[5:7])
+    all_batches = _take(_train(source, **settings), 7)
+    assert_equal_batches(_take(_train(source, start_step=5, **settings), 2), all_batches[5:7])
 
     def rows(context):
         return _train(source, input_context=context, start_step=1, **settings)
 
-    assert_equal_batches(global_batches(rows, replicas, pipelines, 3), whole[1:4])
+    assert_equal_batches(global_batches(rows, replicas, pipelines, 3), all_batches[1:4])
     other = _take(_train(source, seed=6, **settings), 1)
-    assert (other[0]["image"] != whole[0]["image"]).any()
-    assert whole[0]["image"].dtype == np.uint8
-    assert whole[0]["label"].shape == (8, 3)
+    assert (other[0]["image"] != all_batches[0]["image"]).any()
+    assert all_batches[0]["image"].dtype == np.uint8
+    assert all_batches[0]["label"].shape == (8, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )
-def test_evaluation_counts_each_image_once(made, kind, drop_remainder):
-    source = made(kind)
+def test_evaluation_counts_each_image_once(make_source, kind, drop_remainder):
+    source = make_source(kind)
     steps = 2 if drop_remainder else 3
 
     def rows(context):
@@ -102,24 +102,24 @@ def test_evaluation_counts_each_image_once(made, kind, drop_remainder):
             source, global_batch_size=8, input_context=context, drop_remainder=drop_remainder
         )
 
-    whole = _take(rows(None), 9)
-    assert len(whole) == steps
-    weights = np.concatenate([batch["weight"] for batch in whole])
+    all_batches = _take(rows(None), 9)
+    assert len(all_batches) == steps
+    weights = np.concatenate([batch["weight"] for batch in all_batches])
     np.testing.assert_array_equal(weights, [1.0] * min(23, 8 * steps) + [0.0] * (8 * steps - 23))
-    assert_equal_batches(global_batches(rows, 4, 2, steps), whole)
+    assert_equal_batches(global_batches(rows, 4, 2, steps), all_batches)
     assert sum(len(list(rows(context))) for context in contexts(4, 2)) == 4 * steps
 
 
 @pytest.mark.slow
-def test_label_out_of_range_is_reported_with_its_record(made):
+def test_label_out_of_range_is_reported_with_its_record(make_source):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"record \d+: got label 2, expected"):
-        list(_evaluate(made("tfrecord"), global_batch_size=8, num_classes=2))
+        list(_evaluate(make_source("tfrecord"), global_batch_size=8, num_classes=2))
 
 
-def test_mixing_requires_an_even_batch_per_replica(made):
+def test_mixing_requires_an_even_batch_per_replica(make_source):
     context = contexts(8, 1)[0]
     with raises("not-divisible"):
-        _train(made("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
+        _train(make_source("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
 
 
 def test_image_size_defaults_to_that_of_the_first_image(tmp_path):
@@ -176,9 +176,9 @@ def test_bad_images_have_zero_weight_and_are_reported_once(spoilt, capfd, kind):
         assert all((batch["image"][batch["weight"] == 0] == 0).all() for batch in batches)
     weights = np.concatenate([batch["weight"] for batch in _take(_train(source, bad=bad), 5)])
     assert weights.sum() == 2 * (20 - 4)
-    told = capfd.readouterr().err
-    assert [told.count(f"{name}: cannot be decoded; bad image") for name in names] == [1] * 4
-    assert "bad image 4 of at most 4 in train_data; its weight is 0" in told
+    stderr = capfd.readouterr().err
+    assert [stderr.count(f"{name}: cannot be decoded; bad image") for name in names] == [1] * 4
+    assert "bad image 4 of at most 4 in train_data; its weight is 0" in stderr
     rows = _take(_evaluate(source, bad=BadImages("validation_data", 4), global_batch_size=8), 9)
     counted = np.concatenate([batch["weight"] for batch in rows])
     expected = [float(place < 20 and place not in places) for place in range(24)]
@@ -209,8 +209,8 @@ def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt):
 
 
 @pytest.mark.slow
-def test_cached_batches_do_not_read_files_again(made, tmp_path):
-    dataset = _evaluate(made("image_folder"), global_batch_size=8, cache=True)
+def test_cached_batches_do_not_read_files_again(make_source, tmp_path):
+    dataset = _evaluate(make_source("image_folder"), global_batch_size=8, cache=True)
     expected = _take(dataset, 4)
     for path in (tmp_path / "image_folder").rglob("*.*"):
         path.unlink()

@@ -71,8 +71,8 @@ def test_image_formats_and_channel_counts_decode_alike():
 def test_decoded_window_matches_a_crop_of_the_full_image(encode):
     encoded = tf.constant(encode(7, 50, 60))
     part = decode_window(encoded, 3, lambda size: tf.constant([7, 11, 20, 30]))
-    whole = tf.io.decode_image(encoded)
-    np.testing.assert_array_equal(part, whole[7:27, 11:41])
+    image = tf.io.decode_image(encoded)
+    np.testing.assert_array_equal(part, image[7:27, 11:41])
 
 
 def test_crop_windows_have_the_requested_areas_and_aspect_ratios():
@@ -94,8 +94,8 @@ def test_crop_windows_have_the_requested_areas_and_aspect_ratios():
     low, high = 0.08**0.5, 0.6**0.5
     assert abs(area.mean() - (high**3 - low**3) / (high - low) / 3) < 0.03
     assert aspect.std() > 0.1
-    again = inception_window(size, (0.08, 0.6), 0.875, 1, *_key(5)).numpy()
-    np.testing.assert_array_equal(again, drawn[5])
+    window = inception_window(size, (0.08, 0.6), 0.875, 1, *_key(5)).numpy()
+    np.testing.assert_array_equal(window, drawn[5])
     for other in (_key(5, 1), _key(6)):
         assert (inception_window(size, (0.08, 0.6), 0.875, 1, *other).numpy() != drawn[5]).any()
     assert (inception_window(size, (0.08, 0.6), 0.875, 2, *_key(5)).numpy() != drawn[5]).any()
@@ -130,17 +130,17 @@ def test_color_jitter_stays_within_its_strength():
     assert values.max() > 125
     assert abs(values.mean() - 100) < 4
     coloured = tf.cast(photo(2, 24, 20), tf.float32)
-    one = jitter(coloured, 0.3, 1, *_key(1))
-    np.testing.assert_array_equal(one, jitter(coloured, 0.3, 1, *_key(1)))
-    assert np.abs(one - coloured).max() > 1
+    jittered = jitter(coloured, 0.3, 1, *_key(1))
+    np.testing.assert_array_equal(jittered, jitter(coloured, 0.3, 1, *_key(1)))
+    assert np.abs(jittered - coloured).max() > 1
 
 
 def test_erasing_fills_one_rectangle_of_the_requested_area():
     image = tf.fill([60, 80, 3], tf.constant(7, tf.uint8))
     shares = []
     for number in range(60):
-        found = Erasing(probability=0.5, min_area=0.1, max_area=0.2)(image, 1, *_key(number))
-        changed = (found.numpy() != 7).any(axis=-1)
+        erased = Erasing(probability=0.5, min_area=0.1, max_area=0.2)(image, 1, *_key(number))
+        changed = (erased.numpy() != 7).any(axis=-1)
         if not changed.any():
             continue
         rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
@@ -159,7 +159,7 @@ def test_erasing_fills_one_rectangle_of_the_requested_area():
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["randaug", "autoaug"])
 def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy):
-    made = (
+    augment = (
         rand_augment(**_RANDAUG)
         if policy == "randaug"
         else auto_augment(augmentation_name="v0", cutout_const=10.0, translate_const=5.0)
@@ -167,16 +167,16 @@ def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy):
     image = tf.constant(photo(4, 24, 20))
 
     def drawn(seed):
-        return tf.function(lambda k: made(image, seed, k % 5, k // 5), autograph=False)
+        return tf.function(lambda k: augment(image, seed, k % 5, k // 5), autograph=False)
 
     def rows(draw, numbers):
         return np.stack([draw(tf.constant(k, tf.int64)) for k in numbers])
 
     draw = drawn(1)
-    whole = rows(draw, range(15))
-    np.testing.assert_array_equal(rows(draw, range(14, 6, -1)), whole[:6:-1])
-    assert len({pixels.tobytes() for pixels in whole}) > 9
-    assert (rows(drawn(2), range(15)) != whole).any(axis=(1, 2, 3)).sum() > 9
+    all_rows = rows(draw, range(15))
+    np.testing.assert_array_equal(rows(draw, range(14, 6, -1)), all_rows[:6:-1])
+    assert len({pixels.tobytes() for pixels in all_rows}) > 9
+    assert (rows(drawn(2), range(15)) != all_rows).any(axis=(1, 2, 3)).sum() > 9
 
 
 def test_unknown_excluded_operation_is_rejected():

@@ -49,10 +49,10 @@ def names_of(source):
 
 def test_each_file_is_in_one_part_and_keeps_its_order_and_class(tmp_path):
     write_folder(tmp_path / "set", COUNTS)
-    whole = open_folder(tmp_path / "set")
-    parts = parts_of(whole)
+    dataset = open_folder(tmp_path / "set")
+    parts = parts_of(dataset)
     chosen = [path for part in parts.values() for path in paths_of(part)]
-    assert sorted(chosen) == sorted(paths_of(whole))
+    assert sorted(chosen) == sorted(paths_of(dataset))
     for part in parts.values():
         assert paths_of(part) == sorted(paths_of(part))
         assert [part.labels[label] for label in part.class_numbers()] == [
@@ -137,13 +137,13 @@ def test_a_listed_image_is_in_the_part_of_its_file(tmp_path):
 
 def test_records_are_selected_by_their_number(tmp_path):
     write_set(tmp_path, write=write_array_file)
-    whole = array_record.load(data_dir=str(tmp_path), input_path=["train-*"])
+    dataset = array_record.load(data_dir=str(tmp_path), input_path=["train-*"])
     rows = np.array([0, 1, 69, 70, 71, 134, 200, 201, 269])
-    source = whole.select(rows)
+    source = dataset.select(rows)
     assert source.size == len(rows)
-    assert source.read(range(9)) == whole.read(rows.tolist())
-    assert [source.location(n) for n in range(9)] == [whole.location(n) for n in rows.tolist()]
-    file, record = whole.places.part_and_number(200)
+    assert source.read(range(9)) == dataset.read(rows.tolist())
+    assert [source.location(n) for n in range(9)] == [dataset.location(n) for n in rows.tolist()]
+    file, record = dataset.places.part_and_number(200)
     assert source.number_of(f"{Path(file).name}:{record}") == 6
     with pytest.raises(UnknownExample):
         source.number_of(f"{Path(file).name}:{record + 2}")
@@ -151,16 +151,16 @@ def test_records_are_selected_by_their_number(tmp_path):
     assert (places.find("b/x:2"), places.select(np.array([4])).find("x:2")) == (4, 0)
     with pytest.raises(UnknownExample, match="is the end of 2 paths"):
         places.find("x:2")
-    assert source.select(np.array([2, 7])).read([1]) == whole.read([201])
+    assert source.select(np.array([2, 7])).read([1]) == dataset.read([201])
     # Record 0 of the first file, and record 1 of another.
-    assert whole.select(np.array([0, 72])).read([0, 1]) == whole.read([0, 72])
+    assert dataset.select(np.array([0, 72])).read([0, 1]) == dataset.read([0, 72])
     (batch,) = eval_images(
         source, shape=SHAPE, resize=False, global_batch_size=9, bad=BadImages("validation_data", 0)
     )
     np.testing.assert_array_equal(batch["image"], [pixels(number) for number in rows])
-    joined = join_images((source, whole.select(np.array([5]))))
+    joined = join_images((source, dataset.select(np.array([5]))))
     assert isinstance(joined, ArrayRecordImages)
-    assert joined.read([6, 9]) == whole.read([200, 5])
+    assert joined.read([6, 9]) == dataset.read([200, 5])
 
 
 def test_equal_images_in_memory_are_in_the_same_part():

@@ -30,8 +30,8 @@ def _numbers(source):
     everything = load(
         tfds_name="toy", tfds_split="train", tfds_data_dir=str(source.files[0].parents[2])
     )
-    (whole,) = RecordReader(everything).evaluation_columns(replica_slices(203, None), 1)
-    places = {record: number for number, record in enumerate(whole["record"].numpy())}
+    (columns,) = RecordReader(everything).evaluation_columns(replica_slices(203, None), 1)
+    places = {record: number for number, record in enumerate(columns["record"].numpy())}
     assert len(places) == 203
     names_of = RecordPlaces(source.files, source.places).names
     names = [name.decode().rsplit("tfrecord-", 1)[1] for name in names_of(batch["id"]).numpy()]
@@ -64,8 +64,8 @@ def test_default_split_falls_back_to_test_without_validation(folder):
     assert (source.size, source.labels) == (4, ("a", "b", "c"))
     assert source.image_shape == photo(0).shape
     # The other images have other sizes.
-    said = r"toy-test\.tfrecord-00000-of-00001: record [123]: got an image of shape"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+    message = r"toy-test\.tfrecord-00000-of-00001: record [123]: got an image of shape"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(eval_records(source, global_batch_size=4))
 
 

@@ -30,8 +30,8 @@ def _mixture(case, excluded=()):
 
 
 def _read(mixture, count, *, shuffle=True):
-    found = MixtureOrder(mixture, SEED, shuffle, TENSORFLOW)(tf.range(count, dtype=tf.int64))
-    return found[0].numpy(), found[1].numpy()
+    rows = MixtureOrder(mixture, SEED, shuffle, TENSORFLOW)(tf.range(count, dtype=tf.int64))
+    return rows[0].numpy(), rows[1].numpy()
 
 
 @pytest.mark.parametrize("case", _CASES)
@@ -55,12 +55,12 @@ def test_group_gives_each_example_once_in_each_pass(case, shuffle):
         of = groups[ids] == number
         if not of.any():
             assert _CASES[case][1][number] == 0
-        for one in range(int(passes[of].max(initial=0))):
+        for pass_number in range(int(passes[of].max(initial=0))):
             # The last block may have begun the next pass, and not ended this one.
-            given = np.sort(ids[of & (passes == one)])
-            if one < int(passes[of].max()) - 1:
-                np.testing.assert_array_equal(given, np.flatnonzero(groups == number))
-            assert len(set(given.tolist())) == len(given) <= size
+            examples = np.sort(ids[of & (passes == pass_number)])
+            if pass_number < int(passes[of].max()) - 1:
+                np.testing.assert_array_equal(examples, np.flatnonzero(groups == number))
+            assert len(set(examples.tolist())) == len(examples) <= size
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -73,15 +73,15 @@ def test_order_by_numpy_is_that_of_the_sampler_and_knows_where_examples_are(case
 
     rows = [order.rows(step) for step in range(steps)]
 
-    np.testing.assert_array_equal(np.concatenate([one.examples for one in rows]), ids)
-    np.testing.assert_array_equal(np.concatenate([one.epochs for one in rows]), passes)
-    places = np.concatenate([one.places for one in rows])
+    np.testing.assert_array_equal(np.concatenate([step_rows.examples for step_rows in rows]), ids)
+    np.testing.assert_array_equal(np.concatenate([step_rows.epochs for step_rows in rows]), passes)
+    places = np.concatenate([step_rows.places for step_rows in rows])
     for example in range(sum(_CASES[case][0])):
-        found = order.occurrences(example, 17, 600)
+        occurrences = order.occurrences(example, 17, 600)
         expected = np.flatnonzero(ids[6 * 17 : 6 * 600] == example) + 6 * 17
-        np.testing.assert_array_equal(found.steps * 6 + found.rows, expected)
-        np.testing.assert_array_equal(found.epochs, passes[expected])
-        np.testing.assert_array_equal(found.places, places[expected])
+        np.testing.assert_array_equal(occurrences.steps * 6 + occurrences.rows, expected)
+        np.testing.assert_array_equal(occurrences.epochs, passes[expected])
+        np.testing.assert_array_equal(occurrences.places, places[expected])
         assert len(expected) or example in (2, 3) or case in ("weight 0", "single")
 
 
@@ -92,8 +92,8 @@ def test_late_positions_are_exact():
     positions = tf.range(100 * late, 100 * late + 100, dtype=tf.int64)
     ids = MixtureOrder(mixture, SEED, xp=TENSORFLOW)(positions).examples
     np.testing.assert_array_equal(rows.examples, ids)
-    found = order.occurrences(int(ids[7]), late, late + 1)
-    assert 7 in found.rows
+    occurrences = order.occurrences(int(ids[7]), late, late + 1)
+    assert 7 in occurrences.rows
     assert {*groups[ids]} == {0, 1, 2}
 
 

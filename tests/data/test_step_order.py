@@ -62,13 +62,13 @@ def test_steps_of_records(window, shards, first, steps, count, chunk, batch, tmp
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
     excluded = some_indices(source.size, count)
-    whole = RecordOrder(source.blocks().records, SEED, window)
-    order = RowOrder(exclude_examples(whole, excluded), batch)
+    full_order = RecordOrder(source.blocks().records, SEED, window)
+    order = RowOrder(exclude_examples(full_order, excluded), batch)
 
     def make(context):
         slices = replica_slices(batch, context)
         columns = make_reader(source).training_columns(slices, SEED, first, window, excluded)
-        return columns.map(lambda found: found["id"])
+        return columns.map(lambda columns: columns["id"])
 
     _assert_equal_steps(order, make, shards, first, steps)
 
@@ -105,9 +105,9 @@ def test_occurrences_match_a_search_through_all_steps(name):
             if first <= step < stop
         ]
 
-        found = order.occurrences(example, first, stop)
+        occurrences = order.occurrences(example, first, stop)
 
-        columns = found.steps, found.rows, found.epochs, found.places
+        columns = occurrences.steps, occurrences.rows, occurrences.epochs, occurrences.places
         assert [*zip(*(column.tolist() for column in columns), strict=True)] == expected
 
 

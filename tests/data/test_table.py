@@ -13,9 +13,9 @@ from orbit_runner.data.stored_tensor import SortedTable, Table
 def test_search_counts_as_numpy_does(size, dtype):
     rng = np.random.default_rng(size)
     values = np.sort(rng.integers(0, max(2, size // 2), size)).astype(dtype)
-    wanted = rng.integers(0, size + 3, 200).astype(dtype)
-    expected = np.searchsorted(values, wanted, side="right")
-    counts = SortedTable(values).count_at_most(tf.constant(wanted))
+    limits = rng.integers(0, size + 3, 200).astype(dtype)
+    expected = np.searchsorted(values, limits, side="right")
+    counts = SortedTable(values).count_at_most(tf.constant(limits))
     np.testing.assert_array_equal(counts, expected)
 
 

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("text_cache")
 
 @pytest.fixture
 def folder(tmp_path):
-    found = tmp_path / "data"
-    found.mkdir()
-    return found
+    directory = tmp_path / "data"
+    directory.mkdir()
+    return directory
 
 
 def _load(vocabulary, folder, **settings):
@@ -65,8 +65,8 @@ def test_files_are_found_by_name_or_pattern(vocabulary, folder):
     assert _texts(vocabulary, source.sources) == _EN
     assert _texts(vocabulary, source.targets) == _DE
     paths = (str(folder / "news-1.en"), str(folder / "news-1.de.gz"))
-    one = _load(vocabulary, folder, data_dir="", input_path=paths)
-    assert _texts(vocabulary, one.sources) == _EN[100:200]
+    pairs = _load(vocabulary, folder, data_dir="", input_path=paths)
+    assert _texts(vocabulary, pairs.sources) == _EN[100:200]
 
 
 def test_only_a_line_feed_ends_a_line(folder):
@@ -89,8 +89,8 @@ def test_training_skips_and_reports_blank_and_long_pairs(vocabulary, folder, cap
     assert _texts(vocabulary, source.sources) == [_EN[k] for k in kept]
     assert _texts(vocabulary, source.targets) == [_DE[k] for k in kept]
     assert source.left_out == {"with an empty side": 3, "longer than 60 tokens": 1}
-    said = "skipped: 3 with an empty side and 1 longer than 60 tokens, out of 300 pairs\n"
-    assert capsys.readouterr().err == f"parallel_text train.en: {said}"
+    skipped = "skipped: 3 with an empty side and 1 longer than 60 tokens, out of 300 pairs\n"
+    assert capsys.readouterr().err == f"parallel_text train.en: {skipped}"
 
 
 def test_evaluation_keeps_all_pairs_and_full_references(vocabulary, folder, capsys):
@@ -102,8 +102,8 @@ def test_evaluation_keeps_all_pairs_and_full_references(vocabulary, folder, caps
     assert source.size == 300
     assert source.references == tuple(german)
     assert source.sources.row(7).tolist() == [EOS]
-    whole = vocabulary.encode([german[20]]).row(0)
-    assert source.targets.row(20).tolist() == [*whole[:59], EOS]
+    reference_ids = vocabulary.encode([german[20]]).row(0)
+    assert source.targets.row(20).tolist() == [*reference_ids[:59], EOS]
     assert source.lengths.max() == 60
     assert "truncated: 1 longer than 60 tokens, out of 300 pairs" in capsys.readouterr().err
 
@@ -162,9 +162,9 @@ def test_ids_are_cached_by_text_and_vocabulary(vocabulary, folder, monkeypatch):
         raise AssertionError("was kept")
 
     monkeypatch.setattr(type(vocabulary), "encode", never)
-    again = _load(vocabulary, folder)
-    np.testing.assert_array_equal(again.sources.values, first.sources.values)
-    np.testing.assert_array_equal(again.targets.offsets, first.targets.offsets)
+    second = _load(vocabulary, folder)
+    np.testing.assert_array_equal(second.sources.values, first.sources.values)
+    np.testing.assert_array_equal(second.targets.offsets, first.targets.offsets)
     write_text(folder / "train.en", [*_EN[:-1], "other"])
     with pytest.raises(AssertionError, match="was kept"):
         _load(vocabulary, folder)

@@ -26,8 +26,8 @@ def _source():
 
 def _numbers(batch):
     """Returns which pairs are in a batch, by their first tokens, without the padding rows."""
-    found = batch["inputs"][:, 0] - 3
-    return found[found >= 0]
+    numbers = batch["inputs"][:, 0] - 3
+    return numbers[numbers >= 0]
 
 
 def _padded(parts):
@@ -64,8 +64,8 @@ def test_epoch_contains_each_pair_once_within_the_token_budget():
     steps, source = _steps(), _source()
     batches = _alone("buckets")
     for epoch in range(3):
-        shown = [_numbers(batch) for batch in batches[epoch * steps : (epoch + 1) * steps]]
-        assert sorted(np.concatenate(shown)) == list(range(_SIZE))
+        members = [_numbers(batch) for batch in batches[epoch * steps : (epoch + 1) * steps]]
+        assert sorted(np.concatenate(members)) == list(range(_SIZE))
     for batch in batches:
         assert max(batch["inputs"].size, batch["targets"].size) <= _TOKENS
         assert len(batch["inputs"]) % 8 == 0
@@ -94,11 +94,11 @@ def test_epochs_and_seeds_give_different_batches():
 
 def test_batches_keep_the_planned_order_without_shuffling():
     batches = _batches(_steps(), batch_tokens=_TOKENS, shuffle=False)
-    shown = np.concatenate([_numbers(batch) for batch in batches])
+    numbers = np.concatenate([_numbers(batch) for batch in batches])
     plan = plan_batches(_source(), batch_tokens=_TOKENS)
-    np.testing.assert_array_equal(shown, plan.members)
-    again = _batches(_steps(), batch_tokens=_TOKENS, shuffle=False, start_step=_steps())
-    assert_equal_batches(again, batches)
+    np.testing.assert_array_equal(numbers, plan.members)
+    second_pass = _batches(_steps(), batch_tokens=_TOKENS, shuffle=False, start_step=_steps())
+    assert_equal_batches(second_pass, batches)
 
 
 @pytest.mark.sample(1)

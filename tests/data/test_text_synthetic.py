@@ -9,7 +9,7 @@ from orbit_runner.data.text.source import EOS
 @pytest.mark.parametrize("kind", ["random", "constant"])
 def test_synthetic_sentences_respect_their_settings(kind):
     settings = {"num_examples": 500, "vocab_size": 50, "max_length": 20, "kind": kind}
-    with source_cache_scope():  # Otherwise `again` would be the same object.
+    with source_cache_scope():  # Otherwise `second` would be the same object.
         source = synthetic.load_pairs(seed=3, **settings)
     assert source.size == 500
     for rows in (source.sources, source.targets):
@@ -20,7 +20,7 @@ def test_synthetic_sentences_respect_their_settings(kind):
         assert rows.lengths.max() == 20
         assert rows.lengths.min() == (2 if kind == "random" else 20)
         assert rows.values.dtype == np.int32
-    again = synthetic.load_pairs(seed=3, **settings)
-    np.testing.assert_array_equal(again.targets.values, source.targets.values)
+    second = synthetic.load_pairs(seed=3, **settings)
+    np.testing.assert_array_equal(second.targets.values, source.targets.values)
     other = synthetic.load_pairs(seed=4, **settings)
     assert np.array_equal(other.targets.values, source.targets.values) == (kind == "constant")

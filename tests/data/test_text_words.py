@@ -15,8 +15,8 @@ TEXTS = ["Über-Größe: 3,5 cm", "ΣΊΣΥΦΟΣ", "हिन्दी don't", 
 
 
 def test_words_are_runs_of_letters_marks_and_digits_in_lower_case():
-    found = [[word.decode() for word in row] for row in split_words(tf.constant(TEXTS)).to_list()]
-    assert found == [
+    words = [[word.decode() for word in row] for row in split_words(tf.constant(TEXTS)).to_list()]
+    assert words == [
         ["über", "größe", "3", "5", "cm"], ["σίσυφος"], ["हिन्दी", "don", "t"], [], [],
         ["東京", "tokyo"], ["a", "b", "a"],
     ]  # fmt: skip
@@ -39,8 +39,8 @@ def test_blocks_do_not_change_words_and_ids(block, monkeypatch):
     rows = encode_words(TEXTS, words[:6])
     monkeypatch.setattr(module, "_BLOCK_TEXTS", block)
     assert frequent_words(counts, 100) == words
-    again = encode_words(TEXTS, words[:6])
-    assert (again.values.tolist(), again.offsets.tolist()) == (
+    ids = encode_words(TEXTS, words[:6])
+    assert (ids.values.tolist(), ids.offsets.tolist()) == (
         rows.values.tolist(), rows.offsets.tolist(),
     )  # fmt: skip
 
@@ -48,8 +48,8 @@ def test_blocks_do_not_change_words_and_ids(block, monkeypatch):
 @pytest.mark.parametrize("known", [0, 6, 50])
 def test_ops_give_the_ids_of_training(known):
     words = frequent_words(dict.fromkeys(TEXTS, 1), 100)[:known]
-    found = WordTokenizer(words).encode(tf.constant(TEXTS), 4).numpy()
+    ids = WordTokenizer(words).encode(tf.constant(TEXTS), 4).numpy()
     rows = encode_words(TEXTS, words)
-    for number, row in enumerate(found.tolist()):
+    for number, row in enumerate(ids.tolist()):
         expected = rows.row(number).tolist()[:4]
         assert row == expected + [0] * (4 - len(expected))

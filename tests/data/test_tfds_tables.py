@@ -33,14 +33,14 @@ def open_table(folder, split="train", name="rows"):
     return tfds.TABLE.load(options=options)
 
 
-def check_rows(found, numbers):
+def check_rows(table, numbers):
     rows = [make_row(number) for number in numbers]
-    assert found.size == len(rows)
+    assert table.size == len(rows)
     for name in ("size", "age", "inner/n"):
         expected = np.array([row[name] for row in rows], np.float32)
-        np.testing.assert_array_equal(found.columns[name].values, expected)
+        np.testing.assert_array_equal(table.columns[name].values, expected)
     texts = {
-        name: [found.columns[name].text(n) for n in range(len(rows))]
+        name: [table.columns[name].text(n) for n in range(len(rows))]
         for name in ("old", "color", "y")
     }
     assert texts["old"] == [("false", "true")[row["old"]] for row in rows]
@@ -56,9 +56,9 @@ def test_features_become_columns(file_format, tmp_path, monkeypatch):
     reader = open_table(tmp_path)
 
     assert {**reader.kinds} == KINDS | {"pair": "Tensor [2]"}
-    found = read_table(reader, KINDS)
-    check_rows(found, range(33))
-    assert found.places.text(25) == f"{place / f'rows-train.{file_format}-00002-of-00003'}, row 6"
+    table = read_table(reader, KINDS)
+    check_rows(table, range(33))
+    assert table.places.text(25) == f"{place / f'rows-train.{file_format}-00002-of-00003'}, row 6"
     assert len(reader.files) == 3
     check_rows(read_table(open_table(tmp_path, "test"), KINDS), range(33, 42))
 
@@ -141,11 +141,11 @@ def test_dataset_that_the_package_prepares_has_the_same_columns(file_format, tmp
                 yield number, row | {"old": bool(row["old"]), "inner": {"n": row.pop("inner/n")}}
 
     Rows(data_dir=str(tmp_path), file_format=file_format).download_and_prepare()
-    found = read_table(open_table(tmp_path), KINDS)
+    table = read_table(open_table(tmp_path), KINDS)
 
     # The package shuffles the rows of a dataset.
-    order = np.argsort(-found.columns["age"].values, kind="stable")
-    columns = {name: column.take(order) for name, column in found.columns.items()}
+    order = np.argsort(-table.columns["age"].values, kind="stable")
+    columns = {name: column.take(order) for name, column in table.columns.items()}
     check_rows(TablePart("tfds", columns, Places((("", 50),))), range(50))
     described = json.loads((tmp_path / "rows" / "1.0.0" / "dataset_info.json").read_text())
     assert described["fileFormat"] == file_format

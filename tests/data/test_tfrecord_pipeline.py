@@ -90,10 +90,10 @@ def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_
     assert len(needed) <= 2
     block_of = {(blocks.file[k], blocks.offset[k]): k for k in needed}
     for file, path in enumerate(paths):
-        whole, content = path.read_bytes(), bytearray(path.stat().st_size)
+        original, content = path.read_bytes(), bytearray(path.stat().st_size)
         for (_, offset), block in ((key, k) for key, k in block_of.items() if key[0] == file):
             end = offset + blocks.length[block]
-            content[offset:end] = whole[offset:end]
+            content[offset:end] = original[offset:end]
         path.write_bytes(content)
     (got,) = _train(source, 1, batch=8, options=PipelineOptions(prefetch=0), **settings)
     assert_equal_batches([got], [expected])
@@ -176,7 +176,7 @@ def test_file_changed_since_indexing_is_rejected(tmp_path):
 
 
 @pytest.fixture
-def made(tmp_path, own_cache):
+def make_source(tmp_path, own_cache):
     def make(*sizes):
         write_set(tmp_path, sizes)
         return load(data_dir=str(tmp_path), input_path=["train-*"])
@@ -205,12 +205,15 @@ def _array(size):
 )
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
 def test_record_batches_match_array_batches(
-    made, monkeypatch, sizes, batch, chunk, drop_remainder, replicas, pipelines
+    make_source, monkeypatch, sizes, batch, chunk, drop_remainder, replicas, pipelines
 ):
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     settings = {"drop_remainder": drop_remainder}
     got, expected = (
         evaluation_batches(make, source, batch, replicas, pipelines, **settings)
-        for make, source in ((eval_records, made(*sizes)), (eval_dataset, _array(sum(sizes))))
+        for make, source in (
+            (eval_records, make_source(*sizes)),
+            (eval_dataset, _array(sum(sizes))),
+        )
     )
     assert_equal_batches(got, expected)

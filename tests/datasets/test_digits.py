@@ -16,11 +16,13 @@ def test_digits_match_scikit_learn():
 
 
 def test_every_fifth_example_belongs_to_the_test_split():
-    whole, train, test = (load_digits(split=split) for split in ("all", "train", "test"))
+    complete, train, test = (load_digits(split=split) for split in ("all", "train", "test"))
     assert (train.size, test.size) == (1438, 359)
     for name in ("image", "label"):
-        np.testing.assert_array_equal(test.arrays[name], whole.arrays[name][4::5])
-        np.testing.assert_array_equal(train.arrays[name][:5], whole.arrays[name][[0, 1, 2, 3, 5]])
+        np.testing.assert_array_equal(test.arrays[name], complete.arrays[name][4::5])
+        np.testing.assert_array_equal(
+            train.arrays[name][:5], complete.arrays[name][[0, 1, 2, 3, 5]]
+        )
 
 
 def test_mean_and_std_match_the_pixels():

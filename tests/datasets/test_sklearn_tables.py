@@ -23,12 +23,12 @@ def test_breast_cancer_is_that_of_sklearn():
     ]
     names = [name.replace(" ", "_") for name in names]
     assert list(reader.kinds) == [*names, "diagnosis"]
-    found = read_table(reader, {**dict.fromkeys(names, "number"), "diagnosis": "category"})
+    table = read_table(reader, {**dict.fromkeys(names, "number"), "diagnosis": "category"})
     for place, name in enumerate(names):
         np.testing.assert_array_equal(
-            found.columns[name].values, expected.data[:, place].astype(np.float32)
+            table.columns[name].values, expected.data[:, place].astype(np.float32)
         )
-    texts = [found.columns["diagnosis"].text(row) for row in range(found.size)]
+    texts = [table.columns["diagnosis"].text(row) for row in range(table.size)]
     assert texts == [str(expected.target_names[label]) for label in expected.target]
 
 
@@ -38,10 +38,10 @@ def test_diabetes_is_that_of_sklearn():
     reader = _open("diabetes")
     assert reader.name == "diabetes"
     assert list(reader.kinds) == [*names, "progression"]
-    found = read_table(reader, dict.fromkeys(reader.kinds, "number"))
+    dataset = read_table(reader, dict.fromkeys(reader.kinds, "number"))
     table = np.column_stack([expected.data, expected.target]).astype(np.float32)
     for place, name in enumerate(reader.kinds):
-        np.testing.assert_array_equal(found.columns[name].values, table[:, place])
+        np.testing.assert_array_equal(dataset.columns[name].values, table[:, place])
 
 
 def test_missing_and_damaged_files_are_reported(tmp_path):

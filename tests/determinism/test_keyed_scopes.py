@@ -25,14 +25,14 @@ def test_function_traced_once_uses_the_key_of_its_caller(jit_compile):
         traces.append(1)
         return tf.nn.dropout(tf.ones([64]), 0.5), tf.random.uniform([64])
 
-    whole = traced_step(lambda: [*inner(), *inner()])
+    traced = traced_step(lambda: [*inner(), *inner()])
     resumed = traced_step(lambda: [*inner(), *inner()])
-    steps = [whole(index) for index in range(4)]
+    steps = [traced(index) for index in range(4)]
     assert len(traces) == 1
     assert all_distinct([draw for step in steps for draw in step])
     assert np.array_equal(steps[3], resumed(3))
     assert set(np.unique(steps[0][0])) == {0.0, 2.0}
-    assert unkeyed_draws(whole.get_concrete_function()) == []
+    assert unkeyed_draws(traced.get_concrete_function()) == []
     eager = [drawn(lambda: inner()[1], step=index) for index in (3, 4, 3)]
     assert np.array_equal(eager[0], eager[2])
     assert not np.array_equal(eager[0], eager[1])
@@ -122,11 +122,11 @@ def test_loop_iterations_draw_different_values(name):
     def draw():
         return [uniform_draw()[tf.newaxis], LOOPS[name](), LOOPS[name]()]
 
-    whole, resumed = traced_step(draw), traced_step(draw)
-    steps = [whole(index) for index in range(3)]
+    uninterrupted, resumed = traced_step(draw), traced_step(draw)
+    steps = [uninterrupted(index) for index in range(3)]
     assert all_distinct([row for step in steps for rows in step for row in rows.numpy()])
     assert all(map(np.array_equal, steps[2], resumed(2)))
-    assert unkeyed_draws(whole.get_concrete_function()) == []
+    assert unkeyed_draws(uninterrupted.get_concrete_function()) == []
 
 
 @pytest.mark.parametrize("compiled", [None, False, True])
@@ -150,10 +150,10 @@ def test_piece_draws_depend_on_the_piece_index(compiled):
     def unrolled():
         return [*(piece(index) for index in range(4)), uniform_draw()]
 
-    found = traced_step(loop)(3)
-    assert all_distinct(found)
-    assert np.array_equal(found, traced_step(unrolled)(3))
-    assert all_distinct([*found, *traced_step(loop)(4)])
+    draws = traced_step(loop)(3)
+    assert all_distinct(draws)
+    assert np.array_equal(draws, traced_step(unrolled)(3))
+    assert all_distinct([*draws, *traced_step(loop)(4)])
 
 
 def test_calls_in_a_piece_are_numbered_from_its_start():
@@ -198,9 +198,9 @@ def test_mirrored_replicas_have_different_masks(name, inside):
         run = tf.function(lambda: strategy.experimental_local_results(strategy.run(replica_step)))
         return [np.stack(run()) for _ in range(start, 4)]
 
-    whole, resumed = train_from(0), train_from(2)
-    assert all_distinct([replica for outputs in whole for replica in outputs])
-    assert np.array_equal(whole[2:], resumed)
+    uninterrupted, resumed = train_from(0), train_from(2)
+    assert all_distinct([replica for outputs in uninterrupted for replica in outputs])
+    assert np.array_equal(uninterrupted[2:], resumed)
 
 
 # Outside the scope
@@ -221,27 +221,27 @@ def test_draws_outside_the_scope_are_unchanged():
 
 
 def test_scope_does_not_affect_other_threads():
-    found = []
+    draws = []
     with keyed_draws_scope(7, 5, 1):
-        thread = threading.Thread(target=lambda: found.extend([uniform_draw(), uniform_draw()]))
+        thread = threading.Thread(target=lambda: draws.extend([uniform_draw(), uniform_draw()]))
         thread.start()
         thread.join()
         here = [uniform_draw(), uniform_draw()]
     assert np.array_equal(here, drawn(lambda: [uniform_draw(), uniform_draw()]))
-    assert not np.array_equal(found, here)
+    assert not np.array_equal(draws, here)
 
 
 def test_draws_in_init_scope_are_not_keyed():
     def draw():
         with tf.init_scope():
             tf.random.set_seed(3)
-            made.append(uniform_draw().numpy())
+            initial.append(uniform_draw().numpy())
         return uniform_draw()
 
-    made = []
+    initial = []
     traced_step(draw)(3)
     tf.random.set_seed(3)
-    assert np.array_equal(made[0], uniform_draw())
+    assert np.array_equal(initial[0], uniform_draw())
 
 
 def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch):
@@ -272,8 +272,8 @@ def _raw():
 def test_unkeyed_draws_are_found_in_nested_graphs(draw):
     step = traced_step(draw).get_concrete_function()
     for function in (step, step.graph):
-        (found,) = unkeyed_draws(function)
-        assert found.endswith("RandomUniform (RandomUniform)")
+        (op,) = unkeyed_draws(function)
+        assert op.endswith("RandomUniform (RandomUniform)")
 
 
 def test_unkeyed_candidate_sampling_is_found():

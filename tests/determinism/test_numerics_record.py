@@ -55,13 +55,13 @@ def elsewhere(code):
 
 
 def test_numerics_record_is_reproducible_and_has_only_strings():
-    found = described()
-    assert all(isinstance(text, str) and text for item in found.items() for text in item)
-    assert described() == found
-    assert found["tensorflow"] == metadata.version("tensorflow")
-    assert found["numpy"] == numpy.__version__
-    assert found["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert describe_changes(found, found) == []
+    record = described()
+    assert all(isinstance(text, str) and text for item in record.items() for text in item)
+    assert described() == record
+    assert record["tensorflow"] == metadata.version("tensorflow")
+    assert record["numpy"] == numpy.__version__
+    assert record["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert describe_changes(record, record) == []
 
 
 @pytest.mark.parametrize("numerics", ["native", "portable"])
@@ -102,12 +102,12 @@ def test_threads_come_from_config_then_environment_then_cores(monkeypatch):
 def test_onednn_state_matches_tensorflow(value, monkeypatch):
     if value is not None:
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", value)
-    said, tensorflow = elsewhere(
+    recorded, tensorflow = elsewhere(
         "print(found['oneDNN'])\n"
         "from tensorflow.python.util import _pywrap_util_port as port\n"
         "print('on' if port.IsMklEnabled() else 'off')\n"
     )
-    assert said == tensorflow
+    assert recorded == tensorflow
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_onednn_state_matches_tensorflow(value, monkeypatch):
 def test_onednn_default_depends_on_the_processor(sets, machine, expected, monkeypatch):
     monkeypatch.setattr(numerics_record, "_instruction_sets", lambda: sets)
     monkeypatch.setattr(numerics_record.platform, "machine", lambda: machine)
-    found = described()
-    assert found["oneDNN"] == expected
-    assert found["processor"] == " ".join([machine, *sorted(sets)])
+    record = described()
+    assert record["oneDNN"] == expected
+    assert record["processor"] == " ".join([machine, *sorted(sets)])
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_instruction_sets_are_read_from_cpuinfo(text, expected, tmp_path):
 
 def test_data_and_unified_cache_sizes_are_listed(tmp_path):
     there = [("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "1M")]
-    for index, found in enumerate(there):
+    for index, cache in enumerate(there):
         folder = tmp_path / f"index{index}"
         folder.mkdir()
-        for name, value in zip(("type", "level", "size"), found, strict=True):
+        for name, value in zip(("type", "level", "size"), cache, strict=True):
             (folder / name).write_text(f"{value}\n")
     assert [*numerics_record._caches(tmp_path)] == ["L1 48K", "L2 1M"]
     assert [*numerics_record._caches(tmp_path / "none")] == []
@@ -224,8 +224,8 @@ def test_gpu_entry_lists_visible_count_and_models(asked, visible, expected, tmp_
     ],
 )
 def test_changes_suggest_how_to_undo_them(name, before, now, change):
-    found = described()
-    lines = describe_changes({**found, name: before}, {**found, name: now})
+    record = described()
+    lines = describe_changes({**record, name: before}, {**record, name: now})
     assert lines == [f"{name}: {change}"]
 
 

@@ -53,9 +53,9 @@ def test_every_core_must_have_both_instruction_sets(flags, expected, tmp_path, m
     monkeypatch.setattr(portable.sys, "platform", "linux")
     monkeypatch.setattr(portable.platform, "machine", lambda: "x86_64")
     (tmp_path / "cpuinfo").write_text("\n".join(f"flags\t\t: {line}" for line in flags))
-    found = machine_problem(tmp_path / "cpuinfo")
-    assert found.endswith(expected)
-    assert bool(found) == bool(expected)
+    problem = machine_problem(tmp_path / "cpuinfo")
+    assert problem.endswith(expected)
+    assert bool(problem) == bool(expected)
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("linux", "aarch64")])
@@ -111,17 +111,17 @@ def test_incapable_machine_is_an_error(monkeypatch):
 
 
 def test_record_is_the_same_on_every_processor_and_in_every_environment(monkeypatch):
-    found = describe_numerics(PORTABLE)
+    record = describe_numerics(PORTABLE)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
-    assert describe_numerics(PORTABLE) == found
-    assert found["processor"] == "x86_64 avx2 fma"
-    assert "caches" not in found
+    assert describe_numerics(PORTABLE) == record
+    assert record["processor"] == "x86_64 avx2 fma"
+    assert "caches" not in record
     native = describe_numerics(RuntimeConfig(intra_op_threads=1))
-    assert {*found} <= {*native}
-    assert describe_changes({**found, "C library": "glibc 2.1"}, found) == [
-        f"C library: glibc 2.1 → {found['C library']}"
+    assert {*record} <= {*native}
+    assert describe_changes({**record, "C library": "glibc 2.1"}, record) == [
+        f"C library: glibc 2.1 → {record['C library']}"
     ]
 
 
@@ -140,8 +140,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("settings", "field", "said"), REFUSED)
 def test_contradictions_are_reported(settings, field, said):
-    given = {"distribution_strategy": "one_device", "numerics": "portable", **settings}
-    overrides = tuple(f"runtime.{name}={value}" for name, value in given.items())
+    all_settings = {"distribution_strategy": "one_device", "numerics": "portable", **settings}
+    overrides = tuple(f"runtime.{name}={value}" for name, value in all_settings.items())
     with pytest.raises(ConfigError) as raised:
         resolve(Request(experiment="digits", params_overrides=overrides))
     problems = raised.value.problems

@@ -47,7 +47,7 @@ def _graph_ops(function):
 
 @pytest.mark.parametrize("name", OPS)
 def test_replacement_computes_what_the_op_does(name):
-    found, gradients = [], []
+    outputs, gradients = [], []
     for enabled in (False, True):
         use_portable_ops(enabled)
         # An op of the graph, or none: the replacement consists of others.
@@ -59,9 +59,9 @@ def test_replacement_computes_what_the_op_does(name):
             loss = tf.reduce_sum(
                 y * tf.cast(tf.range(tf.size(y)), y.dtype).numpy().reshape(y.shape)
             )
-        found.append(y)
+        outputs.append(y)
         gradients.append(tape.gradient(loss, x))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-4, atol=1e-5)
     if "," not in name:
         scale = float(tf.reduce_max(tf.abs(gradients[0])))
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-4 * scale)
@@ -94,8 +94,8 @@ DIVISIONS = {
 def test_graphs_divide_exactly(name):
     """TensorFlow's optimizers of graphs would replace some divisions by reciprocals."""
     use_portable_ops(True)
-    found = tf.function(lambda x: DIVISIONS[name](x, tf))(tf.constant(_X))
-    np.testing.assert_array_equal(found, DIVISIONS[name](_X, np))
+    quotients = tf.function(lambda x: DIVISIONS[name](x, tf))(tf.constant(_X))
+    np.testing.assert_array_equal(quotients, DIVISIONS[name](_X, np))
 
 
 def test_replacement_of_batch_norm_normalizes_channels_first():

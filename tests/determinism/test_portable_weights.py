@@ -31,8 +31,8 @@ def _plain(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLAGS)
 def test_environment_and_cores_do_not_change_the_weights(name, tmp_path):
-    found = portable_weights(
+    weights = portable_weights(
         name, tmp_path, STEPS.get(name, 30),
         prefix=("taskset", "-c", CORE), environment=ENVIRONMENT,
     )  # fmt: skip
-    assert found == _plain(name)
+    assert weights == _plain(name)

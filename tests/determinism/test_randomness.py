@@ -148,11 +148,11 @@ def _rows(n):
 @pytest.mark.parametrize("name", OPS)
 def test_keyed_ops_keep_dtype_shape_and_distribution(name):
     draw, low, high, mean = OPS[name]
-    found = drawn(lambda: draw(600))
+    draws = drawn(lambda: draw(600))
     unkeyed = draw(600)
-    assert found.dtype == unkeyed.dtype.as_numpy_dtype
-    assert found.shape == unkeyed.shape
-    values = found.astype(np.float64)
+    assert draws.dtype == unkeyed.dtype.as_numpy_dtype
+    assert draws.shape == unkeyed.shape
+    values = draws.astype(np.float64)
     assert low <= values.min() < values.max() <= high + 1e-6
     assert abs(values.mean() - mean) < 6 * max(values.std(), 1e-9) / values.size**0.5
     spread = np.asarray(unkeyed, np.float64).std()
@@ -163,9 +163,9 @@ def test_keyed_ops_keep_dtype_shape_and_distribution(name):
 @pytest.mark.parametrize("name", OPS)
 def test_op_draws_depend_only_on_the_key(name):
     draw = OPS[name][0]
-    found = drawn(lambda: draw(600))
-    assert found.tobytes() == drawn(lambda: draw(600)).tobytes()
-    assert found.tobytes() != drawn(lambda: draw(600), step=6).tobytes()
+    draws = drawn(lambda: draw(600))
+    assert draws.tobytes() == drawn(lambda: draw(600)).tobytes()
+    assert draws.tobytes() != drawn(lambda: draw(600), step=6).tobytes()
     step = traced_step(lambda: draw(600))
     assert unkeyed_draws(step.get_concrete_function()) == []
 
@@ -196,15 +196,15 @@ def test_keyed_ops_have_the_same_static_shapes(name):
 
 
 def test_truncated_normal_keeps_the_bounds_of_each_row():
-    found = np.abs(drawn(lambda: _rows(600)))
-    assert found[::2].max() <= 1 < found[1::2].max() <= 3
+    draws = np.abs(drawn(lambda: _rows(600)))
+    assert draws[::2].max() <= 1 < draws[1::2].max() <= 3
 
 
 def test_keyed_shuffle_permutes_rows():
-    found = drawn(lambda: tf.random.shuffle(tf.reshape(tf.range(40), [20, 2])))
-    assert not np.array_equal(found[:, 0], np.arange(0, 40, 2))
-    assert np.array_equal(np.sort(found[:, 0]), np.arange(0, 40, 2))
-    assert np.array_equal(found[:, 1], found[:, 0] + 1)
+    rows = drawn(lambda: tf.random.shuffle(tf.reshape(tf.range(40), [20, 2])))
+    assert not np.array_equal(rows[:, 0], np.arange(0, 40, 2))
+    assert np.array_equal(np.sort(rows[:, 0]), np.arange(0, 40, 2))
+    assert np.array_equal(rows[:, 1], rows[:, 0] + 1)
 
 
 def test_keyed_gamma_has_a_gradient():
@@ -245,10 +245,10 @@ def test_generators_draw_by_key_without_changing_state(draw):
 def test_threefry_generators_are_keyed_under_xla():
     generator = tf.random.Generator.from_seed(3, alg="threefry")  # which runs only under XLA
     draws = tf.function(lambda: [generator.uniform([4]) for _ in range(2)], jit_compile=True)
-    whole = traced_step(lambda: [*draws(), *draws()])
-    found = [row for index in (3, 4) for row in whole(index)]
-    assert all_distinct(found)
-    assert np.array_equal(whole(3), found[:4])
+    traced = traced_step(lambda: [*draws(), *draws()])
+    rows = [row for index in (3, 4) for row in traced(index)]
+    assert all_distinct(rows)
+    assert np.array_equal(traced(3), rows[:4])
 
 
 # Layers
@@ -303,8 +303,8 @@ def test_layers_draw_the_same_after_a_restart(name):
     def draw():
         return [model(x, training=True), model(x, training=True)]
 
-    whole, resumed = traced_step(draw), traced_step(draw)
-    outputs = [whole(index) for index in range(4)]
+    uninterrupted, resumed = traced_step(draw), traced_step(draw)
+    outputs = [uninterrupted(index) for index in range(4)]
     assert all_distinct([call for step in outputs for call in step])
     assert np.array_equal(outputs[3], resumed(3))
-    assert unkeyed_draws(whole.get_concrete_function()) == []
+    assert unkeyed_draws(uninterrupted.get_concrete_function()) == []

@@ -291,7 +291,7 @@ def test_frozen_gradient_has_the_axes_of_the_data_format(data_format):
         def get_attr(self, name):
             return {"is_training": False, "epsilon": 0.1, "data_format": data_format.encode()}[name]
 
-    found = replace_frozen_gradient(Op(), weights)
+    gradients = replace_frozen_gradient(Op(), weights)
     with tf.GradientTape() as tape:
         offset = tf.zeros([size])
         tape.watch([images, scale, offset])
@@ -300,8 +300,8 @@ def test_frozen_gradient_has_the_axes_of_the_data_format(data_format):
         )
         normalized = (images - mean_) / tf.sqrt(variance_ + 0.1) * scale_ + offset_
     expected = tape.gradient(normalized, [images, scale, offset], weights)
-    for one, other in zip(found[:3], expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for gradient, other in zip(gradients[:3], expected, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=1e-4, atol=1e-5)
 
 
 # When gradients are replaced

@@ -16,7 +16,7 @@ PACKAGE = Path(orbit_runner.__file__).parent
 
 def _unstable_sorts(source):
     """Returns the lines that sort by NumPy, so that equal keys may be in any order."""
-    found = []
+    lines = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
@@ -26,18 +26,18 @@ def _unstable_sorts(source):
         if (name == "argsort" and kinds.get("kind") != "stable") or (
             name == "argpartition" or (is_numpy and name == "partition")
         ):
-            found.append(node.lineno)
-    return found
+            lines.append(node.lineno)
+    return lines
 
 
 @pytest.mark.slow
 def test_package_sorts_stably():
-    found = {
+    violations = {
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in PACKAGE.rglob("*.py")
         for line in _unstable_sorts(path.read_text())
     }
-    assert found == set()
+    assert violations == set()
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ class Stage:
 
 @pytest.fixture
 def stages():
-    made = [Stage() for _ in range(3)]
-    yield made
-    for stage in made:
+    all_stages = [Stage() for _ in range(3)]
+    yield all_stages
+    for stage in all_stages:
         stage.close()
 
 
@@ -89,18 +89,18 @@ def test_waiting_succeeds_when_a_server_starts_late(stages, members):
 @pytest.mark.slow
 def test_error_names_servers_that_do_not_respond(stages, members):
     stages[2].close()
-    told = []
+    messages = []
     with raises("member-lost"):
-        wait_for_servers(members, timeout=2.5, tell=told.append)
-    assert told == [f"waiting for ps 0 ({members[2].address})"]
+        wait_for_servers(members, timeout=2.5, tell=messages.append)
+    assert messages == [f"waiting for ps 0 ({members[2].address})"]
 
 
 @pytest.fixture
 def watch(members):
     reasons = []
-    made = ServerWatch(members, silence=2.0, give_up=reasons.append)
-    yield made, reasons
-    made.stop()
+    watch_of_servers = ServerWatch(members, silence=2.0, give_up=reasons.append)
+    yield watch_of_servers, reasons
+    watch_of_servers.stop()
 
 
 @pytest.mark.slow

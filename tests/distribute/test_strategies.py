@@ -66,10 +66,10 @@ def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces():
 
 @pytest.mark.parametrize("too_many", [1, 4])
 def test_requesting_more_gpus_than_present_is_rejected(too_many):
-    wanted = len(tf.config.list_physical_devices("GPU")) + too_many
+    num_gpus = len(tf.config.list_physical_devices("GPU")) + too_many
     # The message depends on the machine.
-    with pytest.raises(DeviceError, match=f"got {wanted}, but this machine has") as caught:
-        select_devices(RuntimeConfig(num_gpus=wanted))
+    with pytest.raises(DeviceError, match=f"got {num_gpus}, but this machine has") as caught:
+        select_devices(RuntimeConfig(num_gpus=num_gpus))
     assert caught.value.path == "runtime.num_gpus"
 
 
@@ -200,7 +200,7 @@ def test_gpus_that_are_not_used_are_named_once(gpus, settings, text, monkeypatch
     with log_scope(PlainMessages()):
         build_strategy(runtime)
         build_strategy(runtime)
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
 
-    assert said.count("note: ") == bool(text)
-    assert said.strip().endswith(text)
+    assert stderr.count("note: ") == bool(text)
+    assert stderr.strip().endswith(text)

@@ -21,8 +21,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def points(pytestconfig: pytest.Config) -> int:
     """How many faults of each kind happen; 0 for the sample of the test suite."""
-    asked = pytestconfig.getoption("--points", default="")
-    return 10**9 if asked == "all" else int(asked or 0)
+    setting = pytestconfig.getoption("--points", default="")
+    return 10**9 if setting == "all" else int(setting or 0)
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def record(pytestconfig: pytest.Config) -> Record:
         print(f"{name}: {figures}", flush=True)
         if path.name:
             earlier = json.loads(path.read_text()) if path.exists() else {}
-            found = {**earlier, name: {**figures, "date": time.strftime("%Y-%m-%d")}}
-            write_atomically(path, json.dumps(found, indent=2, sort_keys=True) + "\n")
+            content = {**earlier, name: {**figures, "date": time.strftime("%Y-%m-%d")}}
+            write_atomically(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
     return add

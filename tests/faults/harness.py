@@ -30,13 +30,13 @@ class Life:
     Attributes:
         calls: The writing calls below the directory, such as `rename checkpoints/ckpt-5.index`.
         code: The exit code, negative if a signal killed the process.
-        told: What it wrote to standard output and standard error.
+        output: What it wrote to standard output and standard error.
         complete: The steps whose checkpoints were complete when the fault happened.
     """
 
     calls: list[str] = dataclasses.field(default_factory=list)
     code: int = 0
-    told: str = ""
+    output: str = ""
     complete: list[int] = dataclasses.field(default_factory=list)
 
 
@@ -56,7 +56,7 @@ def live(
         process.kill()
     watch.join(_SECONDS)
     os.close(descriptor)
-    life.told = log.read_text()
+    life.output = log.read_text()
     return life
 
 
@@ -104,8 +104,8 @@ def _name(call: Call, directory: Path) -> str:
 def complete_steps(directory: Path) -> list[int]:
     """Returns the steps of the checkpoints that are complete and undamaged, in order."""
     folder = CheckpointFolder(directory / "checkpoints")
-    found = [step for step in folder.committed_steps() if folder.problem(step) is None]
-    return [step for step in found if folder.record(step) is not None]
+    steps = [step for step in folder.committed_steps() if folder.problem(step) is None]
+    return [step for step in steps if folder.record(step) is not None]
 
 
 def final_state(directory: Path, step: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def final_state(directory: Path, step: int) -> dict[str, Any]:
         "weights": record["weights"],
         "state": record["state"],
         "best": best,
-        "records": [(one["step"], one["split"]) for one in records if "split" in one],
+        "records": [(row["step"], row["split"]) for row in records if "split" in row],
     }
 
 
@@ -136,21 +136,25 @@ def problems_of(
     expected: dict[str, Any],
 ) -> list[str]:
     """Returns what is wrong after a fault, and after the restart without it; [] if nothing is."""
-    found = []
-    if "Traceback" in life.told:
-        found.append(f"a traceback:\n{life.told}")
+    problems = []
+    if "Traceback" in life.output:
+        problems.append(f"a traceback:\n{life.output}")
     # A directory that cannot be written at the start is wrong usage.
-    is_refused = not life.complete and "--model_dir: cannot write" in life.told
+    is_refused = not life.complete and "--model_dir: cannot write" in life.output
     if life.code not in (0, 2 if is_refused else 1, -signal.SIGKILL):
-        found.append(f"exit code {life.code}:\n{life.told}")
-    left = complete_steps(directory)
-    if life.complete and (not left or left[-1] < life.complete[-1]):
-        found.append(f"checkpoint {life.complete[-1]} was complete, and {left} are left")
-    again = restart()
-    if again.code or "Traceback" in again.told:
-        found.append(f"the restart ended with code {again.code}:\n{again.told}")
+        problems.append(f"exit code {life.code}:\n{life.output}")
+    remaining = complete_steps(directory)
+    if life.complete and (not remaining or remaining[-1] < life.complete[-1]):
+        problems.append(f"checkpoint {life.complete[-1]} was complete, and {remaining} are left")
+    restarted = restart()
+    if restarted.code or "Traceback" in restarted.output:
+        problems.append(f"the restart ended with code {restarted.code}:\n{restarted.output}")
     elif (ended := state()) != expected:
-        found.append(f"the restart gave {ended} instead of {expected}\n{again.told}")
-    elif life.complete and life.code != 0 and f"restored step {left[-1]}" not in again.told:
-        found.append(f"the restart did not restore step {left[-1]}:\n{again.told}")
-    return found
+        problems.append(f"the restart gave {ended} instead of {expected}\n{restarted.output}")
+    elif (
+        life.complete
+        and life.code != 0
+        and f"restored step {remaining[-1]}" not in restarted.output
+    ):
+        problems.append(f"the restart did not restore step {remaining[-1]}:\n{restarted.output}")
+    return problems

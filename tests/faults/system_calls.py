@@ -63,10 +63,10 @@ def _number(numbers: tuple[int | None, int | None]) -> int | None:
 def is_available() -> bool:
     """Returns whether this machine can intercept system calls."""
     try:
-        found = Path("/proc/sys/kernel/seccomp/actions_avail").read_text()
+        actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text()
     except OSError:
         return False
-    return "user_notif" in found and platform.machine() in ("x86_64", "aarch64")
+    return "user_notif" in actions and platform.machine() in ("x86_64", "aarch64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,14 +99,14 @@ class Call:
     def _path(self, position: int) -> Path:
         if position < 0:
             return Path(os.readlink(f"/proc/{self.thread}/fd/{self.arguments[0] & _INT}"))
-        found = Path(os.fsdecode(self._text(self.arguments[position])))
-        if found.is_absolute():
-            return found
+        path = Path(os.fsdecode(self._text(self.arguments[position])))
+        if path.is_absolute():
+            return path
         directory = "cwd"
         if self.name in _WITH_DIRECTORY:
             descriptor = self.arguments[position - 1] & _INT
             directory = "cwd" if descriptor == _AT_FDCWD else f"fd/{descriptor}"
-        return Path(os.readlink(f"/proc/{self.thread}/{directory}")) / found
+        return Path(os.readlink(f"/proc/{self.thread}/{directory}")) / path
 
     def _text(self, address: int) -> bytes:
         return self.memory(address, 4096).split(b"\0")[0]
@@ -117,14 +117,14 @@ class Call:
             file.seek(address)
             # The page after the last one may not exist.
             first = min(count, 4096 - address % 4096)
-            found = file.read(first)
-            while len(found) < count:
+            content = file.read(first)
+            while len(content) < count:
                 try:
-                    more = file.read(min(4096, count - len(found)))
+                    more = file.read(min(4096, count - len(content)))
                 except OSError:
                     break
-                found += more
-            return found
+                content += more
+            return content
 
     def write_half(self) -> int | None:
         """Makes half of the write that is called for; returns the bytes, or None if it cannot."""
@@ -197,10 +197,10 @@ def install_filter() -> int:
         raise OSError(ctypes.get_errno(), "prctl")
     seccomp = 317 if platform.machine() == "x86_64" else 277
     # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
-    found = _LIBC.syscall(seccomp, 1, 8, ctypes.c_char_p(header))
-    if found < 0:
+    descriptor = _LIBC.syscall(seccomp, 1, 8, ctypes.c_char_p(header))
+    if descriptor < 0:
         raise OSError(ctypes.get_errno(), "seccomp")
-    return int(found)
+    return int(descriptor)
 
 
 def send_listener(descriptor: int) -> None:

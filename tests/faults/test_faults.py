@@ -62,16 +62,16 @@ Whole = Callable[[str], tuple[Life, dict[str, Any]]]
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Runs a command without a fault, once. Returns its calls and what it ends with."""
-    found: dict[str, tuple[Life, dict[str, Any]]] = {}
+    lives: dict[str, tuple[Life, dict[str, Any]]] = {}
 
     def run(name: str) -> tuple[Life, dict[str, Any]]:
-        if name not in found:
+        if name not in lives:
             directory = tmp_path_factory.mktemp("whole") / "run"
             _prepare(name, directory)
             life = _live(name, directory)
-            assert life.code == 0, life.told
-            found[name] = life, _state(name, directory)
-        return found[name]
+            assert life.code == 0, life.output
+            lives[name] = life, _state(name, directory)
+        return lives[name]
 
     return run
 
@@ -80,13 +80,13 @@ def _prepare(name: str, directory: Path) -> None:
     """Trains the run that an evaluator reads."""
     if name == "evaluator":
         life = _live("one device", directory)
-        assert life.code == 0, life.told
+        assert life.code == 0, life.output
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Leaves out the longest command, unless faults are asked for."""
-    asked = metafunc.config.getoption("--points", default="")
-    cases = [case for case in _CASES if asked or case[0] not in _MOST_POINTS]
+    points = metafunc.config.getoption("--points", default="")
+    cases = [case for case in _CASES if points or case[0] not in _MOST_POINTS]
     metafunc.parametrize(("name", "fault"), cases, ids=[" ".join(case) for case in cases])
 
 
@@ -122,7 +122,7 @@ def test_fault_at_a_writing_call_loses_nothing(name, fault, whole, points, recor
         directory.parent.mkdir()
         _prepare(name, directory)
         life = _live(name, directory, fault, place)
-        found = problems_of(
+        problems_of_call = problems_of(
             life,
             directory,
             lambda: _live(name, directory),
@@ -130,13 +130,16 @@ def test_fault_at_a_writing_call_loses_nothing(name, fault, whole, points, recor
             expected,
         )
         at = life.calls[place] if place < len(life.calls) else "the end"
-        print(f"{name}, {fault} at call {place} ({at}): {'; '.join(found) or 'ok'}", flush=True)
-        if found:
-            return "\n".join([f"{fault} at call {place}, {at}:", *found])
+        print(
+            f"{name}, {fault} at call {place} ({at}): {'; '.join(problems_of_call) or 'ok'}",
+            flush=True,
+        )
+        if problems_of_call:
+            return "\n".join([f"{fault} at call {place}, {at}:", *problems_of_call])
         shutil.rmtree(directory.parent)
         return ""
 
     with ThreadPoolExecutor((os.cpu_count() or 1) if points else 1) as pool:
-        found = list(filter(None, pool.map(problems, chosen)))
-    record(f"{name}, {fault}", points=len(chosen), calls=len(places), failed=len(found))
-    assert not found, "\n\n".join(found)
+        failures = list(filter(None, pool.map(problems, chosen)))
+    record(f"{name}, {fault}", points=len(chosen), calls=len(places), failed=len(failures))
+    assert not failures, "\n\n".join(failures)

@@ -46,9 +46,9 @@ def _interrupted(directory: Path, number: int, rng: random.Random) -> float:
     lines: queue.Queue[str] = queue.Queue()
     reader = threading.Thread(target=lambda: [lines.put(line) for line in process.stderr or ()])
     reader.start()
-    said: list[str] = []
-    while not (said and "training from step" in said[-1]):
-        said.append(lines.get(timeout=_PATIENCE_SECONDS))
+    output: list[str] = []
+    while not (output and "training from step" in output[-1]):
+        output.append(lines.get(timeout=_PATIENCE_SECONDS))
     time.sleep(rng.uniform(0.0, 3.0))
     process.send_signal(number)
     start = time.monotonic()
@@ -58,17 +58,17 @@ def _interrupted(directory: Path, number: int, rng: random.Random) -> float:
         process.kill()
     seconds = time.monotonic() - start
     reader.join()
-    said += [lines.get() for _ in range(lines.qsize())]
-    assert code == 128 + number, "".join(said)
-    assert f"{signal.Signals(number).name}: saved at step" in said[-3]
-    assert said[-1].startswith("  continue  runner ")
+    output += [lines.get() for _ in range(lines.qsize())]
+    assert code == 128 + number, "".join(output)
+    assert f"{signal.Signals(number).name}: saved at step" in output[-3]
+    assert output[-1].startswith("  continue  runner ")
     return seconds
 
 
 def _finished(directory: Path, steps: int) -> None:
     process = _start(directory, steps)
-    _, told = process.communicate()
-    assert process.returncode == 0, told
+    _, output = process.communicate()
+    assert process.returncode == 0, output
 
 
 @pytest.mark.promise(
@@ -78,7 +78,7 @@ def _finished(directory: Path, steps: int) -> None:
 )
 def test_signal_during_a_long_loop_saves_within_the_grace_period(points, record, tmp_path):
     rng, moments = random.Random(23), min(points, _ALL_MOMENTS) or _MOMENTS
-    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    parts, uninterrupted = tmp_path / "parts", tmp_path / "whole"
     seconds = [
         _interrupted(parts, _SIGNALS[index % len(_SIGNALS)], rng) for index in range(moments)
     ]
@@ -86,8 +86,8 @@ def test_signal_during_a_long_loop_saves_within_the_grace_period(points, record,
     # The last step may be any: it does not change the weights of those before it.
     end = -(-(max(steps) + 1) // _LOOP) * _LOOP
     _finished(parts, end)
-    _finished(whole, end)
+    _finished(uninterrupted, end)
     record("signals", moments=moments, loop=_LOOP, longest_seconds=round(max(seconds), 2))
     if points:  # The test suite runs beside other processes.
         assert max(seconds) < _GRACE_SECONDS
-    assert final_state(parts, end) == final_state(whole, end)
+    assert final_state(parts, end) == final_state(uninterrupted, end)

@@ -73,11 +73,11 @@ class _Launch:
         return step
 
     def _newest(self) -> int:
-        found = [
+        matches = [
             re.fullmatch(r"ckpt-(\d+)\.index", path.name)
             for path in (self._directory / "checkpoints").glob("*.index")
         ]
-        return max((int(match[1]) for match in found if match), default=-1)
+        return max((int(match[1]) for match in matches if match), default=-1)
 
     def worker(self, index: int) -> int:
         """Returns the process ID of a worker."""

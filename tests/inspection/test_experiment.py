@@ -111,12 +111,12 @@ def test_a_replica_has_its_share_of_the_batch():
         "digits", **{"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2}
     )
 
-    found = inspect_experiment(config)
+    inspection = inspect_experiment(config)
 
-    assert found.replicas == 2
-    assert found.batches["training"].tensors[0].shape == (32, 8, 8, 1)
-    assert isinstance(found.schedule, Schedule)
-    assert found.schedule.train_steps == 899
+    assert inspection.replicas == 2
+    assert inspection.batches["training"].tensors[0].shape == (32, 8, 8, 1)
+    assert isinstance(inspection.schedule, Schedule)
+    assert inspection.schedule.train_steps == 899
 
 
 @pytest.mark.usefixtures("digits")
@@ -128,9 +128,9 @@ def test_inspection_writes_nothing(directory):
 def test_resnet_on_synthetic_data_adds_up():
     config = config_of("resnet_cifar", SYNTHETIC, **{"trainer.train_steps": 20})
 
-    found = inspect_experiment(config, measure=True, every_layer=True)
+    inspection = inspect_experiment(config, measure=True, every_layer=True)
 
-    assert sum(totals(found.layers)) == 271098
-    measured, images = found.measured, found.batches["training"].images
+    assert sum(totals(inspection.layers)) == 271098
+    measured, images = inspection.measured, inspection.batches["training"].images
     assert measured.steps_per_second > 0
     assert images.dtype == np.uint8

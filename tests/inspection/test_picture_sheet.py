@@ -44,10 +44,10 @@ def test_thumbnail_of_a_large_picture_has_the_means_of_its_areas():
 
     (file,) = thumbnails(image)
 
-    found = tf.io.decode_png(file).numpy()
+    thumbnail = tf.io.decode_png(file).numpy()
     means = image[0, :, :, 0].reshape(96, 2, 48, 2).mean(axis=(1, 3))
-    assert found.shape == (96, 48, 3)
-    np.testing.assert_allclose(found[..., 0], means, atol=0.51)
+    assert thumbnail.shape == (96, 48, 3)
+    np.testing.assert_allclose(thumbnail[..., 0], means, atol=0.51)
 
 
 def test_thumbnails_become_smaller_until_they_fit():

@@ -43,22 +43,27 @@ def test_ring_takes_the_time_of_the_textbook(members, seconds):
 @pytest.fixture(scope="module")
 def digits():
     request = ScaleRequest(workers=2)
-    config, found = inspect_cluster(request, "digits")
-    return config, found
+    config, inspection = inspect_cluster(request, "digits")
+    return config, inspection
 
 
 def test_digits_are_shared_by_two_workers(digits):
-    config, found = digits
-    assert isinstance(found.schedule, Schedule)
+    config, inspection = digits
+    assert isinstance(inspection.schedule, Schedule)
 
-    assert found.batches["training"].tensors[0].shape == (32, 8, 8, 1)
-    assert found.scale.examples_per_replica == found.scale.examples_per_worker == 32
+    assert inspection.batches["training"].tensors[0].shape == (32, 8, 8, 1)
+    assert inspection.scale.examples_per_replica == inspection.scale.examples_per_worker == 32
     # As in one process: the first convolution has no gradient of its input.
-    assert found.step_flops == 64 * (3 * forward_flops(found.layers) - 2 * 64 * 9 * 32)
-    assert found.schedule.epochs == found.schedule.train_steps / found.scale.steps_per_epoch
-    assert found.scale.steps_per_epoch * found.scale.examples_per_step == pytest.approx(1438)
-    assert found.scale.gradient_bytes == 53002 * 4
-    assert found.scale.checkpoint_interval == config.trainer.checkpoint_interval
+    assert inspection.step_flops == 64 * (3 * forward_flops(inspection.layers) - 2 * 64 * 9 * 32)
+    assert (
+        inspection.schedule.epochs
+        == inspection.schedule.train_steps / inspection.scale.steps_per_epoch
+    )
+    assert inspection.scale.steps_per_epoch * inspection.scale.examples_per_step == pytest.approx(
+        1438
+    )
+    assert inspection.scale.gradient_bytes == 53002 * 4
+    assert inspection.scale.checkpoint_interval == config.trainer.checkpoint_interval
 
 
 @pytest.mark.slow
@@ -81,13 +86,13 @@ def test_gradients_are_those_that_tensorflow_reduces(tmp_path, monkeypatch):
     def record(self: Any, op: Any, value: Any, replica: int, options: Any) -> Any:
         dense, _, sparse, _ = cross_device_utils.split_by_sparsity(tf.nest.flatten(value))
         if replica == 0:
-            rows = [part for one in sparse for part in (one.values, one.indices)]
+            rows = [part for slices in sparse for part in (slices.values, slices.indices)]
             reduced.append(_bytes([*dense, *rows]))
         return reduce(self, op, value, replica, options)
 
     monkeypatch.setattr(cross_device_ops.CollectiveAllReduce, "_all_reduce", record)
     settings = {"trainer.train_steps": 1, "trainer.train_epochs": 0}
-    _, found = inspect_cluster(ScaleRequest(workers=2), "ncf_movielens", SYNTHETIC, **settings)
+    _, inspection = inspect_cluster(ScaleRequest(workers=2), "ncf_movielens", SYNTHETIC, **settings)
     mirrored = {"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2}
     flags = tuple((f"--{p}", p, str(v)) for p, v in {**settings, **mirrored}.items())
     request = Request(experiment="ncf_movielens", config_files=(SYNTHETIC,), flags=flags)
@@ -95,12 +100,14 @@ def test_gradients_are_those_that_tensorflow_reduces(tmp_path, monkeypatch):
     strategy, task = prepare(config, str(tmp_path))
     run_experiment(strategy, task, "train", config, str(tmp_path))
 
-    assert found.memory.gradients == found.scale.gradient_bytes < found.memory.weights
-    assert set(reduced) == {found.scale.gradient_bytes}
+    assert (
+        inspection.memory.gradients == inspection.scale.gradient_bytes < inspection.memory.weights
+    )
+    assert set(reduced) == {inspection.scale.gradient_bytes}
 
 
 def _bytes(tensors: list[tf.Tensor]) -> int:
-    return sum(one.shape.num_elements() * one.dtype.size for one in tensors)
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)
 
 
 @pytest.mark.slow
@@ -128,31 +135,33 @@ def test_sources_say_how_a_worker_reads_their_files(source, tmp_path):
             settings[f"task.{section}.input_path"] = tmp_path / "train*"
     size = sum(path.stat().st_size for path in paths)
 
-    _, found = inspect_cluster(ScaleRequest(workers=2), "mnist", **settings)
+    _, inspection = inspect_cluster(ScaleRequest(workers=2), "mnist", **settings)
 
-    assert found.scale.file_bytes == size
-    assert found.scale.file_reading == ("all" if source == "tfrecord" else "own")
+    assert inspection.scale.file_bytes == size
+    assert inspection.scale.file_reading == ("all" if source == "tfrecord" else "own")
     readers = 1 if source == "tfrecord" else 2
-    assert found.scale.file_bytes_per_step == pytest.approx(size / 4 / readers)
-    lines = [*section_lines([*inspection_sections(found)], 90)]
+    assert inspection.scale.file_bytes_per_step == pytest.approx(size / 4 / readers)
+    lines = [*section_lines([*inspection_sections(inspection)], 90)]
     assert any("reads all records" in line for line in lines) == (source == "tfrecord")
 
 
 @pytest.mark.slow
 def test_a_batch_of_tokens_is_shared_by_the_replicas():
     request = ScaleRequest(workers=2, gpus_per_worker=4)
-    _, found = inspect_cluster(request, "transformer_multi30k", SYNTHETIC)
+    _, inspection = inspect_cluster(request, "transformer_multi30k", SYNTHETIC)
 
-    inputs = found.batches["training"].tensors[0]
+    inputs = inspection.batches["training"].tensors[0]
     rows, width = inputs.shape
     assert rows * width * 8 <= 2048 < (rows + 1) * width * 8
-    assert found.scale.steps_per_epoch * found.scale.examples_per_step == pytest.approx(1024)
+    assert inspection.scale.steps_per_epoch * inspection.scale.examples_per_step == pytest.approx(
+        1024
+    )
 
 
 @pytest.mark.slow
 def test_shards_of_logical_replicas_do_not_change_the_operations(digits):
     settings = {"runtime.logical_replicas": 8}
-    _, found = inspect_cluster(ScaleRequest(workers=2), "digits", **settings)
+    _, inspection = inspect_cluster(ScaleRequest(workers=2), "digits", **settings)
 
-    assert found.step_flops == digits[1].step_flops
-    assert found.scale.gradient_bytes == 53002 * 4
+    assert inspection.step_flops == digits[1].step_flops
+    assert inspection.scale.gradient_bytes == 53002 * 4

@@ -68,8 +68,8 @@ def test_waiting_for_checkpoints_ends_at_timeout_or_last_step(
     written, last_step, steps, end, tmp_path
 ):
     clock = Clock(tmp_path, written)
-    found = finetune.checkpoints_iterator(tmp_path, 10, last_step, clock, clock.sleep)
-    assert [step for step, _ in found] == steps
+    checkpoints = finetune.checkpoints_iterator(tmp_path, 10, last_step, clock, clock.sleep)
+    assert [step for step, _ in checkpoints] == steps
     assert clock.now == end
 
 
@@ -105,24 +105,26 @@ def test_each_checkpoint_is_fine_tuned_only_once(tmp_path, capfd):
     before, after = tmp_path / "before", tmp_path / "after"
     three = (("--train_steps", "trainer.train_steps", "3"),)
     run(resolve(Request(experiment="digits", flags=three)).config, before, "train")
-    asked = (
+    arguments = (
         *("--experiment=digits", "--model_dir", str(after)),
         *(f"--task.init_checkpoint={before}", "--pretrain_steps=3", "--train_steps=2"),
         "--trainer.validation_interval=2",
     )
-    assert call(*asked) == 0
+    assert call(*arguments) == 0
     metrics = json.loads((after / "metrics-3.json").read_text(encoding="utf-8"))
     assert 0 <= metrics["accuracy"] <= 1
     assert (after / "from-3" / "checkpoints" / "ckpt-2.index").exists()
-    told = capfd.readouterr().err
-    assert f"fine-tuning from {before}/checkpoints/ckpt-3" in told
-    assert call(*asked) == 0
+    stderr = capfd.readouterr().err
+    assert f"fine-tuning from {before}/checkpoints/ckpt-3" in stderr
+    assert call(*arguments) == 0
     assert "fine-tuning" not in capfd.readouterr().err
 
 
 def test_failed_run_ends_fine_tuning_with_its_exit_code(tmp_path):
     write(tmp_path / "before", "ckpt-9")
-    asked = ("--experiment=digits", "--trainer.train_steps=0", "--trainer.train_epochs=0")
-    code = call(*asked, f"--model_dir={tmp_path}/a", f"--task.init_checkpoint={tmp_path}/before")
+    arguments = ("--experiment=digits", "--trainer.train_steps=0", "--trainer.train_epochs=0")
+    code = call(
+        *arguments, f"--model_dir={tmp_path}/a", f"--task.init_checkpoint={tmp_path}/before"
+    )
     assert code == 2
     assert not [*itertools.islice((tmp_path / "a").glob("metrics*"), 1)]

@@ -25,9 +25,9 @@ def command(arguments: list[str], folder: Path) -> list[str]:
 
 
 def unkilled(arguments: list[str], folder: Path) -> dict[str, Any]:
-    done = warm_runner.run(*command(arguments, folder), timeout=900)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = warm_runner.run(*command(arguments, folder), timeout=900)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 def killed(attempts: Iterator[list[str]], folder: Path, kills: int, seed: int) -> dict[str, Any]:

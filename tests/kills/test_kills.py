@@ -94,10 +94,10 @@ def test_killed_run_ends_with_the_weights_of_an_uninterrupted_one(name, replicas
         (tmp_path / "set").mkdir()
         # About forty steps per epoch: most kills are in the middle of one, some at its end.
         write_set(tmp_path / "set", sizes=(70, 200, 64, 130, 150), shape=(8, 8, 3), classes=10)
-    whole = unkilled(arguments, tmp_path / "whole")
-    again = killed(itertools.repeat(arguments), tmp_path / "killed", kills, seed=replicas)
-    assert len(again["deaths"]) == kills
-    assert again["fingerprint"] == whole["fingerprint"]
+    uninterrupted = unkilled(arguments, tmp_path / "whole")
+    resumed = killed(itertools.repeat(arguments), tmp_path / "killed", kills, seed=replicas)
+    assert len(resumed["deaths"]) == kills
+    assert resumed["fingerprint"] == uninterrupted["fingerprint"]
     assert _known(tmp_path / "killed", steps) == _known(tmp_path / "whole", steps)
 
 
@@ -128,11 +128,11 @@ _ON_DEVICES = [
 def test_run_that_is_restarted_on_other_devices_ends_with_equal_weights(kills, tmp_path):
     last = _STEPS_A_KILL["digits"] * (kills + 1)
     steps = f"--train_steps={last}"
-    whole = unkilled([*_ONE_DEVICE, steps], tmp_path / "whole")
+    uninterrupted = unkilled([*_ONE_DEVICE, steps], tmp_path / "whole")
     attempts = ([*arguments, steps] for arguments in _on_other_devices_each_time())
-    again = killed(attempts, tmp_path / "killed", kills, seed=0)
-    assert len(again["deaths"]) == kills
-    assert again["fingerprint"] == whole["fingerprint"]
+    resumed = killed(attempts, tmp_path / "killed", kills, seed=0)
+    assert len(resumed["deaths"]) == kills
+    assert resumed["fingerprint"] == uninterrupted["fingerprint"]
     assert _known(tmp_path / "killed", last) == _known(tmp_path / "whole", last)
 
 

@@ -28,13 +28,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         if counts is None:
             roles = [name.split()[0] for name in plan]
             counts = {role: roles.count(role) for role in roles}
-        told = {
+        settings = {
             "folder": str(tmp_path),
             "strategy": strategy,
             "counts": counts,
             "limits": {"restarts": 2, "grace": 60.0, "settle": 30.0, **limits},
         }
-        launches.append(Launch(tmp_path, told))
+        launches.append(Launch(tmp_path, settings))
         return launches[-1]
 
     yield run

@@ -51,10 +51,10 @@ def run_script(
         (programs / program).chmod(0o755)
     (folder / "calls").unlink(missing_ok=True)
     env = {"PATH": os.pathsep.join([str(programs), os.environ["PATH"]]), **environ}
-    done = process(BASH, CLUSTERS / name, *arguments, cwd=folder, env=env)
-    assert done.stderr == ""
+    completed = process(BASH, CLUSTERS / name, *arguments, cwd=folder, env=env)
+    assert completed.stderr == ""
     calls = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
-    return done.returncode, [
+    return completed.returncode, [
         Process(words, {"TF_CONFIG": text} if text else {}) for words, text in calls
     ]
 
@@ -145,7 +145,7 @@ def test_every_example_is_tested_and_documented():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_processes_of_an_example_form_its_cluster(name, tmp_path):
     processes_of, roles = EXAMPLES[name]
-    found: list[Any] = []
+    clusters: list[Any] = []
     for member in processes_of(tmp_path):
         assert member.words[:2] == ["runner", "run"]
         flags = parse_flags(run.COMMAND.parser(), member.words[2:])
@@ -154,12 +154,12 @@ def test_processes_of_an_example_form_its_cluster(name, tmp_path):
         assert config.task.train_data.data_dir != resolve_data_dir(config.name)
         cluster = resolve_cluster(config.runtime, member.environ)
         assert [*batch_problems(config, config.runtime.num_replicas(len(cluster.trainers())))] == []
-        found.append(cluster)
+        clusters.append(cluster)
 
-    members = [(cluster.me.role, cluster.me.index) for cluster in found]
+    members = [(cluster.me.role, cluster.me.index) for cluster in clusters]
     assert sorted(members) == sorted((role, i) for role, n in roles.items() for i in range(n))
-    assert [cluster.jobs for cluster in found] == [found[0].jobs] * len(found)
-    assert sum(cluster.is_chief for cluster in found) == 1
+    assert [cluster.jobs for cluster in clusters] == [clusters[0].jobs] * len(clusters)
+    assert sum(cluster.is_chief for cluster in clusters) == 1
 
 
 def resolve_data_dir(experiment: str) -> str:

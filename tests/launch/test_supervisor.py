@@ -17,17 +17,17 @@ PS = "parameter_server"
 
 def ports(launch: Launch, name: str) -> list[list[str]]:
     role, index = name.split()
-    found = [life["tf_config"] for life in launch.lives(name)]
-    assert all(c["task"] == {"type": role, "index": int(index)} for c in found)
-    return [sorted(a for there in c["cluster"].values() for a in there) for c in found]
+    configs = [life["tf_config"] for life in launch.lives(name)]
+    assert all(c["task"] == {"type": role, "index": int(index)} for c in configs)
+    return [sorted(a for there in c["cluster"].values() for a in there) for c in configs]
 
 
 def test_members_get_the_same_cluster_and_the_launcher_ends_afterwards(start):
     launch = start({"worker 0": ["exit(0)"], "worker 1": ["exit(0)"], "evaluator 0": ["exit(0)"]})
     assert launch.end() == 0
-    found = [ports(launch, name) for name in ("worker 0", "worker 1", "evaluator 0")]
-    assert found[0] == found[1] == found[2]
-    assert len(set(found[0][0])) == 3
+    addresses = [ports(launch, name) for name in ("worker 0", "worker 1", "evaluator 0")]
+    assert addresses[0] == addresses[1] == addresses[2]
+    assert len(set(addresses[0][0])) == 3
 
 
 @pytest.mark.sample(3)

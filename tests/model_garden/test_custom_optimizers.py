@@ -43,11 +43,11 @@ class AlikeChoice(optimization_config.OptimizerConfig):
 
 def experiment(choice):
     settings = config_definitions.TrainerConfig(**trainer_settings())
-    made = optimization.OptimizationConfig(
+    config = optimization.OptimizationConfig(
         {"learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}}}
     )
-    made.optimizer = choice(type="half_sgd")
-    settings.optimizer_config = made
+    config.optimizer = choice(type="half_sgd")
+    settings.optimizer_config = config
     return config_definitions.ExperimentConfig(task=LineConfig(), trainer=settings)
 
 
@@ -67,10 +67,10 @@ def registered():
 
 @pytest.mark.slow
 def test_custom_optimizer_trains(registered, tmp_path):
-    given = ["--experiment=official/own_choice", f"--model_dir={tmp_path}", "--json"]
+    flags = ["--experiment=official/own_choice", f"--model_dir={tmp_path}", "--json"]
     changed = "--trainer.optimizer_config.optimizer.half_sgd.momentum=0.25"
 
-    assert json.loads(output_of([*given, changed]))["step"] == 6
+    assert json.loads(output_of([*flags, changed]))["step"] == 6
     assert main(["verify", str(tmp_path)]) == 0
 
 

@@ -52,7 +52,7 @@ def parsed():
     [("train_and_eval", False), ("train_and_eval", True), ("train_and_post_eval", False)],
 )
 def test_results_equal_those_of_model_garden(mode, post, tmp_path):
-    params, found = parsed(), []
+    params, results = parsed(), []
     for index, run in enumerate([official_train_lib.run_experiment, train_lib.run_experiment]):
         task = task_factory.get_task(params.task)
         model, logs = run(
@@ -63,8 +63,8 @@ def test_results_equal_those_of_model_garden(mode, post, tmp_path):
             model_dir=str(tmp_path / str(index)),
             run_post_eval=post,
         )
-        found.append((mock_bias(model), logs))
-    (expected, expected_logs), (weight, logs) = found
+        results.append((mock_bias(model), logs))
+    (expected, expected_logs), (weight, logs) = results
     assert weight == expected
     # Model Garden returns the last evaluation only if it is asked to evaluate at the end.
     assert bool(expected_logs) is (post or mode == "train_and_post_eval")
@@ -182,8 +182,8 @@ def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path):
     params.task.init_checkpoint = str(tmp_path / "empty")
     notes = Notes()
     with notes.listening_scope():
-        found = _train(train_lib.run_experiment, params, tmp_path / "a")
-    assert found == _train(official_train_lib.run_experiment, params, tmp_path / "b")
+        weights = _train(train_lib.run_experiment, params, tmp_path / "a")
+    assert weights == _train(official_train_lib.run_experiment, params, tmp_path / "b")
     assert any("there is no checkpoint in the directory" in note for note in notes.notes)
     params.task.init_checkpoint = str(tmp_path / "missing")
     with raises("no-checkpoint", "task.init_checkpoint"):

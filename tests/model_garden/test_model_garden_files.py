@@ -136,14 +136,14 @@ def test_config_file_gives_the_same_tree_as_in_model_garden(row):
         loading.load_experiment(experiment), str(file), is_strict=True
     )
 
-    found = load(file, experiment)
+    resolved = load(file, experiment)
 
     if "trainer.allow_tpu_summary" in ignored:
         # The config does not have this setting, so the copy for the task keeps its default.
         theirs.trainer.allow_tpu_summary = False
-    assert found.config.for_task.as_dict() == theirs.as_dict()
-    assert sorted(note.path for note in found.notes) == ignored
-    assert all(str(note.origin).startswith(str(file)) for note in found.notes)
+    assert resolved.config.for_task.as_dict() == theirs.as_dict()
+    assert sorted(note.path for note in resolved.notes) == ignored
+    assert all(str(note.origin).startswith(str(file)) for note in resolved.notes)
 
 
 @pytest.mark.sample(11)
@@ -153,13 +153,13 @@ def test_written_config_loads_back_to_the_same_tree(row, tmp_path):
     written = tmp_path / "config.yaml"
     written.write_text(to_yaml(first.config))
 
-    again = resolve(Request(experiment=str(written)))
+    reloaded = resolve(Request(experiment=str(written)))
 
-    assert again.config.for_task.as_dict() == first.config.for_task.as_dict()
-    assert sorted(note.path for note in again.notes) == [
+    assert reloaded.config.for_task.as_dict() == first.config.for_task.as_dict()
+    assert sorted(note.path for note in reloaded.notes) == [
         path for path in ignored if path != "trainer.allow_tpu_summary"
     ]
-    assert config_fingerprint(again.config) == config_fingerprint(first.config)
+    assert config_fingerprint(reloaded.config) == config_fingerprint(first.config)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_show_prints_one_note_about_unused_settings(words, tmp_path, capsys):
 
     assert main(["show", *words, f"--experiment={file}"]) == 0
 
-    told = capsys.readouterr()
-    assert told.err[told.err.index("note: ") :].splitlines() == [
+    captured = capsys.readouterr()
+    assert captured.err[captured.err.index("note: ") :].splitlines() == [
         "note: 2 settings have no effect",
         f"  trainer.allow_tpu_summary — {file}:3",
         "    got True, which has no effect here: summaries are written between loops, on the host",
@@ -237,9 +237,9 @@ def test_config_file_for_gpus_trains_on_a_cpu(tmp_path, capsys):
                 *(f"--config_file={file}", f"--model_dir={tmp_path / name}", "--json"),
             ]
         )
-        told = capsys.readouterr()
-        assert (code, told.err.count("have no effect")) == (0, int(name == "gpus"))
-        results[name] = json.loads(told.out)
+        captured = capsys.readouterr()
+        assert (code, captured.err.count("have no effect")) == (0, int(name == "gpus"))
+        results[name] = json.loads(captured.out)
 
     assert results["gpus"]["fingerprint"] == results["cpu"]["fingerprint"]
     assert [record["step"] for record in records(tmp_path / "gpus", "validation")] == [6]
@@ -264,10 +264,10 @@ def test_config_file_for_gpus_trains_on_a_cpu(tmp_path, capsys):
 def test_tuples_are_tuples_and_lists_are_lists(request_of, expected, tmp_path):
     first = resolve(Request(experiment="official/resnet_imagenet", **request_of))
     (tmp_path / "config.yaml").write_text(to_yaml(first.config))
-    again = resolve(Request(experiment=str(tmp_path / "config.yaml")))
+    reloaded = resolve(Request(experiment=str(tmp_path / "config.yaml")))
 
-    for config in (first.config, again.config):
+    for config in (first.config, reloaded.config):
         size = config.for_task.task.model.input_size
         assert (type(size), size) == (type(expected), expected)
-    assert to_yaml(again.config) == to_yaml(first.config)
-    assert config_fingerprint(again.config) == config_fingerprint(first.config)
+    assert to_yaml(reloaded.config) == to_yaml(first.config)
+    assert config_fingerprint(reloaded.config) == config_fingerprint(first.config)

@@ -58,12 +58,12 @@ def test_killed_and_resumed_run_ends_with_the_same_weights(name, tmp_path):
     verdict = Notes()
     settings = {"mode": "train", "strategy": strategy, "task_class": task_class}
     model, _ = run_official(params, tmp_path / "whole", notes=verdict, **settings)
-    whole = weights_fingerprint(model)
+    fingerprint = weights_fingerprint(model)
 
     folder = _killed_at_3(tmp_path / "whole", tmp_path / "killed")
     model, _ = run_official(params, folder, notes=verdict, **settings)
     assert any("restored step 3" in note for note in verdict.notes)
-    assert weights_fingerprint(model) == whole
+    assert weights_fingerprint(model) == fingerprint
     assert verdict.reasons == []
 
 
@@ -72,11 +72,11 @@ def test_resuming_without_input_replay_is_reported_as_inexact(tmp_path):
     verdict = Notes()
     settings = {"mode": "train", "notes": verdict, "replay_inputs": False}
     model, _ = run_official(line(), tmp_path / "whole", **settings)
-    whole = weights_fingerprint(model)
+    fingerprint = weights_fingerprint(model)
     folder = _killed_at_3(tmp_path / "whole", tmp_path / "killed")
     model, _ = run_official(line(), folder, **settings)
 
-    assert weights_fingerprint(model) != whole
+    assert weights_fingerprint(model) != fingerprint
     assert verdict.reasons == ["the task's input pipeline starts over when a run is resumed"]
 
 
@@ -97,12 +97,12 @@ def _line_data(start, **settings):
 def test_batches_after_a_later_start_match_an_uninterrupted_pipeline():
     configure_numerics(from_model_garden(line()).runtime)
     tf.random.set_seed(99)  # Earlier draws must not matter.
-    whole = _batches(_line_data(0), 5)
+    all_batches = _batches(_line_data(0), 5)
     for start in (1, 2, 4):
         tf.random.uniform([])
         rest = _batches(_line_data(start), 5 - start)
-        np.testing.assert_array_equal(rest, whole[start:])
-    assert len({batch.tobytes() for batch in whole}) == 5
+        np.testing.assert_array_equal(rest, all_batches[start:])
+    assert len({batch.tobytes() for batch in all_batches}) == 5
 
 
 def test_random_crops_without_a_seed_are_repeatable():
@@ -122,25 +122,25 @@ def test_random_crops_without_a_seed_are_repeatable():
 
 
 def test_random_ops_with_control_dependencies_are_repeatable():
-    def drawn(one):
-        with tf.control_dependencies([one]):  # as RetinaNet's parser does
+    def drawn(element):
+        with tf.control_dependencies([element]):  # as RetinaNet's parser does
             zero = tf.constant(0.0)
         return tf.random.uniform([]) + zero
 
     def draws():
         with repeatable_draws_scope(1, 0):
             data = tf.data.Dataset.range(4).map(drawn, num_parallel_calls=2)
-        return [float(one) for one in data.as_numpy_iterator()]
+        return [float(draw) for draw in data.as_numpy_iterator()]
 
     configure_numerics(from_model_garden(line()).runtime)
     assert draws() == draws()
 
 
 def test_input_replay_is_reported():
-    told = []
+    messages = []
     data = tf.data.Dataset.range(9)
-    with log_scope(PlainMessages(told.append)):
+    with log_scope(PlainMessages(messages.append)):
         assert int(next(iter(ReplayedDataset(data.skip(4), 5)))) == 5
-    (text,) = told
+    (text,) = messages
     assert text.startswith("replaying the input of 5 steps")
     assert "trainer.replay_inputs" in text

@@ -20,8 +20,8 @@ IMPORTABLE = [
 ]  # fmt: skip
 
 
-def resolved(name, **said):
-    return resolve(Request(experiment=f"official/{name}", **said))
+def resolved(name, **request):
+    return resolve(Request(experiment=f"official/{name}", **request))
 
 
 def test_catalogue_matches_the_experiments_registered_by_imports():
@@ -40,12 +40,12 @@ def test_catalogue_matches_the_experiments_registered_by_imports():
 def test_registered_experiment_resolves_and_round_trips(name, tmp_path):
     registered = loading.load_experiment(name)
 
-    found = resolved(name)
+    resolution = resolved(name)
 
-    assert found.config.for_task.as_dict() == registered.as_dict()
-    assert type(found.config.for_task) is type(registered)
-    (tmp_path / "config.yaml").write_text(to_yaml(found.config))
-    assert resolve(Request(experiment=str(tmp_path))).config == found.config
+    assert resolution.config.for_task.as_dict() == registered.as_dict()
+    assert type(resolution.config.for_task) is type(registered)
+    (tmp_path / "config.yaml").write_text(to_yaml(resolution.config))
+    assert resolve(Request(experiment=str(tmp_path))).config == resolution.config
     # A config written by Model Garden means the same here, unchanged.
     train_utils.serialize_config(registered, str(tmp_path))
     written = resolved(name, config_files=(str(tmp_path / "params.yaml"),))
@@ -72,11 +72,11 @@ def test_override_of_a_users_experiment_means_the_same_as_in_model_garden(name, 
     expected = train_utils.parse_configuration(flags, lock_return=False, print_return=False)
     expected.runtime.tpu = None if "plain" not in name else "fake"  # a flag that was not given
 
-    found = resolved(name, params_overrides=(override,)).config.for_task
+    config = resolved(name, params_overrides=(override,)).config.for_task
 
-    assert type(found) is type(expected)
+    assert type(config) is type(expected)
     # Lists and tuples count as equal.
-    assert json.loads(json.dumps(found.as_dict())) == json.loads(json.dumps(expected.as_dict()))
+    assert json.loads(json.dumps(config.as_dict())) == json.loads(json.dumps(expected.as_dict()))
 
 
 @pytest.mark.parametrize("name", sorted({*catalogue.experiments()} - {*IMPORTABLE}))

@@ -29,22 +29,22 @@ def test_image_classification_has_a_confusion_matrix(one_hot, tmp_path, monkeypa
         params, run, task_class=SmallPhotoTask, callbacks=[writer], notes=notes
     )
 
-    found = read_data(run)
-    counts = found.evaluation.confusion
+    data = read_data(run)
+    counts = data.evaluation.confusion
     assert sum(count for *_, count in counts) == 24
     correct = sum(count for label, other, count in counts if label == other)
     assert correct / 24 == pytest.approx(float(logs["accuracy"]))
     assert [sum(n for a, _, n in counts if a == label) for label in range(3)] == [8] * 3
-    assert found.inputs.step is None  # The pipeline cannot make the batch of a step.
-    assert len(found.inputs.pictures) == 4
-    assert found.model.layers[-1].shape == (3,)
+    assert data.inputs.step is None  # The pipeline cannot make the batch of a step.
+    assert len(data.inputs.pictures) == 4
+    assert data.model.layers[-1].shape == (3,)
     without, _ = run_official(params, tmp_path / "other", task_class=SmallPhotoTask)
     assert weights_fingerprint(model) == weights_fingerprint(without)
     assert _records(run) == _records(tmp_path / "other")
 
 
 def _records(run):
-    return [_values(one) for split in ("train", "validation") for one in records(run, split)]
+    return [_values(record) for split in ("train", "validation") for record in records(run, split)]
 
 
 def _values(record):
@@ -58,7 +58,7 @@ def test_other_tasks_have_a_batch_and_layers_only(tmp_path):
 
     run_official(line(), tmp_path / "run", callbacks=[writer])
 
-    found = read_data(tmp_path / "run")
-    assert found.evaluation is None
-    assert found.inputs.tensors
-    assert found.model.layers
+    data = read_data(tmp_path / "run")
+    assert data.evaluation is None
+    assert data.inputs.tensors
+    assert data.model.layers

@@ -13,7 +13,7 @@ from tools.model_garden_sample import CONFIG, EXPERIMENTS, write
 def test_experiment_trains_and_evaluates(name, tmp_path):
     write(name, tmp_path)
 
-    done = warm_runner.run(
+    completed = warm_runner.run(
         f"--experiment=official/{name}",
         f"--config_file={CONFIG}",
         "--mode=train_and_eval",
@@ -22,8 +22,8 @@ def test_experiment_trains_and_evaluates(name, tmp_path):
         cwd=tmp_path,
     )
 
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["step"] == 2
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout)["step"] == 2
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert {(record["step"], record["split"]) for record in map(json.loads, lines)} >= {
         (2, "train"),

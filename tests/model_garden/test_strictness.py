@@ -28,9 +28,9 @@ CASES = [
 ]  # fmt: skip
 
 
-def refused(name, **said):
+def refused(name, **request):
     with pytest.raises(ConfigError) as caught:
-        resolve(Request(experiment=f"official/{name}", **said))
+        resolve(Request(experiment=f"official/{name}", **request))
     return caught.value.problems
 
 
@@ -47,9 +47,9 @@ def test_all_mistakes_in_a_file_are_reported_with_line_numbers(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("task:\n  model:\n    num_clases: 10\ntrainer:\n  train_steps: abc\n")
 
-    found = refused("resnet_imagenet", config_files=(str(file),))
+    problems = refused("resnet_imagenet", config_files=(str(file),))
 
-    assert {(p.path, str(p.origin)) for p in found} == {
+    assert {(p.path, str(p.origin)) for p in problems} == {
         ("task.model.num_clases", f"{file}:3"),
         ("trainer.train_steps", f"{file}:5"),
     }
@@ -68,7 +68,7 @@ def test_overrides_of_an_official_experiment_apply_in_the_usual_order(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("task: {model: {num_classes: 10, dropout_rate: 0.1}}\n")
 
-    found = resolve(
+    resolved = resolve(
         Request(
             experiment="official/resnet_imagenet",
             config_files=(str(file),),
@@ -77,24 +77,24 @@ def test_overrides_of_an_official_experiment_apply_in_the_usual_order(tmp_path):
         )
     )
 
-    params = found.config.for_task
+    params = resolved.config.for_task
     assert params.task.model.num_classes == 20
     assert params.task.model.dropout_rate == 0.1
     assert params.trainer.train_steps == 9
-    assert str(found.origin("task.model.num_classes")) == "--gin_param[0]"
-    assert str(found.origin("task.model.dropout_rate")) == f"{file}:1"
-    assert str(found.origin("task.model.input_size")) == "official/resnet_imagenet"
+    assert str(resolved.origin("task.model.num_classes")) == "--gin_param[0]"
+    assert str(resolved.origin("task.model.dropout_rate")) == f"{file}:1"
+    assert str(resolved.origin("task.model.input_size")) == "official/resnet_imagenet"
 
 
 def test_overridden_backbone_is_a_model_garden_class():
-    found = resolve(
+    resolved = resolve(
         Request(
             experiment="official/resnet_imagenet",
             params_overrides=("task.model.backbone={type: mobilenet, mobilenet: {model_id: X}}",),
         )
     )
 
-    backbone = found.config.for_task.task.model.backbone
+    backbone = resolved.config.for_task.task.model.backbone
     assert backbone.type == "mobilenet"
     assert backbone.get().model_id == "X"
     assert type(backbone.get()).__module__ == "official.vision.configs.backbones"
@@ -102,12 +102,12 @@ def test_overridden_backbone_is_a_model_garden_class():
 
 def test_list_of_sections_becomes_model_garden_classes():
     heads = "task.model.cls_heads=[{name: a, num_classes: 3}, {name: b, inner_dim: 5}]"
-    found = resolve(Request(experiment="official/bert/pretraining", params_overrides=(heads,)))
+    resolved = resolve(Request(experiment="official/bert/pretraining", params_overrides=(heads,)))
 
-    made = found.config.for_task.task.model.cls_heads
-    assert [(head.name, head.num_classes) for head in made] == [("a", 3), ("b", 2)]
-    assert made[1].inner_dim == 5
-    assert {type(head).__name__ for head in made} == {"ClsHeadConfig"}
+    head_configs = resolved.config.for_task.task.model.cls_heads
+    assert [(head.name, head.num_classes) for head in head_configs] == [("a", 3), ("b", 2)]
+    assert head_configs[1].inner_dim == 5
+    assert {type(head).__name__ for head in head_configs} == {"ClsHeadConfig"}
 
 
 def test_experiment_registered_by_a_user_module_resolves(tmp_path, monkeypatch):
@@ -122,10 +122,10 @@ def test_experiment_registered_by_a_user_module_resolves(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
 
-    found = resolve(Request(experiment="official/own/small", imports=("own_garden",)))
+    resolved = resolve(Request(experiment="official/own/small", imports=("own_garden",)))
 
-    assert found.config.name == "own_small"
-    assert found.config.for_task.task.model.num_classes == 3
+    assert resolved.config.name == "own_small"
+    assert resolved.config.for_task.task.model.num_classes == 3
 
 
 def test_model_garden_experiment_without_prefix_is_rejected_with_a_hint():
@@ -139,9 +139,9 @@ def test_model_garden_experiment_without_prefix_is_rejected_with_a_hint():
 
 
 def test_weight_average_can_be_added_to_an_experiment_without_one():
-    said = "trainer.optimizer_config.ema={average_decay: 0.5}"
-    found = resolve(Request(experiment="official/resnet_imagenet", params_overrides=(said,)))
+    override = "trainer.optimizer_config.ema={average_decay: 0.5}"
+    resolved = resolve(Request(experiment="official/resnet_imagenet", params_overrides=(override,)))
 
-    ema = found.config.for_task.trainer.optimizer_config.ema
+    ema = resolved.config.for_task.trainer.optimizer_config.ema
     assert ema.average_decay == 0.5
     assert type(ema).__module__.startswith("official.")

@@ -153,10 +153,10 @@ def test_a_gradient_reaches_every_variable_of_large_networks(kind):
 @pytest.mark.parametrize("kind", _SMALL)
 def test_model_can_be_rebuilt_from_its_config(kind, policy):
     model = _build(kind)
-    again = tf_keras.Model.from_config(model.get_config())
-    again.set_weights(model.get_weights())
-    assert [x.name for x in again.variables] == [x.name for x in model.variables]
-    np.testing.assert_array_equal(again(_pixels(kind)), model(_pixels(kind)))
+    rebuilt = tf_keras.Model.from_config(model.get_config())
+    rebuilt.set_weights(model.get_weights())
+    assert [x.name for x in rebuilt.variables] == [x.name for x in model.variables]
+    np.testing.assert_array_equal(rebuilt(_pixels(kind)), model(_pixels(kind)))
 
 
 def test_config_settings_match_the_arguments_and_defaults_of_the_builder():

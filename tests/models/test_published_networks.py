@@ -78,7 +78,7 @@ def test_settings_reach_the_layers(name, options, count):
     assert {(x.momentum, x.epsilon, x.synchronized) for x in norms} == {(0.8, 1e-4, True)}
     assert model.get_layer("dropout").rate == 0.25
     squeezes = [block._squeeze_excitation for block in _layers(model, "_squeeze_excitation")]
-    filters = [one._se_reduce.filters for one in squeezes[1:2] if one is not None]
+    filters = [squeeze._se_reduce.filters for squeeze in squeezes[1:2] if squeeze is not None]
     assert filters == ([8] if name == "efficientnet" else [])
 
 

@@ -22,10 +22,10 @@ CHANGES = st.lists(
 
 def changed(content: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
     """Returns a content with some of its bytes replaced."""
-    found = bytearray(content)
+    data = bytearray(content)
     for place, length, new in changes:
-        found[place : place + length] = new
-    return bytes(found)
+        data[place : place + length] = new
+    return bytes(data)
 
 
 def examples(count: int) -> Callable[[Any], Any]:

@@ -165,9 +165,9 @@ def _vocabulary(folder: Path) -> list[bytes]:
 
 
 def _read_vocabulary(path: Path) -> None:
-    found = Vocabulary.load(path)
-    found.decode([found.encode(["the dog sat", "", "é"]).row(0).tolist()])
-    found.check_reproducible()
+    vocabulary = Vocabulary.load(path)
+    vocabulary.decode([vocabulary.encode(["the dog sat", "", "é"]).row(0).tolist()])
+    vocabulary.check_reproducible()
 
 
 def _parallel(folder: Path) -> list[bytes]:
@@ -187,9 +187,9 @@ def _read_parallel(path: Path) -> object:
 
 
 def _read_ratings(path: Path) -> None:
-    found = movielens.load(input_path=(str(path),))
+    ratings = movielens.load(input_path=(str(path),))
     try:
-        leave_one_out(found, min_interactions=2)
+        leave_one_out(ratings, min_interactions=2)
     except RunnerError as error:  # It is about all interactions, not about the file.
         raise RunnerError(f"{path}: {error}") from None
 

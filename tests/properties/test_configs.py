@@ -75,8 +75,8 @@ def test_accepted_config_round_trips_through_yaml(changes, tmp_path_factory):
         assume(False)
     folder = tmp_path_factory.mktemp("written")
     (folder / "a.yaml").write_text(to_yaml(config), encoding="utf-8")
-    again = resolve(Request(experiment=str(folder / "a.yaml"))).config
-    assert repr(again.replace(name=config.name)) == repr(config)
+    reloaded = resolve(Request(experiment=str(folder / "a.yaml"))).config
+    assert repr(reloaded.replace(name=config.name)) == repr(config)
 
 
 @examples(100)
@@ -87,8 +87,8 @@ def test_written_scalar_reads_back_as_the_same_value(value):
     except ValueError:
         return
     assume(text.isprintable())
-    found = parse_value(text, "a")
-    assert repr(found) == repr(value) or len(str(value)) > 1000
+    parsed = parse_value(text, "a")
+    assert repr(parsed) == repr(value) or len(str(value)) > 1000
 
 
 @examples(100)

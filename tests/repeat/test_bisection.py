@@ -6,7 +6,7 @@ from orbit_runner.repeat.why import SidePair, is_same
 
 
 def _report(**tensors):
-    return {"tensors": {name.replace("_", ":", 1): one for name, one in tensors.items()}}
+    return {"tensors": {name.replace("_", ":", 1): digest for name, digest in tensors.items()}}
 
 
 class _Counters(SidePair):

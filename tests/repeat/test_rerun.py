@@ -51,9 +51,9 @@ def _parting(folder):
 
 def _equal(config, folder, steps):
     assert _again(config, folder) is None
-    found = _parting(folder)
-    assert found.equal, found
-    assert list(found.compared) == steps
+    diff = _parting(folder)
+    assert diff.equal, diff
+    assert list(diff.compared) == steps
 
 
 def _interrupt(config, folder, step):
@@ -123,8 +123,8 @@ def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path):
     for path in (tmp_path / "a" / "checkpoints").glob("ckpt-20.*"):
         path.unlink()
     assert _again(config, tmp_path) is None
-    found = _parting(tmp_path)
-    assert (found.step, found.equal) == (16, True)
+    diff = _parting(tmp_path)
+    assert (diff.step, diff.equal) == (16, True)
 
 
 @pytest.mark.slow
@@ -180,9 +180,9 @@ def test_divergence_of_the_rerun_is_reported(tmp_path):
     error = _again(_config(task__nan_from=10), tmp_path)
     assert isinstance(error, Diverged)
     assert first_line(error) == "training diverged: the mean loss of steps 11 to 12 is nan"
-    found = _parting(tmp_path)
-    assert not found.equal
-    assert (found.first, found.right, found.last_equal) == (None, None, 8)
+    diff = _parting(tmp_path)
+    assert not diff.equal
+    assert (diff.first, diff.right, diff.last_equal) == (None, None, 8)
 
 
 @pytest.mark.slow

@@ -93,14 +93,14 @@ def _terminal_output(end: str, *, columns: int = 80, **environment: str) -> tupl
     )
     os.close(follower)
     # A frame may have been drawn before all values of the loop were stored.
-    shown = _read(leader, lambda text: re.search("ready.*loss 0.4213.*left", text, re.DOTALL))
+    output = _read(leader, lambda text: re.search("ready.*loss 0.4213.*left", text, re.DOTALL))
     process.stdin.write(b"\n")
     process.stdin.close()
-    shown += _read(leader, lambda text: False)
+    output += _read(leader, lambda text: False)
     os.close(leader)
     with process.stdout:
         out = process.stdout.read().decode()
-    return shown, out, process.wait()
+    return output, out, process.wait()
 
 
 def _environment(changes: Mapping[str, str]) -> dict[str, str]:
@@ -114,25 +114,25 @@ def _resize(terminal: int, columns: int) -> None:
 
 def _read(terminal: int, is_enough: Callable[[str], object]) -> str:
     """Returns what the program writes until it is enough, or the program ends."""
-    found = b""
-    while not is_enough(found.decode(errors="replace")):
-        assert select.select([terminal], [], [], 30.0)[0], found
+    output = b""
+    while not is_enough(output.decode(errors="replace")):
+        assert select.select([terminal], [], [], 30.0)[0], output
         try:
-            found += os.read(terminal, 65536)
+            output += os.read(terminal, 65536)
         except OSError:  # Linux raises this when the program has ended.
             break
-    return found.decode()
+    return output.decode()
 
 
 def test_display_disappears_and_messages_remain():
-    shown, out, code = _terminal_output("pass")
+    output, out, code = _terminal_output("pass")
     assert code == 0
     assert out == "print to stdout\n"
-    assert shown.index(_HIDDEN) < shown.index("a [note]") < shown.rindex(_SHOWN_AGAIN)
-    assert "print to stderr" in shown
-    assert "\x1b[36m" in shown  # colors
+    assert output.index(_HIDDEN) < output.index("a [note]") < output.rindex(_SHOWN_AGAIN)
+    assert "print to stderr" in output
+    assert "\x1b[36m" in output  # colors
     # Each of the four lines is erased.
-    assert shown[shown.rindex(_SHOWN_AGAIN) :].count("\x1b[2K") == 4
+    assert output[output.rindex(_SHOWN_AGAIN) :].count("\x1b[2K") == 4
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,6 @@ def test_display_disappears_and_messages_remain():
     ],
 )
 def test_cursor_is_visible_after_an_abnormal_end(end, code):
-    shown, _, found = _terminal_output(end)
-    assert found == code
-    assert shown.rindex(_SHOWN_AGAIN) > shown.rindex(_HIDDEN)
+    output, _, exit_code = _terminal_output(end)
+    assert exit_code == code
+    assert output.rindex(_SHOWN_AGAIN) > output.rindex(_HIDDEN)

@@ -59,12 +59,12 @@ def test_durations(seconds, text):
 
 def test_history_keeps_the_loss_of_the_latest_records(make_run, monkeypatch):
     monkeypatch.setattr(history, "_READ_SECONDS", 0.0)
-    found, run = History(), make_run()
-    found.on_train_begin(run)
+    records, run = History(), make_run()
+    records.on_train_begin(run)
     for run.step in range(50, 100_000, 50):
-        found.on_loop_end(run, {"training_loss": float(run.step), "steps_per_second": 2.0})
-    assert list(found.losses) == [float(step) for step in range(94_000, 100_000, 100)]
-    assert found.examples_per_second == 256.0
+        records.on_loop_end(run, {"training_loss": float(run.step), "steps_per_second": 2.0})
+    assert list(records.losses) == [float(step) for step in range(94_000, 100_000, 100)]
+    assert records.examples_per_second == 256.0
 
 
 def test_a_long_wait_names_the_phase_and_the_step(make_run, capsys):
@@ -142,12 +142,12 @@ def test_quiet_progress_prints_only_warnings(capsys, make_run):
 
 
 def test_messages_outside_of_a_display_are_printed_without_phases():
-    told: list[str] = []
-    with log_scope(PlainMessages(told.append)):
+    messages: list[str] = []
+    with log_scope(PlainMessages(messages.append)):
         phase("building the model")
         detail("1 of 2 files", 0.5)
         note("a note")
-    assert told == ["1 of 2 files", "a note"]
+    assert messages == ["1 of 2 files", "a note"]
 
 
 @contextlib.contextmanager
@@ -178,7 +178,7 @@ def test_display_on_a_terminal(kind, term, encoding, cls, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["auto", "bar", "plain"])
-def test_output_that_is_no_terminal_gets_lines(kind, monkeypatch):
+def test_output_that_is_not_a_terminal_gets_lines(kind, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert type(make_progress(kind)) is PlainProgress

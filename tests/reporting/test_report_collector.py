@@ -39,8 +39,8 @@ def _results(run: Path) -> dict[str, Any]:
         "weights": attempt["weights"],
         "checkpoints": (run / "checkpoints/fingerprints.jsonl").read_text(),
         "records": [
-            {k: v for k, v in one.items() if k not in timed and not k.startswith("system/")}
-            for one in records
+            {k: v for k, v in record.items() if k not in timed and not k.startswith("system/")}
+            for record in records
         ],
     }
 
@@ -59,8 +59,8 @@ def test_weights_and_records_are_the_same_with_a_report(flags, tmp_path, monkeyp
     # Each evaluation is followed by a collection, and each of these may take 20 s.
     monkeypatch.setattr("orbit_runner.reporting.report_writer._PART", 1e9)
     chosen = [
-        f"--config_file={Path(one.partition('=')[2]).resolve()}" if "config_file" in one else one
-        for one in flags
+        f"--config_file={Path(flag.partition('=')[2]).resolve()}" if "config_file" in flag else flag
+        for flag in flags
     ]
     monkeypatch.chdir(tmp_path)
 
@@ -68,32 +68,32 @@ def test_weights_and_records_are_the_same_with_a_report(flags, tmp_path, monkeyp
     without = _train("b", *chosen, *_EQUAL, "--trainer.report_interval=0")
 
     assert _results(with_report) == _results(without)
-    found = read_data(with_report)
-    assert found.evaluation.step == 40
+    data = read_data(with_report)
+    assert data.evaluation.step == 40
     (last,) = [r for r in _results(without)["records"] if r["step"] == 40 and "accuracy" in r][-1:]
-    counts = found.evaluation.confusion
+    counts = data.evaluation.confusion
     correct = sum(count for label, other, count in counts if label == other)
     assert sum(count for *_, count in counts) == 359
     assert correct / 359 == pytest.approx(last["accuracy"])  # So the weights are those evaluated.
-    assert len(found.evaluation.pictures) == min(24, 359 - correct)
+    assert len(data.evaluation.pictures) == min(24, 359 - correct)
     assert not (without / "report_data").exists()
 
 
 @pytest.mark.slow
 def test_inputs_are_those_of_the_first_step(here):
     run = _train("a", "--experiment=digits", "--train_steps=2")
-    found = read_data(run)
-    assert found.inputs.step == 0
-    assert len(found.inputs.pictures) == 32
-    assert [one.name for one in found.inputs.tensors] == ["features", "labels"]
-    assert sum(one.parameters for one in found.model.layers) == 53_002
-    assert found.model.layers[-1].shape == (10,)
-    assert found.model.step_flops
+    data = read_data(run)
+    assert data.inputs.step == 0
+    assert len(data.inputs.pictures) == 32
+    assert [layer.name for layer in data.inputs.tensors] == ["features", "labels"]
+    assert sum(layer.parameters for layer in data.model.layers) == 53_002
+    assert data.model.layers[-1].shape == (10,)
+    assert data.model.step_flops
     # A resumed run shows the first batch that it trains on.
     assert main(["run", "--experiment=a", "--model_dir=a", "--train_steps=4"]) == 0
-    again = read_data(run).inputs
-    assert again.step == 2
-    assert again.pictures != found.inputs.pictures
+    inputs_of_step_2 = read_data(run).inputs
+    assert inputs_of_step_2.step == 2
+    assert inputs_of_step_2.pictures != data.inputs.pictures
 
 
 @pytest.mark.slow
@@ -108,11 +108,11 @@ def test_translation_shows_sentences(here, monkeypatch):
 
     run = _train("a", "--experiment=a.yaml", "--train_steps=2")
 
-    found = read_data(run)
-    assert found.evaluation.head == ("source", "reference", "translation")
-    assert len(found.evaluation.rows) == 10
-    assert {name for name, _ in found.inputs.sentences} >= {"features.inputs", "features.targets"}
-    assert any(row.shape for row in found.model.layers)
+    data = read_data(run)
+    assert data.evaluation.head == ("source", "reference", "translation")
+    assert len(data.evaluation.rows) == 10
+    assert {name for name, _ in data.inputs.sentences} >= {"features.inputs", "features.targets"}
+    assert any(row.shape for row in data.model.layers)
 
 
 def test_failure_is_one_warning_and_training_continues(tmp_path, monkeypatch, caplog):

@@ -65,8 +65,8 @@ def test_missing_files_are_none(tmp_path):
 def test_half_written_file_is_left_out(run, name):
     path = run / "report_data" / f"{name}.json"
     path.write_bytes(path.read_bytes()[:40])
-    whole = ReportData(MODEL, INPUTS, EVALUATION)
-    assert read_data(run) == dataclasses.replace(whole, **{name: None})
+    complete = ReportData(MODEL, INPUTS, EVALUATION)
+    assert read_data(run) == dataclasses.replace(complete, **{name: None})
 
 
 @pytest.mark.parametrize("damage", [[[0, 0]], [3], None])

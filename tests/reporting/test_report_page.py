@@ -65,7 +65,7 @@ def test_contents_show_what_was_collected():
 
 
 @pytest.mark.parametrize("content", [evaluation_parts, input_parts, model_parts])
-def test_nothing_collected_is_no_content(content):
+def test_part_without_data_has_no_content(content):
     assert callable(content)
     assert content(None) == []
 
@@ -82,7 +82,7 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(here):
     def noise(count: int) -> list[Picture]:
         images = np.random.default_rng(count).integers(0, 256, (count, 224, 224, 3))
         files = thumbnails(images.astype(np.uint8))
-        return [Picture(base64.b64encode(one).decode(), "caption") for one in files]
+        return [Picture(base64.b64encode(png).decode(), "caption") for png in files]
 
     run = write_run(here / "a")
     rows = np.random.default_rng(0).integers(0, 1000, (10_000, 2)).tolist()

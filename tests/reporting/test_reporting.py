@@ -61,10 +61,10 @@ def test_results_json_replaces_non_finite_values_with_null():
         steps_per_second=None,
     )
     text = json.dumps(results.as_dict(), allow_nan=False)
-    found = json.loads(text)
-    assert found["metrics"] == {"validation_loss": None, "accuracy": None}
-    assert found["history"] == {"accuracy": [None, 0.5]}
-    assert found["step"] == 900
+    written = json.loads(text)
+    assert written["metrics"] == {"validation_loss": None, "accuracy": None}
+    assert written["history"] == {"accuracy": [None, 0.5]}
+    assert written["step"] == 900
 
 
 def test_results_name_metrics_that_are_not_finite():

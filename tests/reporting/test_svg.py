@@ -19,8 +19,8 @@ def line_chart(title: str, series: Sequence[Series]) -> str:
 
 
 def _svg(html: str) -> ET.Element:
-    found = re.search(r"<svg.*</svg>", html, re.S)
-    return ET.fromstring(found[0])
+    match = re.search(r"<svg.*</svg>", html, re.S)
+    return ET.fromstring(match[0])
 
 
 def _lines(html: str) -> list[str]:

@@ -38,9 +38,9 @@ def family(tmp_path):
 def test_record_is_read_as_it_was_written(tmp_path):
     change = Difference("runtime.seed", "17", "3")
     run = _branch(tmp_path / "runs/b", tmp_path / "elsewhere/a", 40, change)
-    found = read_branch(run)
-    assert (found.parent, found.step) == (tmp_path / "elsewhere/a", 40)
-    assert (found.changes, found.values()) == ((change,), {"runtime.seed": 3})
+    record = read_branch(run)
+    assert (record.parent, record.step) == (tmp_path / "elsewhere/a", 40)
+    assert (record.changes, record.values()) == ((change,), {"runtime.seed": 3})
     assert json.loads((run / "branch.json").read_text())["parent"] == "../../elsewhere/a"
 
 

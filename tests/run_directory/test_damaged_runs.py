@@ -18,12 +18,12 @@ BEST = keep_best("error")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def reference_run(tmp_path_factory):
     """A run of 10 steps with checkpoints at 5 and 10, and the weights that 15 steps give."""
     folder = tmp_path_factory.mktemp("made")
     run(toy_config(trainer__train_steps=10, **BEST), folder / "a")
-    whole, _ = run(toy_config(trainer__train_steps=15, **BEST), folder / "whole")
-    return folder / "a", weights_fingerprint(whole)
+    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder / "whole")
+    return folder / "a", weights_fingerprint(model)
 
 
 def _file(run_dir, suffix, step=10):
@@ -82,15 +82,15 @@ _DAMAGES = {
 )
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_DAMAGES))
-def test_run_reports_damage_and_continues(kind, made, tmp_path):
+def test_run_reports_damage_and_continues(kind, reference_run, tmp_path):
     spoil, expected, start = _DAMAGES[kind]
-    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+    folder = Path(shutil.copytree(reference_run[0], tmp_path / "a"))
     spoil(folder)
     notes = Notes()
     model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, notes=notes)
     assert notes.started_at == [start]
     assert expected in "\n".join(notes.notes)
-    assert weights_fingerprint(model) == made[1]
+    assert weights_fingerprint(model) == reference_run[1]
     is_moved = (folder / "checkpoints" / "damaged" / "ckpt-10").is_dir()
     assert is_moved is ("step 10 is damaged" in "\n".join(notes.notes))
     # The earlier records are kept if checkpoints are lost.
@@ -98,12 +98,12 @@ def test_run_reports_damage_and_continues(kind, made, tmp_path):
     kept = folder / f"metrics.jsonl.before-step-{start}"
     assert kept.exists() is lost
     if lost:
-        assert kept.read_text() == (made[0] / "metrics.jsonl").read_text()
+        assert kept.read_text() == (reference_run[0] / "metrics.jsonl").read_text()
 
 
 @pytest.mark.slow
-def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(made, tmp_path):
-    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(reference_run, tmp_path):
+    folder = Path(shutil.copytree(reference_run[0], tmp_path / "a"))
     _leave_unfinished(folder)
     out = output_of(["verify", str(folder)])
     assert "checkpoints/ckpt-10" not in out
@@ -111,8 +111,8 @@ def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(made, tmp_pa
 
 
 @pytest.mark.slow
-def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(made, tmp_path):
-    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(reference_run, tmp_path):
+    folder = Path(shutil.copytree(reference_run[0], tmp_path / "a"))
     before = (folder / "metrics.jsonl").read_bytes()
     notes = Notes()
     run(toy_config(trainer__train_steps=10, **BEST), folder, notes=notes)
@@ -120,8 +120,8 @@ def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(made, tmp_path
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
-def test_run_sets_garbage_files_aside_and_replaces_them(made, tmp_path):
-    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+def test_run_sets_garbage_files_aside_and_replaces_them(reference_run, tmp_path):
+    folder = Path(shutil.copytree(reference_run[0], tmp_path / "a"))
     fingerprints = folder / "checkpoints" / "fingerprints.jsonl"
     fingerprints.unlink()
     fingerprints.mkdir()
@@ -130,13 +130,13 @@ def test_run_sets_garbage_files_aside_and_replaces_them(made, tmp_path):
     (folder / "best" / "info.json").write_text("[1]")
     notes = Notes()
     model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, notes=notes)
-    assert weights_fingerprint(model) == made[1]
-    said = "\n".join(notes.notes)
+    assert weights_fingerprint(model) == reference_run[1]
+    text = "\n".join(notes.notes)
     for path in (fingerprints, metrics):
-        assert str(path) in said
+        assert str(path) in text
         assert path.with_name(f"{path.name}.damaged").exists()
         assert path.is_file()
-    assert [one["step"] for one in records(folder, "train")] == [5, 10, 15]
+    assert [record["step"] for record in records(folder, "train")] == [5, 10, 15]
     info = json.loads((folder / "best" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 15
 
@@ -178,7 +178,7 @@ def test_garbage_run_record_is_set_aside(content, tmp_path):
     (note,) = notes
     assert f"{path} cannot be read" in note
     assert str(tmp_path / "run.json.damaged") in note
-    assert [one["outcome"] for one in json.loads(path.read_text())["attempts"]] == ["done"]
+    assert [attempt["outcome"] for attempt in json.loads(path.read_text())["attempts"]] == ["done"]
     RunRecord(path, ["runner"], "train", 1, notes.append).finish("done")
     assert len(json.loads(path.read_text())["attempts"]) == 2
     assert len(notes) == 1

@@ -65,8 +65,8 @@ def test_losses_that_are_no_numbers_are_left_out(tmp_path):
 )
 def test_branch_with_values_that_cannot_be_read_is_none(change, is_read, tmp_path):
     (tmp_path / "branch.json").write_text(json.dumps(BRANCH | change))
-    found = read_branch(tmp_path)
-    assert (found is not None) == is_read
+    branch = read_branch(tmp_path)
+    assert (branch is not None) == is_read
     assert isinstance(RunReader(tmp_path).changes, dict)
 
 

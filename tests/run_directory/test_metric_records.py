@@ -38,12 +38,12 @@ def test_short_curve_is_whole(tmp_path):
 def test_long_curve_has_the_range_of_each_group(tmp_path):
     loss = _write(tmp_path / "metrics.jsonl", _RECORDS)
     curves, speed = MetricLog(tmp_path / "metrics.jsonl").curves(500)
-    found, steps = curves[("train", "loss")], sorted(loss)
-    assert len(found) <= 500
-    assert list(found) == sorted(found)
+    curve, steps = curves[("train", "loss")], sorted(loss)
+    assert len(curve) <= 500
+    assert list(curve) == sorted(curve)
     for first in range(0, _RECORDS, 20):
         group = {step: loss[step] for step in steps[first : first + 20]}
-        kept = [found[step] for step in group if step in found]
+        kept = [curve[step] for step in group if step in curve]
         assert sorted(kept) == [min(group.values()), max(group.values())]
     assert len(curves[("train", "steps_per_second")]) <= 500
     assert speed == statistics.median(step / 7 for step in steps[1:])
@@ -100,12 +100,12 @@ def test_parts_of_a_run(events, parts, tmp_path):
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     path.write_text(f'{text}{{"recoveries": 7, "event": "recov')
 
-    found = MetricLog(path).recoveries()
+    recoveries = MetricLog(path).recoveries()
 
-    assert found == parts
+    assert recoveries == parts
     for first, count in parts:
-        assert recoveries_of(found, first) == count
-        assert first == 1 or recoveries_of(found, first - 1) != count
+        assert recoveries_of(recoveries, first) == count
+        assert first == 1 or recoveries_of(recoveries, first - 1) != count
 
 
 def test_run_without_records_has_no_recoveries(tmp_path):

@@ -218,8 +218,8 @@ def test_file_system_without_locks_gives_a_note(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(run_lock.fcntl, "flock", flock)
     with RunLock(tmp_path):
-        said = f"{tmp_path} cannot be locked ({os.strerror(errno.ENOLCK)}): make sure that no other"
-        assert said in caplog.text
+        note = f"{tmp_path} cannot be locked ({os.strerror(errno.ENOLCK)}): make sure that no other"
+        assert note in caplog.text
         assert record(tmp_path)["process"] == os.getpid()
 
 

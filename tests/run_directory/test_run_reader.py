@@ -69,15 +69,19 @@ def test_summary_has_progress_metrics_and_changes(tmp_path):
         tmp_path / "a", accuracies={100: 0.7, 200: 0.9, 300: 0.8}, flags=[("runtime.seed", "3")]
     )
     write_best(path, 200, accuracy=0.9)
-    found = RunReader(path)
-    assert (found.experiment, found.last_mode, found.step, found.train_steps) == (
+    reader = RunReader(path)
+    assert (reader.experiment, reader.last_mode, reader.step, reader.train_steps) == (
         "digits", "train_and_eval", 300, 300,
     )  # fmt: skip
-    assert found.metrics == {"accuracy": 0.8, "training_loss": 0.5, "steps_per_second": 30.0}
-    assert (found.best, found.best_step, found.main_metric) == ({"accuracy": 0.9}, 200, "accuracy")
-    assert found.metric("accuracy") == 0.9
-    assert found.metric("training_loss") == 0.5
-    assert found.changes == {"runtime.seed": 3}
+    assert reader.metrics == {"accuracy": 0.8, "training_loss": 0.5, "steps_per_second": 30.0}
+    assert (reader.best, reader.best_step, reader.main_metric) == (
+        {"accuracy": 0.9},
+        200,
+        "accuracy",
+    )
+    assert reader.metric("accuracy") == 0.9
+    assert reader.metric("training_loss") == 0.5
+    assert reader.changes == {"runtime.seed": 3}
 
 
 _OF_EVALUATION = 0.76
@@ -103,9 +107,9 @@ def test_speed_of_a_run_is_that_of_training(tmp_path, losses, record, speed):
 
 def test_evaluation_far_from_the_end_of_the_records_is_found(tmp_path):
     path = write_run(tmp_path / "a", outcome=None, losses=[0.1] * 5000, accuracies={100: 0.7})
-    found = RunReader(path)
-    assert found.metrics["accuracy"] == 0.7
-    assert found.step == 500_000
+    reader = RunReader(path)
+    assert reader.metrics["accuracy"] == 0.7
+    assert reader.step == 500_000
 
 
 def test_step_of_a_run_without_records_is_that_of_its_checkpoint(tmp_path):
@@ -132,14 +136,14 @@ def test_damaged_file_leaves_its_part_of_the_summary_empty(tmp_path, name, conte
     path = write_run(tmp_path / "a")
     write_best(path, 200, accuracy=0.9)
     (path / name).write_text(content, encoding="latin-1")
-    found = RunReader(path)
-    assert found.path == path
+    reader = RunReader(path)
+    assert reader.path == path
     if name == "run.json":
-        assert (found.status, found.metrics["training_loss"]) == ("lost", 0.5)
+        assert (reader.status, reader.metrics["training_loss"]) == ("lost", 0.5)
     elif name == "best/info.json":
-        assert found.best == {}
+        assert reader.best == {}
     else:
-        assert (found.status, found.step, "accuracy" in found.best) == ("finished", 300, True)
+        assert (reader.status, reader.step, "accuracy" in reader.best) == ("finished", 300, True)
 
 
 def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path):

@@ -66,8 +66,8 @@ def logits(model: tf_keras.Model, images: np.ndarray = IMAGES) -> np.ndarray:
 def check(folder: Path, expected: np.ndarray, atol: float = 1e-5) -> None:
     """Compares an export with the trained model's logits, in this process."""
     loaded = tf.saved_model.load(str(folder))
-    found = loaded.signatures["image_tensor"](images=tf.constant(IMAGES))
-    np.testing.assert_allclose(found["logits"], expected, atol=atol)
+    outputs = loaded.signatures["image_tensor"](images=tf.constant(IMAGES))
+    np.testing.assert_allclose(outputs["logits"], expected, atol=atol)
 
 
 @pytest.mark.slow
@@ -90,11 +90,11 @@ def test_exports_match_plain_and_mirrored_models_in_a_tensorflow_only_process(tm
             (folder, "image_tensor", {"images": IMAGES}),
         ]
     assert np.abs(expected[0] - expected[-1]).max() > 1e-3  # Batch norm sees smaller batches.
-    for found, wanted in zip(ask_elsewhere(questions, tmp_path), expected, strict=True):
-        np.testing.assert_allclose(found["logits"], wanted, atol=1e-5)
-        odds = np.exp(wanted - wanted.max(axis=1, keepdims=True))
+    for outputs, expected_logits in zip(ask_elsewhere(questions, tmp_path), expected, strict=True):
+        np.testing.assert_allclose(outputs["logits"], expected_logits, atol=1e-5)
+        odds = np.exp(expected_logits - expected_logits.max(axis=1, keepdims=True))
         chances = odds / odds.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(found["probabilities"], chances, atol=1e-5)
+        np.testing.assert_allclose(outputs["probabilities"], chances, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -125,9 +125,9 @@ def test_export_preprocesses_image_files_like_evaluation(fraction, tmp_path):
     folder = exported(config, tmp_path / "run", tmp_path / "export")
     loaded = tf.saved_model.load(str(folder))
     assert loaded.signatures["class_names"]()["names"].numpy().tolist() == [b"cat", b"dog"]
-    found = loaded.signatures["image_bytes"](images=tf.constant(files))["logits"].numpy()
-    np.testing.assert_allclose(found, logits(model, images), atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 1e-3
+    logits_of_files = loaded.signatures["image_bytes"](images=tf.constant(files))["logits"].numpy()
+    np.testing.assert_allclose(logits_of_files, logits(model, images), atol=1e-5)
+    assert np.abs(logits_of_files[0] - logits_of_files[1]).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -142,8 +142,8 @@ def test_exported_ops_are_not_assigned_to_a_device(tmp_path):
     assert "MatMul" in ops
     # Saving itself assigns the CPU to the ops that read files and strings.
     looked_at = ("MatMul", "ReadVariableOp", "Softmax")
-    asked = {node.device for node in functions if node.op in looked_at}
-    assert asked == {""}
+    devices = {node.device for node in functions if node.op in looked_at}
+    assert devices == {""}
 
 
 def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
@@ -163,12 +163,12 @@ def test_export_uses_the_selected_kind_of_weights(tmp_path):
     _averages(tmp_path / "run", 60, model)
     average = logits(model)
     assert np.abs(plain - average).max() > 0.01
-    made = {
+    exports = {
         kind: exported(config, tmp_path / "run", tmp_path / str(kind), weights=kind)
         for kind in ("plain", "average", None)
     }
     for kind, expected in (("plain", plain), ("average", average), (None, average)):
-        check(made[kind], expected)
+        check(exports[kind], expected)
 
 
 @pytest.mark.slow

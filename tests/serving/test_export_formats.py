@@ -66,12 +66,14 @@ pickle.dump((found, sorted(sys.modules)), open(sys.argv[2], "wb"))
 
 def ask(script: str, paths: Sequence[Path], images: np.ndarray, folder: Path) -> Any:
     """Returns the logits of files, and the modules of the process that computed them."""
-    asked, answered = folder / "asked.pickle", folder / "answered.pickle"
-    asked.write_bytes(pickle.dumps(([str(path) for path in paths], images)))
-    command = [sys.executable, "-I", "-c", script, str(asked), str(answered)]
+    request_file, answered = folder / "asked.pickle", folder / "answered.pickle"
+    request_file.write_bytes(pickle.dumps(([str(path) for path in paths], images)))
+    command = [sys.executable, "-I", "-c", script, str(request_file), str(answered)]
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=env
+    )
+    assert completed.returncode == 0, completed.stderr
     return pickle.loads(answered.read_bytes())
 
 
@@ -115,13 +117,13 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(cnn, tmp_
     pytest.importorskip("ai_edge_litert")
     records = cnn.export(tmp_path / "to", *LITERT, weights=AVERAGE)
 
-    assert [Path(one["path"]).name for one in records] == [f"150-{name}" for name in LITERT]
-    paths = [Path(one["path"]) / "model.tflite" for one in records]
-    found, modules = ask(_LITERT_ALONE, paths, IMAGES, tmp_path)
+    assert [Path(export["path"]).name for export in records] == [f"150-{name}" for name in LITERT]
+    paths = [Path(export["path"]) / "model.tflite" for export in records]
+    answers, modules = ask(_LITERT_ALONE, paths, IMAGES, tmp_path)
     assert not {"tensorflow", "tf_keras", "orbit_runner"} & set(modules)
     before = accuracy(cnn.logits)
     assert before > 0.8
-    for record, logits, tolerance in zip(records, found, (1e-5, 1e-2, 0.2), strict=True):
+    for record, logits, tolerance in zip(records, answers, (1e-5, 1e-2, 0.2), strict=True):
         largest = float(np.abs(cnn.logits).max())
         difference = float(np.abs(logits - cnn.logits).max())
         assert difference <= tolerance * largest
@@ -133,11 +135,11 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(cnn, tmp_
         assert accuracy(logits) >= before - 0.01
         assert check["examples"] == len(IMAGES)
         assert record["fingerprint"] == cnn.fingerprint
-    sizes = [one["bytes"] for one in records]
+    sizes = [export["bytes"] for export in records]
     assert sizes == [path.stat().st_size for path in paths]
     assert sizes[2] < sizes[1] < sizes[0]
     int8 = litert._interpreter(paths[2]).get_tensor_details()
-    assert "int8" in {np.dtype(one["dtype"]).name for one in int8}
+    assert "int8" in {np.dtype(export["dtype"]).name for export in int8}
     # An accurate int8 file differs from the model nevertheless.
     assert records[2]["check"]["difference"] > 1e-3
 
@@ -146,16 +148,16 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(cnn, tmp_
 def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(cnn, tmp_path):
     resnet = Trained(resnet_config(trainer__train_steps=3), tmp_path / "resnet")
     paths, expected = [], []
-    for one in (cnn, resnet):
-        (record,) = one.export(tmp_path / f"to{len(paths)}", "keras")
+    for network in (cnn, resnet):
+        (record,) = network.export(tmp_path / f"to{len(paths)}", "keras")
         paths.append(Path(record["path"]) / "model.keras")
-        expected.append(one.logits)
+        expected.append(network.logits)
 
-    found, modules = ask(_KERAS_ALONE, paths, IMAGES, tmp_path)
+    answers, modules = ask(_KERAS_ALONE, paths, IMAGES, tmp_path)
 
     assert "orbit_runner" not in modules
-    for logits, wanted in zip(found, expected, strict=True):
-        np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-5)
+    for logits, expected_logits in zip(answers, expected, strict=True):
+        np.testing.assert_allclose(logits, expected_logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -164,7 +166,7 @@ def test_export_above_the_tolerance_is_refused_and_deleted(cnn, tmp_path):
         cnn.export(tmp_path / "to", "keras", "litert_float16", tolerance=0.0)
 
     assert [path.name for path in (tmp_path / "to").iterdir()] == ["150-keras"]
-    assert [one["format"] for one in read_exports(tmp_path, "to")] == ["keras"]
+    assert [record["format"] for record in read_exports(tmp_path, "to")] == ["keras"]
 
 
 def _check(before: float, after: float, relative: float = 0.05) -> ExportCheck:
@@ -293,8 +295,8 @@ def test_lookup_layers_are_in_saved_models_and_keras_files(name, tmp_path):
 
     network = describe_network(model, features, expected)
     keras_file.FORMAT.write(network, tmp_path / "model.keras", ())
-    found = keras_file.FORMAT.load(tmp_path / "model.keras", (), ())(features)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    outputs = keras_file.FORMAT.load(tmp_path / "model.keras", (), ())(features)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5)
 
 
 def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path):
@@ -327,22 +329,24 @@ def test_calibration_uses_training_images_without_augmentation():
     config = cnn_config()
     task = TASKS.get("image_classification").load()(config.task)
 
-    found = [one.numpy() for one in training_features(adapt(task), config, 100)]
+    features = [image.numpy() for image in training_features(adapt(task), config, 100)]
 
-    assert len(found) == 100
-    assert all(one.shape == (1, 8, 8, 1) for one in found)
-    assert len(_rows(np.stack(found))) > 95
-    assert _rows(np.stack(found)) <= _rows(load_digits(split="train").arrays["image"])
+    assert len(features) == 100
+    assert all(image.shape == (1, 8, 8, 1) for image in features)
+    assert len(_rows(np.stack(features))) > 95
+    assert _rows(np.stack(features)) <= _rows(load_digits(split="train").arrays["image"])
 
 
 def test_validation_examples_are_spread_over_the_dataset():
     config = digits_config()
     task = TASKS.get("image_classification").load()(config.task)
 
-    found = [images.numpy() for images, *_ in validation_batches(adapt(task), config, 64)]
+    batches = [images.numpy() for images, *_ in validation_batches(adapt(task), config, 64)]
 
-    assert [len(images) for images in found] == [16] * 4
-    places = [[one.tobytes() for one in IMAGES].index(images[0].tobytes()) for images in found]
+    assert [len(images) for images in batches] == [16] * 4
+    places = [
+        [image.tobytes() for image in IMAGES].index(images[0].tobytes()) for images in batches
+    ]
     assert places == [0, 5 * 16, 11 * 16, 17 * 16]  # of 23 batches
 
 
@@ -359,9 +363,9 @@ def test_classification_of_model_garden_is_exported(tmp_path):
 
     records = read_exports(tmp_path / "run", "served")
 
-    assert [one["format"] for one in records] == ["litert", "keras"]
-    for one in records:
-        check = one["check"]
+    assert [record["format"] for record in records] == ["litert", "keras"]
+    for record in records:
+        check = record["check"]
         assert check["examples"] == 24
         assert check["metrics"]["accuracy"] == check["model_metrics"]["accuracy"]
         assert check["relative"] < 1e-4
@@ -388,9 +392,9 @@ def test_exporter_of_model_garden_reads_the_run_directory(tmp_path):
 
     images = np.random.default_rng(0).integers(0, 255, [2, 32, 32, 3]).astype(np.uint8)
     loaded = tf.saved_model.load(str(tmp_path / "to/saved_model"))
-    found = loaded.signatures["serving_default"](tf.constant(images))["logits"]
+    logits = loaded.signatures["serving_default"](tf.constant(images))["logits"]
     module = ClassificationModule(
         params=params, batch_size=None, input_image_size=[32, 32], model=model
     )
     expected = module.serve(tf.constant(images))["logits"]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(logits, expected, atol=1e-4)

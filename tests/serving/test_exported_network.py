@@ -60,9 +60,9 @@ def test_network_in_a_file_answers_like_the_run(model, tmp_path):
 
 def _check_problems(place: Path, config: Any) -> None:
     """Checks the messages for an export that cannot be loaded."""
-    gone = config.task.train_data.replace(function=f"{_HERE}:no_such_function")
+    missing_data = config.task.train_data.replace(function=f"{_HERE}:no_such_function")
     with raises("other-assets", "WHERE"):
-        load_export(place, KerasTask(config.task.replace(train_data=gone)))
+        load_export(place, KerasTask(config.task.replace(train_data=missing_data)))
     record = json.loads((place / "export.json").read_text())
     (place / "export.json").write_text(json.dumps({**record, "format": "onnx"}))
     try:

@@ -50,8 +50,8 @@ def watch(flags: Sequence[str], model_dir: Path, seconds: float) -> list[Sample]
             while run.poll() is None:
                 assert time.monotonic() < end, f"the run takes more than {seconds} s"
                 time.sleep(_SECONDS_BETWEEN_SAMPLES)
-                if (found := _sample(process, model_dir)) is not None:
-                    samples.append(found)
+                if (sample := _sample(process, model_dir)) is not None:
+                    samples.append(sample)
         finally:
             run.kill()
             run.wait()
@@ -66,14 +66,14 @@ def _sample(process: psutil.Process, model_dir: Path) -> Sample | None:
         return None
     try:
         with process.oneshot():
-            held = (process.memory_info().rss, process.num_fds(), process.num_threads())
+            resources = (process.memory_info().rss, process.num_fds(), process.num_threads())
     except psutil.Error:
         return None
-    if not held[0]:  # It has ended, and nobody has waited for it yet.
+    if not resources[0]:  # It has ended, and nobody has waited for it yet.
         return None
     sizes = _sizes(model_dir)
     records = sum(size for path, size in sizes.items() if any(map(path.match, _RECORDS)))
-    return Sample(step, *held, len(sizes), sum(sizes.values()) - records, records)
+    return Sample(step, *resources, len(sizes), sum(sizes.values()) - records, records)
 
 
 def last_step(model_dir: Path) -> int | None:
@@ -86,13 +86,13 @@ def last_step(model_dir: Path) -> int | None:
 
 
 def _sizes(directory: Path) -> dict[Path, int]:
-    found: dict[Path, int] = {}
+    sizes: dict[Path, int] = {}
     # Checkpoints are renamed and deleted meanwhile; `os.walk` ignores directories that are gone.
     for folder, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):
-                found[Path(folder, name)] = os.stat(os.path.join(folder, name)).st_size
-    return found
+                sizes[Path(folder, name)] = os.stat(os.path.join(folder, name)).st_size
+    return sizes
 
 
 def between(samples: Sequence[Sample], first: float, last: float) -> list[Sample]:

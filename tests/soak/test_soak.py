@@ -49,8 +49,8 @@ _STEPS_PER_START = 10
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _RUNS)
 def test_a_long_run_holds_no_more_at_its_end(name, pytestconfig, tmp_path):
-    asked = pytestconfig.getoption("--soak-steps", default=0)
-    steps = asked or _SAMPLE_STEPS
+    requested = pytestconfig.getoption("--soak-steps", default=0)
+    steps = requested or _SAMPLE_STEPS
     samples = watch(
         [*_RUNS[name], f"--train_steps={steps}"],
         tmp_path / "run",
@@ -58,19 +58,21 @@ def test_a_long_run_holds_no_more_at_its_end(name, pytestconfig, tmp_path):
     )
     early, late = between(samples, 0.1, 0.3), between(samples, 0.8, 1.0)
     assert min(len(early), len(late)) > 0, f"too few samples: {samples}"
-    held = {
+    resources = {
         attribute: (middle(early, attribute), middle(late, attribute))
         for attribute in ("memory", "open_files", "threads", "records")
     }
     for attribute in ("files", "directory"):  # Without those of a checkpoint that is being written.
-        held[attribute] = (least(early, attribute), least(late, attribute))
+        resources[attribute] = (least(early, attribute), least(late, attribute))
     speeds = [round(speed(tmp_path / "run", *part)) for part in ((0.1, 0.3), (0.8, 1.0))]
-    print(f"\n{name}, {steps} steps, early and late: {held}, steps/s {speeds}", file=sys.stderr)
+    print(
+        f"\n{name}, {steps} steps, early and late: {resources}, steps/s {speeds}", file=sys.stderr
+    )
     for attribute in ("open_files", "threads"):
-        assert held[attribute][1] <= held[attribute][0], (attribute, held)
-    if asked:
+        assert resources[attribute][1] <= resources[attribute][0], (attribute, resources)
+    if requested:
         for attribute in ("memory", "files", "directory"):
-            assert held[attribute][1] <= 1.01 * held[attribute][0], (attribute, held)
+            assert resources[attribute][1] <= 1.01 * resources[attribute][0], (attribute, resources)
 
 
 @pytest.mark.promise(

@@ -34,7 +34,7 @@ class _ByHand(ToyTask):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def checkpoint_path(tmp_path_factory):
     """The path of a checkpoint of a model with batch norm and its initial weights."""
     model = ToyTask(ToyConfig(batch_norm=True)).build_model()
     folder = tmp_path_factory.mktemp("made")
@@ -52,21 +52,21 @@ def _initialized(task_class, path, **changes):
 
 
 @pytest.mark.parametrize("task_class", [_Official, ToyTask])
-def test_all_loaded_variables_are_counted(task_class, made):
-    for path in (made, made.parent):
+def test_all_loaded_variables_are_counted(task_class, checkpoint_path):
+    for path in (checkpoint_path, checkpoint_path.parent):
         # Its moving averages equal those of any new model.
         _, notes = _initialized(task_class, path, batch_norm=True)
         assert notes == [f"loaded 5 of the model's 5 variables from {path}"]
 
 
-def test_note_names_variables_that_keep_their_initial_values(made):
-    _, (note,) = _initialized(_Part, made, batch_norm=True)
+def test_note_names_variables_that_keep_their_initial_values(checkpoint_path):
+    _, (note,) = _initialized(_Part, checkpoint_path, batch_norm=True)
     assert note.startswith("loaded 4 of the model's 5 variables")
     assert note.endswith("these keep their initial values:\n  w/kernel")
 
 
-def test_weights_set_without_a_checkpoint_are_counted(made):
-    model, (note,) = _initialized(_ByHand, made)
+def test_weights_set_without_a_checkpoint_are_counted(checkpoint_path):
+    model, (note,) = _initialized(_ByHand, checkpoint_path)
     np.testing.assert_array_equal(model.get_weights()[0], [[5.0]] * 3)
     assert note.startswith("loaded 1 of the model's 1 variables")
 
@@ -95,8 +95,8 @@ def test_path_without_a_checkpoint_is_rejected(task_class, tmp_path):
         assert f"there is no checkpoint at {str(path)!r}" in _refused(task_class, path)
 
 
-def test_checkpoint_of_another_model_is_rejected(made, tmp_path):
-    reason = _refused(_Official, made, batch_norm=True, outputs=2)
+def test_checkpoint_of_another_model_is_rejected(checkpoint_path, tmp_path):
+    reason = _refused(_Official, checkpoint_path, batch_norm=True, outputs=2)
     assert "does not fit the model" in reason
     model = ToyTask(ToyConfig()).build_model()
     path = Path(tf.train.Checkpoint(model=model.layers[-1]).save(str(tmp_path / "ckpt")))

@@ -19,13 +19,13 @@ def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas():
     @tf.function
     def step():
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        for one in (mean, variance):
-            one.assign(tf.fill([2], tf.cast(replica, tf.float32)))
+        for variable in (mean, variance):
+            variable.assign(tf.fill([2], tf.cast(replica, tf.float32)))
         state.average_across_replicas({id(variance)})
 
     strategy.run(step)
-    np.testing.assert_array_equal([one.numpy() for one in mean.values], [[0.5, 0.5]] * 2)
-    np.testing.assert_array_equal([one.numpy() for one in variance.values], [[0, 0], [1, 1]])
+    np.testing.assert_array_equal([value.numpy() for value in mean.values], [[0.5, 0.5]] * 2)
+    np.testing.assert_array_equal([value.numpy() for value in variance.values], [[0, 0], [1, 1]])
 
 
 @pytest.mark.parametrize(("name", "combines"), [("one_device", False), ("mirrored2", True)])

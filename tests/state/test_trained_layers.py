@@ -44,7 +44,7 @@ def test_frozen_layers_have_no_trainable_variables(freeze, trained):
     layers, model = _made(f"{{freeze: {freeze}}}")
 
     assert _trained(model) == trained
-    frozen = {one.name for one in model.variables if id(one) in layers.frozen}
+    frozen = {variable.name for variable in model.variables if id(variable) in layers.frozen}
     assert {name.partition("/")[0] for name in frozen} == {"first", "norm", "inner", "w"} - {
         *trained
     }
@@ -54,7 +54,7 @@ def test_batch_norm_uses_its_moving_averages_if_it_is_frozen():
     _, model = _made("{freeze: [norm]}")
     norm = model.get_layer("norm")
     x = tf.constant(np.random.default_rng(1).normal(3, 2, [8, 5]), tf.float32)
-    before = [one.numpy() for one in (norm.moving_mean, norm.moving_variance)]
+    before = [variable.numpy() for variable in (norm.moving_mean, norm.moving_variance)]
 
     np.testing.assert_allclose(norm(x, training=True), x / np.sqrt(1 + 1e-3), rtol=1e-5)
     np.testing.assert_array_equal([norm.moving_mean, norm.moving_variance], before)
@@ -72,11 +72,13 @@ def test_first_entry_that_matches_determines_the_rate():
     layers, model = _made(
         "{learning_rates: [{layers: [first], factor: 0.1}, {layers: ['*'], factor: 2}]}"
     )
-    found = {one.name: layers.factors[id(one)] for one in model.trainable_variables}
+    factors = {
+        variable.name: layers.factors[id(variable)] for variable in model.trainable_variables
+    }
 
-    assert found.pop("first/kernel:0") == found.pop("first/bias:0") == 0.1
-    assert set(found.values()) == {2.0}
-    assert len(found) == 6
+    assert factors.pop("first/kernel:0") == factors.pop("first/bias:0") == 0.1
+    assert set(factors.values()) == {2.0}
+    assert len(factors) == 6
 
 
 class _Outer(tf_keras.layers.Layer):
@@ -122,12 +124,12 @@ def _refused(text, model=None):
     ],
 )
 def test_pattern_without_effect_is_an_error(text, path, reason):
-    found = _refused(text)
+    problem = _refused(text)
 
-    assert found[0] == path
-    assert found[1].startswith(reason)
+    assert problem[0] == path
+    assert problem[1].startswith(reason)
     if "matches no" in reason:
-        assert [line.strip() for line in found[1].splitlines()[2:]] == LAYERS
+        assert [line.strip() for line in problem[1].splitlines()[2:]] == LAYERS
 
 
 def test_layer_with_own_weights_cannot_be_frozen_around_a_trained_layer():

@@ -177,9 +177,9 @@ def test_step_is_found_and_its_interval_is_named(fault, strategy, tmp_path):
     event = records(tmp_path / "a", "event")[-1]
     assert (event["event"], event["step"]) == ("diverged", error.step)
 
-    found, examination = _find(config, tmp_path / "a", strategy=strategy)
-    assert found.step == examination.step == step
-    assert "the loss is " in str(found)
+    bad_step, examination = _find(config, tmp_path / "a", strategy=strategy)
+    assert bad_step.step == examination.step == step
+    assert "the loss is " in str(bad_step)
     assert not examination.is_finite
 
 
@@ -208,14 +208,14 @@ def test_step_layer_and_example_are_found(fault, example, strategy, tmp_path):
         fault, **{**_LONG, "task__bad_example": example, **replicas}
     )
     _diverged(config, tmp_path, mode="train", strategy=strategy)
-    found, examination = _find(config, tmp_path, mode="train", strategy=strategy)
+    bad_step, examination = _find(config, tmp_path, mode="train", strategy=strategy)
     assert examination.first_bad.layer == _LAYERS[fault]
     if fault == "rate":  # The first update is finite, but the outputs after it overflow.
-        assert found.step == 2
+        assert bad_step.step == 2
         assert len(examination.culprits) == faulty_images.BATCH // len(strategy.split("d2"))
         return
-    assert found.step == example // faulty_images.BATCH + 1
-    assert [one.row for one in examination.culprits] == [example % faulty_images.BATCH]
+    assert bad_step.step == example // faulty_images.BATCH + 1
+    assert [culprit.row for culprit in examination.culprits] == [example % faulty_images.BATCH]
 
 
 @pytest.mark.slow
@@ -232,8 +232,8 @@ def test_step_of_batches_that_are_made_in_the_graph(strategy, tmp_path):
     )
     step = first_bad_step(config, tmp_path / "steps", strategy)
     _diverged(config, tmp_path / "a", strategy=strategy)
-    found, _ = _find(config, tmp_path / "a", strategy=strategy)
-    assert found.step == step > 2
+    bad_step, _ = _find(config, tmp_path / "a", strategy=strategy)
+    assert bad_step.step == step > 2
 
 
 @pytest.mark.slow
@@ -256,9 +256,9 @@ def test_weights_that_are_not_finite_with_a_finite_loss(tmp_path):
         error
     )
     assert "one of steps 11 to 15" in str(error)
-    found, examination = _find(config, tmp_path)
-    assert str(found).endswith("w/kernel: 3 of 3 values are not finite")
-    assert found.step == examination.step == 13
+    bad_step, examination = _find(config, tmp_path)
+    assert str(bad_step).endswith("w/kernel: 3 of 3 values are not finite")
+    assert bad_step.step == examination.step == 13
 
 
 @pytest.mark.slow
@@ -271,9 +271,9 @@ def test_slots_that_are_not_finite(tmp_path):
     )
     error = _diverged(config, tmp_path)
     assert error.step == 750
-    found, _ = _find(config, tmp_path)
-    assert found.step == 626
-    assert np.isfinite(found.loss)
+    bad_step, _ = _find(config, tmp_path)
+    assert bad_step.step == 626
+    assert np.isfinite(bad_step.loss)
 
 
 @pytest.mark.slow
@@ -287,9 +287,9 @@ def test_exact_step_of_a_loss_above_its_bound(strategy, tmp_path):
     assert "allowed: at most 10000" in str(error)
     assert "not finite" not in str(error)
 
-    found, examination = _find(config, tmp_path, strategy=strategy)
-    assert (found.step, examination.step) == (626, 626)
-    assert found.loss > 1e4
+    bad_step, examination = _find(config, tmp_path, strategy=strategy)
+    assert (bad_step.step, examination.step) == (626, 626)
+    assert bad_step.loss > 1e4
     assert examination.is_finite
     assert examination.examples[0].row == 5003 % 8
 
@@ -302,9 +302,9 @@ def test_initial_weights_that_are_not_finite(trials, tmp_path):
     if trials:
         assert "the weights of step 0 are not finite" in str(error)
         assert "--find" in str(error)
-    found, examination = _find(config, tmp_path)
-    assert str(found) == "w/kernel: 1 of 3 values are not finite"
-    assert (found.step, examination.step) == (0, 1)
+    bad_step, examination = _find(config, tmp_path)
+    assert str(bad_step) == "w/kernel: 1 of 3 values are not finite"
+    assert (bad_step.step, examination.step) == (0, 1)
 
 
 @pytest.mark.slow
@@ -314,8 +314,8 @@ def test_step_after_recoveries_has_their_order_of_examples(tmp_path):
     assert "as often as trainer.recovery_max_trials allows, 1" in str(error)
     divergence = MetricLog(tmp_path / "metrics.jsonl").divergence()
     assert divergence.recoveries == 1
-    found, _ = _find(config, tmp_path)
-    assert found.step == 626
+    bad_step, _ = _find(config, tmp_path)
+    assert bad_step.step == 626
 
 
 def test_weights_that_a_callback_changed_are_not_found(tmp_path):

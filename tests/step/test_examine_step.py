@@ -53,32 +53,35 @@ def test_first_bad_value_names_layer_op_and_example(fault, strategy, tmp_path):
     step, layer, op, kind, phase, rows, source = _FAULTS[fault]
     is_mirrored = strategy == "mirrored2"
     config = faulty_config(fault, **(MIRRORED if is_mirrored else {}))
-    found = _examine(config, tmp_path, step, strategy)
+    examination = _examine(config, tmp_path, step, strategy)
 
-    bad = found.first_bad
+    bad = examination.first_bad
     assert (bad.layer, bad.op, bad.kind, bad.phase) == (layer, op, kind, phase)
     assert bad.source == source
     if rows is not None:
-        assert [one.row for one in found.culprits] == rows
+        assert [culprit.row for culprit in examination.culprits] == rows
         assert bad.replica == (1 if is_mirrored else None)  # the one with the second half
     else:
-        assert len(found.culprits) == (BATCH // 2 if is_mirrored else BATCH)
-    assert len(found.examples) == BATCH
+        assert len(examination.culprits) == (BATCH // 2 if is_mirrored else BATCH)
+    assert len(examination.examples) == BATCH
 
 
 def test_corrupt_label_is_the_worst_example(tmp_path):
-    found = _examine(faulty_config("label"), tmp_path, STEP, "one_device")
-    assert found.examples[0].row == ROW
-    assert found.examples[0].error == "indices[0] = 99 is not in [0, 3)"
-    assert all(one.loss is not None and np.isfinite(one.loss) for one in found.examples[1:])
-    assert found.error == f"indices[{ROW}] = 99 is not in [0, 3)"
+    examination = _examine(faulty_config("label"), tmp_path, STEP, "one_device")
+    assert examination.examples[0].row == ROW
+    assert examination.examples[0].error == "indices[0] = 99 is not in [0, 3)"
+    assert all(
+        example.loss is not None and np.isfinite(example.loss)
+        for example in examination.examples[1:]
+    )
+    assert examination.error == f"indices[{ROW}] = 99 is not in [0, 3)"
 
 
 def test_masked_infinity_is_not_reported(tmp_path):
-    found = _examine(faulty_config(""), tmp_path, STEP, "one_device")
-    assert found.first_bad is None
-    assert found.is_finite
-    assert found.culprits == []
+    examination = _examine(faulty_config(""), tmp_path, STEP, "one_device")
+    assert examination.first_bad is None
+    assert examination.is_finite
+    assert examination.culprits == []
 
 
 class _Examine(Callback):
@@ -112,8 +115,10 @@ def test_training_continues_as_if_no_step_was_examined(strategy, tmp_path):
     assert examine.states[0] == examine.states[1]
     assert examine.found is not None
     plain, examined = (records(tmp_path / name, "train") for name in ("plain", "examined"))
-    assert [one["training_loss"] for one in plain] == [one["training_loss"] for one in examined]
-    losses = [one.loss for one in examine.found.examples]
+    assert [entry["training_loss"] for entry in plain] == [
+        entry["training_loss"] for entry in examined
+    ]
+    losses = [entry.loss for entry in examine.found.examples]
     assert len(losses) == 64
     np.testing.assert_allclose(np.mean(losses), plain[5]["training_loss"], rtol=1e-4)
     np.testing.assert_allclose(examine.found.loss, plain[5]["training_loss"], rtol=1e-4)
@@ -132,40 +137,40 @@ def test_norms_are_those_of_the_weights_before_and_after_the_step(tmp_path):
         ]
         for steps in (4, 5)
     )
-    found = _examine(digits_config(**settings), tmp_path / "examined", 5, "one_device")
-    assert len(found.variables) == len(before.trainable_variables) == 4
-    for one, old, new in zip(
-        found.variables, before.trainable_variables, after.trainable_variables, strict=True
+    examination = _examine(digits_config(**settings), tmp_path / "examined", 5, "one_device")
+    assert len(examination.variables) == len(before.trainable_variables) == 4
+    for row, old, new in zip(
+        examination.variables, before.trainable_variables, after.trainable_variables, strict=True
     ):
-        assert one.name == old.name.removesuffix(":0")
+        assert row.name == old.name.removesuffix(":0")
         moved = np.linalg.norm(new.numpy() - old.numpy())
-        np.testing.assert_allclose(one.weight_norm, np.linalg.norm(old.numpy()), rtol=1e-5)
-        np.testing.assert_allclose(one.update_norm, moved, rtol=1e-3)
+        np.testing.assert_allclose(row.weight_norm, np.linalg.norm(old.numpy()), rtol=1e-5)
+        np.testing.assert_allclose(row.update_norm, moved, rtol=1e-3)
         # Plain gradient descent moves the weights by the learning rate times the gradient.
-        np.testing.assert_allclose(one.gradient_norm * rate, moved, rtol=1e-3)
+        np.testing.assert_allclose(row.gradient_norm * rate, moved, rtol=1e-3)
 
 
 @pytest.mark.slow
 def test_losses_of_a_recommendation_have_their_examples(tmp_path):
-    found = _examine(ratings_config(), tmp_path, 3, "one_device")
-    assert found.losses == COMPUTED_IN_STEP
-    losses = [one.loss for one in found.examples]
+    examination = _examine(ratings_config(), tmp_path, 3, "one_device")
+    assert examination.losses == COMPUTED_IN_STEP
+    losses = [example.loss for example in examination.examples]
     assert losses == sorted(losses, reverse=True)
-    np.testing.assert_allclose(np.mean(losses), found.loss, rtol=1e-4)
-    assert {"example", "user", "item", "label"} <= {*found.examples[0].about}
+    np.testing.assert_allclose(np.mean(losses), examination.loss, rtol=1e-4)
+    assert {"example", "user", "item", "label"} <= {*examination.examples[0].about}
 
 
 def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path):
     at_step = ExamineAtStep(3, stops=True)
     with pytest.raises(StepExamined):
         run_official(exp_factory.get_exp_config("my_line"), tmp_path, "train", callbacks=[at_step])
-    found = at_step.examination
-    assert found.losses == COMPUTED_PER_ROW
-    losses = [one.loss for one in found.examples]
+    examination = at_step.examination
+    assert examination.losses == COMPUTED_PER_ROW
+    losses = [example.loss for example in examination.examples]
     assert len(losses) == 8
-    np.testing.assert_allclose(np.mean(losses), found.loss, rtol=1e-4)
+    np.testing.assert_allclose(np.mean(losses), examination.loss, rtol=1e-4)
 
 
 def test_step_of_a_run_that_starts_there_is_examined(tmp_path):
-    found = _examine(toy_config(), tmp_path, 1, "one_device")
-    assert (found.step, found.rows) == (1, 8)
+    examination = _examine(toy_config(), tmp_path, 1, "one_device")
+    assert (examination.step, examination.rows) == (1, 8)

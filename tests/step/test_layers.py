@@ -22,7 +22,7 @@ def rows_of(model, *, every=False):
 
 def flops_of_graph(model):
     """Counts the operations of a call on one example, without regard to layers."""
-    specs = [tf.TensorSpec([1, *one.shape[1:]], one.dtype) for one in model.inputs]
+    specs = [tf.TensorSpec([1, *tensor.shape[1:]], tensor.dtype) for tensor in model.inputs]
     call = tf.function(lambda x: model(x, training=True)).get_concrete_function(*specs)
     return step_flops(call.graph)
 
@@ -55,18 +55,18 @@ def test_rows_add_up_to_the_parameters_and_operations_of_the_model(build, every)
     rows = rows_of(model, every=every)
 
     assert sum(totals(rows)) == model.count_params()
-    assert totals(rows)[0] == sum(one.shape.num_elements() for one in model.trainable_weights)
+    assert totals(rows)[0] == sum(weight.shape.num_elements() for weight in model.trainable_weights)
     assert forward_flops(rows) == flops_of_graph(model)
 
 
 def test_rows_of_a_cnn_have_the_output_shapes_and_operations_of_its_layers():
-    found = {row.name: row for row in rows_of(small_cnn())}
+    layers = {row.name: row for row in rows_of(small_cnn())}
 
-    assert found["conv1"].shape == (8, 8, 4)
-    assert found["conv1"].kind == "Conv2D"
-    assert found["conv1"].parameters == 5 * 5 * 4 + 4
-    assert found["conv1"].flops == 2 * 8 * 8 * 5 * 5 * 4
-    assert found["pool2"].shape == (2, 2, 8)
+    assert layers["conv1"].shape == (8, 8, 4)
+    assert layers["conv1"].kind == "Conv2D"
+    assert layers["conv1"].parameters == 5 * 5 * 4 + 4
+    assert layers["conv1"].flops == 2 * 8 * 8 * 5 * 5 * 4
+    assert layers["pool2"].shape == (2, 2, 8)
 
 
 @pytest.mark.slow
@@ -91,11 +91,11 @@ def test_blocks_of_a_long_model_are_shown_instead_of_their_layers():
 
 
 def test_layers_of_a_nested_model_have_its_name_and_count_the_repeated_call():
-    found = {row.name: row for row in rows_of(nested())}
+    layers = {row.name: row for row in rows_of(nested())}
 
-    assert found["inner/a"].flops == 2 * (2 * 4 * 8)
-    assert found["frozen"].parameters == 2 * 3 + 3
-    assert found["frozen"].trainable == 0
+    assert layers["inner/a"].flops == 2 * (2 * 4 * 8)
+    assert layers["frozen"].parameters == 2 * 3 + 3
+    assert layers["frozen"].trainable == 0
 
 
 def test_recording_leaves_the_layers_as_they_were():

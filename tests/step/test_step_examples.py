@@ -23,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _rows(config, step, **options):
-    found = TrainingOrder(config, None).step(step, **options)
-    json.dumps(dataclasses.asdict(found))
-    return found.chosen
+    examples = TrainingOrder(config, None).step(step, **options)
+    json.dumps(dataclasses.asdict(examples))
+    return examples.chosen
 
 
 @pytest.mark.slow
@@ -126,20 +126,20 @@ def test_occurrences_name_the_row_and_the_epoch():
     config = digits_config(**_WORKERS)
     order = TrainingOrder(config, None)
 
-    found = order.occurrences(17, 60)
+    occurrences = order.occurrences(17, 60)
 
-    assert [one["epoch"] for one in found] == [1, 2, 3]
-    for one in found:
-        row = order.step(one["step"]).chosen[one["row"]]
+    assert [occurrence["epoch"] for occurrence in occurrences] == [1, 2, 3]
+    for occurrence in occurrences:
+        row = order.step(occurrence["step"]).chosen[occurrence["row"]]
         assert row["example"] == 17
-        assert {name: row[name] for name in one if name != "step"} == {
-            name: value for name, value in one.items() if name != "step"
+        assert {name: row[name] for name in occurrence if name != "step"} == {
+            name: value for name, value in occurrence.items() if name != "step"
         }
 
 
 def test_recoveries_change_the_order(tmp_path):
     events = [{"event": "recovered", "split": "event", "step": 20, "recoveries": 1}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     config = digits_config()
     order = TrainingOrder(config, tmp_path)
     seeded = digits_config(task__train_data__seed=17 + 1_000_003)
@@ -150,7 +150,7 @@ def test_recoveries_change_the_order(tmp_path):
     assert (order.step(21).seed, order.step(21).recoveries) == (17 + 1_000_003, 1)
     for step in (1, 20, 21, 60):
         example = order.step(step).chosen[3]["example"]
-        assert step in [one["step"] for one in order.occurrences(example, 60)]
+        assert step in [event["step"] for event in order.occurrences(example, 60)]
     assert order.occurrences(5, 60) == before.occurrences(5, 20) + [
-        one for one in after.occurrences(5, 60) if one["step"] > 20
+        event for event in after.occurrences(5, 60) if event["step"] > 20
     ]

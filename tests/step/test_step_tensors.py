@@ -16,7 +16,7 @@ def _started(folder, strategy, **changes):
 
 
 def _values(tensors):
-    return {(one.place, one.name): one.value for one in tensors}
+    return {(tensor.place, tensor.name): tensor.value for tensor in tensors}
 
 
 @pytest.mark.slow
@@ -27,21 +27,21 @@ def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path):
         run.trainer.train(tf.constant(1))
         tensors = record_step(run)
 
-    found = _values(tensors)
+    values = _values(tensors)
     (before, _, _), (kernel, loss, _), (after, _, _) = descent(run.config, 2)
     rows = (8 + np.arange(8)) % 20
-    features, labels = (one[rows] for one in toy_task(run.config).arrays())
+    features, labels = (item[rows] for item in toy_task(run.config).arrays())
     assert not np.allclose(before, kernel)
-    np.testing.assert_array_equal(found["batch", "features"], features)
-    np.testing.assert_array_equal(found["batch", "labels"], labels)
-    np.testing.assert_allclose(found["weights", "w/kernel"], kernel, rtol=1e-5)
-    np.testing.assert_allclose(found["output", "w"], features @ kernel, rtol=1e-5)
-    np.testing.assert_allclose(found["loss", ""], loss, rtol=1e-5)
+    np.testing.assert_array_equal(values["batch", "features"], features)
+    np.testing.assert_array_equal(values["batch", "labels"], labels)
+    np.testing.assert_allclose(values["weights", "w/kernel"], kernel, rtol=1e-5)
+    np.testing.assert_allclose(values["output", "w"], features @ kernel, rtol=1e-5)
+    np.testing.assert_allclose(values["loss", ""], loss, rtol=1e-5)
     np.testing.assert_allclose(
-        found["gradient", "w/kernel"], (kernel - after) / 0.1, rtol=1e-4, atol=1e-6
+        values["gradient", "w/kernel"], (kernel - after) / 0.1, rtol=1e-4, atol=1e-6
     )
-    np.testing.assert_allclose(found["update", "w/kernel"], after, rtol=1e-5)
-    places = [PLACES.index(one.place) for one in tensors]
+    np.testing.assert_allclose(values["update", "w/kernel"], after, rtol=1e-5)
+    places = [PLACES.index(item.place) for item in tensors]
     assert places == sorted(places)
 
 
@@ -55,10 +55,10 @@ def test_recorded_step_gives_the_same_bits_as_the_usual_one(name, tmp_path):
     )
     with strategy.scope():
         plain.trainer.train(tf.constant(1))
-        found = _values(record_step(recorded))
+        values = _values(record_step(recorded))
     for one, other in zip(weights(plain.model), weights(recorded.model), strict=True):
         np.testing.assert_array_equal(one, other)
-    replicas = [key[1] for key in found if key[0] == "batch"]
+    replicas = [key[1] for key in values if key[0] == "batch"]
     assert replicas == (
         ["features", "labels"]
         if name == "one_device"

@@ -52,29 +52,34 @@ def test_equal_steps_have_no_difference(tmp_path):
         ({"update": [0.0, 1.0]}, "the update of w at step 3"),
     ],
 )
-def test_first_tensor_that_differs_is_difference(changes, text, tmp_path):
-    found = _difference(tmp_path, BASE, _with(**changes))
-    assert str(found) == text
-    assert found.differing == 1
-    assert found.examples == []  # No record of them.
+def test_first_differing_tensor_is_reported(changes, text, tmp_path):
+    difference = _difference(tmp_path, BASE, _with(**changes))
+    assert str(difference) == text
+    assert difference.differing == 1
+    assert difference.examples == []  # No record of them.
 
 
 def test_rows_of_other_tensors_are_no_examples(tmp_path):
     ids = [7, 17]
-    found = _difference(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
-    assert (str(found), found.examples) == ("the gradient of w at step 3", [])
+    difference = _difference(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
+    assert (str(difference), difference.examples) == ("the gradient of w at step 3", [])
 
 
 def test_examples_of_the_rows_that_differ_are_named(tmp_path):
     ids = [7, 17, 2]
-    found = _difference(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
-    assert (found.name, found.examples, found.differing, found.total) == ("labels", [17], 1, 3)
+    difference = _difference(tmp_path, BASE, _with(batch=[3, 0, 5]), (ids, ids))
+    assert (difference.name, difference.examples, difference.differing, difference.total) == (
+        "labels",
+        [17],
+        1,
+        3,
+    )
 
 
 def test_other_examples_come_before_the_values_of_the_batch(tmp_path):
-    found = _difference(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
-    assert str(found) == "the examples of the batch at step 3"
-    assert (found.problem, found.differing) == ("7, 17, 2 and 17, 7, 2", 2)
+    difference = _difference(tmp_path, BASE, _with(batch=[4, 3, 5]), ([7, 17, 2], [17, 7, 2]))
+    assert str(difference) == "the examples of the batch at step 3"
+    assert (difference.problem, difference.differing) == ("7, 17, 2 and 17, 7, 2", 2)
 
 
 @pytest.mark.parametrize(
@@ -85,13 +90,13 @@ def test_other_examples_come_before_the_values_of_the_batch(tmp_path):
     ],
 )
 def test_other_shapes_and_types_are_reported(value, problem, tmp_path):
-    found = _difference(tmp_path, BASE, _with(output=value))
-    assert (found.name, found.problem) == ("dense", problem)
+    difference = _difference(tmp_path, BASE, _with(output=value))
+    assert (difference.name, difference.problem) == ("dense", problem)
 
 
 def test_tensor_that_only_one_run_has_is_reported(tmp_path):
-    found = _difference(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
-    assert (found.name, found.problem) == ("dense", "only A has it")
+    difference = _difference(tmp_path, BASE, [row for row in BASE if row[0] != "output"])
+    assert (difference.name, difference.problem) == ("dense", "only A has it")
 
 
 def test_slots_of_another_optimizer_are_no_difference(tmp_path):
@@ -101,5 +106,5 @@ def test_slots_of_another_optimizer_are_no_difference(tmp_path):
 
 def test_text_can_be_compared(tmp_path):
     left, right = (np.array([b"a", text], object) for text in (b"b", b"c"))
-    found = _difference(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
-    assert (found.differing, found.examples) == (1, [2])
+    difference = _difference(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
+    assert (difference.differing, difference.examples) == (1, [2])

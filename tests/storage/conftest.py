@@ -77,8 +77,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 if record:
-                    found = _REQUEST.findall(data)
-                    self.requests += [(method.decode(), path.decode()) for method, path in found]
+                    requests = _REQUEST.findall(data)
+                    self.requests += [(method.decode(), path.decode()) for method, path in requests]
                 target.sendall(data)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
@@ -91,8 +91,8 @@ def s3_server() -> Iterator[tuple[str, int]]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    made = urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT")
-    urllib.request.urlopen(made).close()
+    request = urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT")
+    urllib.request.urlopen(request).close()
     yield host, port
     server.stop()
 
@@ -100,23 +100,23 @@ def s3_server() -> Iterator[tuple[str, int]]:
 @pytest.fixture(scope="session")
 def session_proxy(s3_server: tuple[str, int]) -> Iterator[Proxy]:
     """One for all tests: another address would need another client, which is slow to create."""
-    found = Proxy(s3_server)
-    yield found
-    found.close()
+    server = Proxy(s3_server)
+    yield server
+    server.close()
 
 
 @pytest.fixture
 def proxy(session_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """Acts as S3 for this process and its children; each test has its own cache."""
-    found = session_proxy
-    found.requests = []
+    server = session_proxy
+    server.requests = []
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATESTTESTTEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret-of-the-tests")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    yield found
-    found.mode = "up"
+    yield server
+    server.mode = "up"
 
 
 @pytest.fixture

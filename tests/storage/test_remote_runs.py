@@ -129,12 +129,12 @@ def test_killed_run_resumes_exactly_on_another_machine(
     assert main(arguments) == 0
 
     told = capsys.readouterr()
-    found = json.loads(told.out)
+    output = json.loads(told.out)
     assert f"restored step {left_at} from {here}/another/" in told.err
-    assert found["fingerprint"] == undisturbed["fingerprint"]
-    assert found["metrics"]["accuracy"] == undisturbed["metrics"]["accuracy"]
-    assert found["best"] == undisturbed["best"]
-    assert found["model_dir"] == store.url
+    assert output["fingerprint"] == undisturbed["fingerprint"]
+    assert output["metrics"]["accuracy"] == undisturbed["metrics"]["accuracy"]
+    assert output["best"] == undisturbed["best"]
+    assert output["model_dir"] == store.url
     steps = [json.loads(line)["step"] for line in store.read("metrics.jsonl").splitlines()]
     assert steps == sorted(steps)
     assert {path.name for path in here.iterdir()} == {"err", "cache", "another"}
@@ -190,8 +190,8 @@ def test_permanent_store_failure_is_one_error_that_names_the_local_files(
     proxy.mode = "up"
     assert newest_step(store) < 200
     assert main(arguments) == 0
-    told = capfd.readouterr()
-    assert json.loads(told.out)["fingerprint"] == undisturbed["fingerprint"]
+    captured = capfd.readouterr()
+    assert json.loads(captured.out)["fingerprint"] == undisturbed["fingerprint"]
     assert newest_step(store) == 200
     assert "a-secret-of-the-tests" not in store.read("run.json").decode()
 
@@ -205,18 +205,18 @@ def test_checkpoint_is_uploaded_in_commit_order_before_the_old_one_is_deleted(st
         changes(proxy, store)
         save(copy, 20)
 
-        made = changes(proxy, store)
-        assert made[0] == "PUT metrics.jsonl"
-        assert made[1:3] == [f"PUT {ckpt}-20.data-00000-of-00001", f"PUT {ckpt}-20.json"]
-        assert made[3] == f"PUT {ckpt}-20.index"
-        assert sorted(made[4:6]) == ["PUT checkpoint", "PUT checkpoints/checkpoint"]
-        assert made[6] == f"DELETE {ckpt}-10.index"
-        assert len(made) == 9
+        uploads = changes(proxy, store)
+        assert uploads[0] == "PUT metrics.jsonl"
+        assert uploads[1:3] == [f"PUT {ckpt}-20.data-00000-of-00001", f"PUT {ckpt}-20.json"]
+        assert uploads[3] == f"PUT {ckpt}-20.index"
+        assert sorted(uploads[4:6]) == ["PUT checkpoint", "PUT checkpoints/checkpoint"]
+        assert uploads[6] == f"DELETE {ckpt}-10.index"
+        assert len(uploads) == 9
         # The same step with other weights, as after a rollback.
         save(copy, 20, "another")
-        made = [one for one in changes(proxy, store) if ckpt in one]
-        assert made[0] == f"DELETE {ckpt}-20.index"
-        assert made[-1] == f"PUT {ckpt}-20.index"
+        uploads = [change for change in changes(proxy, store) if ckpt in change]
+        assert uploads[0] == f"DELETE {ckpt}-20.index"
+        assert uploads[-1] == f"PUT {ckpt}-20.index"
     assert [*store.list()] == [
         "checkpoint",
         "checkpoints/checkpoint",
@@ -267,10 +267,10 @@ def test_run_has_one_owner(store):
 def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(proxy, here, capsys):
     assert main([*_DIGITS, "--model_dir=s3://nobucket/run"]) == 2
 
-    told = capsys.readouterr().err
-    assert "--model_dir: cannot " in told
-    assert "s3://nobucket/run" in told
-    assert "importing tensorflow" not in told
+    stderr = capsys.readouterr().err
+    assert "--model_dir: cannot " in stderr
+    assert "s3://nobucket/run" in stderr
+    assert "importing tensorflow" not in stderr
 
 
 def test_cluster_rejects_a_run_directory_in_a_store(url, monkeypatch):

@@ -22,12 +22,12 @@ from .conftest import Proxy
 @pytest.fixture(autouse=True)
 def new_process():
     """Clears the caches of comparisons with the store, as in a new process."""
-    for one in (
+    for cached in (
         staging._local_directory,
         staging._local_file,
         staging._local_checkpoint,
     ):
-        one.cache_clear()
+        cached.cache_clear()
 
 
 def downloads(proxy: Proxy) -> list[str]:
@@ -90,8 +90,8 @@ def test_only_files_that_match_input_path_are_downloaded(data_dir, store, proxy)
 
     local = localize(config)
 
-    found = Path(local.task.train_data.data_dir) / local.task.train_data.input_path
-    assert sorted(path.name for path in found.parent.glob(found.name)) == [
+    image_pattern = Path(local.task.train_data.data_dir) / local.task.train_data.input_path
+    assert sorted(path.name for path in image_pattern.parent.glob(image_pattern.name)) == [
         "train-0.tfrecord",
         "train-1.tfrecord",
     ]
@@ -166,11 +166,11 @@ def test_a_config_without_urls_stays_the_same_object():
 def test_the_home_directory_is_expanded(path, given, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     flags = (("x", path, given),)
-    found: Any = localize(resolve(Request(experiment="resnet50_imagenet", flags=flags)).config)
+    value: Any = localize(resolve(Request(experiment="resnet50_imagenet", flags=flags)).config)
 
     for name in path.split("."):
-        found = getattr(found, name)
-    assert found == expected
+        value = getattr(value, name)
+    assert value == expected
 
 
 @pytest.mark.parametrize("given", ["{url}", "{url}/checkpoints/ckpt-7"])

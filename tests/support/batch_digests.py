@@ -208,8 +208,8 @@ def _batches_of_command(config: ExperimentConfig) -> dict[int, Batch]:
     """Returns the batches from step 0 on, and from 1,000 on, as `runner batch` makes them."""
     batches = {}
     for start, stop in _RANGES:
-        _, made = step_batches(config, None, first=start + 1, last=stop + 1)
-        batches |= {step: _join([batch]) for step, batch in enumerate(made, start)}
+        _, batches_of_steps = step_batches(config, None, first=start + 1, last=stop + 1)
+        batches |= {step: _join([batch]) for step, batch in enumerate(batches_of_steps, start)}
     return batches
 
 

@@ -101,8 +101,8 @@ def write_inputs(command: Command, arguments: list[str], folder: Path, run: Path
     for action in command.parser().arguments:
         if not isinstance(action.type, PathValue) or action.type.kind != "input":
             continue
-        given: Any = getattr(flags, action.dest, None) or []
-        for text in [given] if isinstance(given, str) else given:
+        texts: Any = getattr(flags, action.dest, None) or []
+        for text in [texts] if isinstance(texts, str) else texts:
             if text.startswith("runs/"):
                 shutil.copytree(run, folder / text)
     shutil.copytree(run, folder / "runs" / "another")
@@ -215,5 +215,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("run", type=Path)
-    given = parser.parse_args()
-    run_all(given.directory.absolute(), given.run.absolute())
+    options = parser.parse_args()
+    run_all(options.directory.absolute(), options.run.absolute())

@@ -41,13 +41,17 @@ def ask_elsewhere(questions: Sequence[Question], folder: Path) -> list[dict[str,
     Returns:
         The outputs of each call by name.
     """
-    asked, answered = folder / "asked.pickle", folder / "answered.pickle"
-    asked.write_bytes(pickle.dumps([(str(path), name, dict(v)) for path, name, v in questions]))
-    command = [sys.executable, "-I", "-c", _SCRIPT, str(asked), str(answered)]
+    request_file, answered = folder / "asked.pickle", folder / "answered.pickle"
+    request_file.write_bytes(
+        pickle.dumps([(str(path), name, dict(v)) for path, name, v in questions])
+    )
+    command = [sys.executable, "-I", "-c", _SCRIPT, str(request_file), str(answered)]
     # A model must not depend on which Keras TensorFlow uses; runs in this process have set it.
     env = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=env
+    )
+    assert completed.returncode == 0, completed.stderr
     answers, imported = pickle.loads(answered.read_bytes())
     assert imported == []
     return list(answers)

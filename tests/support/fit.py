@@ -237,16 +237,16 @@ FLOAT32 = Tolerance(1e-5, 1e-5)
 BFLOAT16 = Tolerance(1e-2, 2e-3)
 
 
-def assert_equal(found: Numbers, expected: Numbers, tolerance: Tolerance = FLOAT32) -> None:
+def assert_equal(actual: Numbers, expected: Numbers, tolerance: Tolerance = FLOAT32) -> None:
     """Asserts that a run computed what `fit` computed: weights, and values by name."""
     problems = []
     for part in ("training", "evaluation"):
-        ours, theirs = getattr(found, part), getattr(expected, part)
+        ours, theirs = getattr(actual, part), getattr(expected, part)
         assert {*ours} == {*theirs}, part
         for name, value in theirs.items():
             if not _is_close(ours[name], value, tolerance):
                 problems.append(f"{part} {name}: the run has {ours[name]}, fit {value}")
-    for index, (ours, theirs) in enumerate(zip(found.weights, expected.weights, strict=True)):
+    for index, (ours, theirs) in enumerate(zip(actual.weights, expected.weights, strict=True)):
         assert ours.shape == theirs.shape
         if not _is_close(ours, theirs, tolerance):
             off = np.max(np.abs(np.asarray(ours, float) - np.asarray(theirs, float)))

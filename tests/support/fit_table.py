@@ -188,8 +188,8 @@ class Item(NamedTuple):
     @property
     def call(self) -> str:
         """The class and its arguments."""
-        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
-        return f"{self.name}({given})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
+        return f"{self.name}({arguments})"
 
     def make(self, module: Any, **arguments: Any) -> Any:
         """Returns a new object."""

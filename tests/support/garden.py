@@ -20,15 +20,18 @@ from tests.support.toy import make_strategy, toy_task
 
 def params_of(config: ExperimentConfig, steps: int) -> config_definitions.ExperimentConfig:
     """Returns Model Garden's config of a config of the toy."""
-    data, given = config.task.train_data, config.trainer.optimizer_config
-    optimizer, rate = given.optimizer.type, given.learning_rate.type
+    data, optimizer_config = config.task.train_data, config.trainer.optimizer_config
+    optimizer, rate = optimizer_config.optimizer.type, optimizer_config.learning_rate.type
     settings: dict[str, Any] = {
-        "optimizer": {"type": optimizer, optimizer: vars(getattr(given.optimizer, optimizer))},
-        "learning_rate": {"type": rate, rate: vars(getattr(given.learning_rate, rate))},
+        "optimizer": {
+            "type": optimizer,
+            optimizer: vars(getattr(optimizer_config.optimizer, optimizer)),
+        },
+        "learning_rate": {"type": rate, rate: vars(getattr(optimizer_config.learning_rate, rate))},
     }
-    if given.ema is not None:
+    if optimizer_config.ema is not None:
         names = ("trainable_weights_only", "average_decay", "start_step", "dynamic_decay")
-        settings["ema"] = {name: getattr(given.ema, name) for name in names}
+        settings["ema"] = {name: getattr(optimizer_config.ema, name) for name in names}
     return config_definitions.ExperimentConfig(
         task=config_definitions.TaskConfig(
             train_data=config_definitions.DataConfig(

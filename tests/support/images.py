@@ -22,8 +22,8 @@ def photo(number: int, height: int = 0, width: int = 0) -> np.ndarray:
     random = np.random.default_rng(number)
     size = height or int(random.integers(20, 40)), width or int(random.integers(20, 40))
     coarse = random.integers(0, 256, (1, 4, 4, 3)).astype(np.float32)
-    found = tf.image.resize(coarse, size, method="bilinear")[0]
-    return tf.saturate_cast(tf.round(found), tf.uint8).numpy()
+    picture = tf.image.resize(coarse, size, method="bilinear")[0]
+    return tf.saturate_cast(tf.round(picture), tf.uint8).numpy()
 
 
 def jpeg(number: int, height: int = 0, width: int = 0) -> bytes:
@@ -38,8 +38,8 @@ def png(number: int, height: int = 0, width: int = 0) -> bytes:
 
 def cut_short(number: int = 0) -> bytes:
     """Returns the head of a JPEG file, too little of it for any part of the image."""
-    whole = jpeg(number, 64, 64)
-    return whole[: whole.index(b"\xff\xda") + 16]
+    content = jpeg(number, 64, 64)
+    return content[: content.index(b"\xff\xda") + 16]
 
 
 def write_records(
@@ -87,7 +87,7 @@ def write_listed(folder: Path, counts: dict[str, int], name: str = "labels.csv")
     """Writes photos in a directory `images`, and a CSV file of path, class, person and part."""
     paths = write_folder(folder / "images", counts)
     lines = ["file,kind,person,part"]
-    for number, path in enumerate(sorted(paths, key=lambda one: one.name)):
+    for number, path in enumerate(sorted(paths, key=lambda path: path.name)):
         kind = path.relative_to(folder / "images").parts[0]
         part = "validation" if number % 4 == 3 else "train"
         lines.append(f"{path.relative_to(folder / 'images')},{kind},p{number % 5},{part}")

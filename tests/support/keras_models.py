@@ -266,8 +266,8 @@ class Largest(tf_keras.metrics.Metric):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
-        found = tf.reduce_max(tf.abs(y_pred - 0.5))
-        self.value.assign(tf.maximum(self.value, found))
+        largest = tf.reduce_max(tf.abs(y_pred - 0.5))
+        self.value.assign(tf.maximum(self.value, largest))
 
     def result(self) -> tf.Tensor:
         return tf.identity(self.value)

@@ -13,20 +13,20 @@ MEMBER = str(Path(__file__).with_name("member.py"))
 
 
 def main() -> int:
-    told = json.loads(sys.argv[1])
-    folder, strategy = Path(told["folder"]), told["strategy"]
+    settings = json.loads(sys.argv[1])
+    folder, strategy = Path(settings["folder"]), settings["strategy"]
 
     def make_specs():
         command = (sys.executable, "-S", MEMBER, str(folder))
         return [
             member_spec((*command, str(cluster.me)), cluster, number, strategy)
-            for number, cluster in enumerate(make_clusters(told["counts"]))
+            for number, cluster in enumerate(make_clusters(settings["counts"]))
         ]
 
     signals = SignalGuard()
     with signals.installed_scope():
         output = Output(sys.stdout.buffer, sys.stderr.buffer)
-        return supervise(make_specs, output, signals, Limits(**told["limits"]))
+        return supervise(make_specs, output, signals, Limits(**settings["limits"]))
 
 
 try:

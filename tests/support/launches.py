@@ -17,19 +17,19 @@ SECONDS = 600.0
 
 def wait_for(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < end, "timed out waiting for the condition"
         time.sleep(0.02)
-    return found
+    return result
 
 
 class Launch:
     """A running launcher, and the files that its members leave."""
 
-    def __init__(self, folder: Path, told: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, LAUNCHER, json.dumps(told)],
+            [sys.executable, LAUNCHER, json.dumps(settings)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -120,12 +120,12 @@ class BothModel(base_model.MultiTaskBaseModel):
 
     def _instantiate_sub_tasks(self) -> dict[str, tf_keras.Model]:
         shared = tf_keras.layers.Dense(2, name="shared")
-        found = {}
+        models = {}
         for name in self._names:
             inputs = tf_keras.Input([1])
             outputs = tf_keras.layers.Dense(1, name=name)(shared(inputs))
-            found[name] = tf_keras.Model(inputs, outputs)
-        return found
+            models[name] = tf_keras.Model(inputs, outputs)
+        return models
 
 
 @dataclasses.dataclass

@@ -54,12 +54,12 @@ def portable_weights(
     words = [*FLAGS[name], "--runtime.numerics=portable", "--mode=train", "--model_dir=run"]
     words += [f"--train_steps={steps}", *flags]
     folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
+    completed = subprocess.run(
         [*prefix, os.path.realpath(sys.executable), "-m", "orbit_runner", "run", *words],
         cwd=folder, capture_output=True, text=True, check=False, timeout=timeout,
         env={**os.environ, **_path(), **(environment or {})},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert completed.returncode == 0, completed.stderr[-3000:]
     lines = (folder / "run/checkpoints/fingerprints.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
     assert last["step"] == steps

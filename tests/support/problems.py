@@ -31,9 +31,9 @@ def pairs(problems: Iterable[Problem]) -> list[tuple[str, str]]:
     return [(problem.path, problem.message) for problem in problems]
 
 
-def check(found: Iterable[Problem], *expected: tuple[str, str]) -> None:
+def check(problems: Iterable[Problem], *expected: tuple[str, str]) -> None:
     """Asserts the codes and paths of problems."""
-    assert [(problem.code, problem.path) for problem in found] == [*expected]
+    assert [(problem.code, problem.path) for problem in problems] == [*expected]
 
 
 def check_error(error: RunnerError, code: str, path: str = "", origin: str | None = None) -> None:

@@ -22,6 +22,6 @@ def runner(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[s
 def printed_by(code: str, *arguments: str, **environ: str) -> list[str]:
     """Runs code in another process, which must succeed; returns the lines that it prints."""
     variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environ}
-    done = process(sys.executable, "-c", code, *arguments, env=variables)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    completed = process(sys.executable, "-c", code, *arguments, env=variables)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.splitlines()

@@ -38,10 +38,12 @@ def check_kills(
     A loop of the runs has one step.
     """
     copies = _Copies(folder, moments)
-    whole, _ = run(config, folder / "whole", mode, strategy, callbacks=[copies])
+    uninterrupted, _ = run(config, folder / "whole", mode, strategy, callbacks=[copies])
     for step in moments:
         resumed, _ = run(config, folder / f"at-{step}", mode, strategy)
-        assert weights_fingerprint(resumed) == weights_fingerprint(whole), f"killed at step {step}"
+        assert weights_fingerprint(resumed) == weights_fingerprint(uninterrupted), (
+            f"killed at step {step}"
+        )
 
 
 def check_two_workers(config: ExperimentConfig, folder: Path, mode: str) -> None:

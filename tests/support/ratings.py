@@ -33,8 +33,8 @@ def ratings_config(**changes: Any) -> ExperimentConfig:
 
 def write_100k(folder: Path, num_examples: int = 2000, num_items: int = 100) -> Path:
     """Writes synthetic choices as MovieLens 100K has them; ids are ten times as large."""
-    made = synthetic.load_ratings(num_examples=num_examples, num_items=num_items)
-    rows = zip(made.users, made.items, made.times, strict=True)
+    ratings = synthetic.load_ratings(num_examples=num_examples, num_items=num_items)
+    rows = zip(ratings.users, ratings.items, ratings.times, strict=True)
     text = "".join(
         f"{user * 10}\t{item * 10}\t{item % 5 + 1}\t{time}\n" for user, item, time in rows
     )

@@ -12,9 +12,9 @@ IDENTITY = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
 
 def git(*arguments: str, cwd: Path) -> str:
     command = ["git", *IDENTITY, *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    completed = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
 def commit(cwd: Path) -> None:

@@ -58,7 +58,7 @@ def write_run(
             attempt |= {"step": step, "weights": "ab" * 32}
     (path / "run.json").write_text(json.dumps({"attempts": [{**attempt, **record}]}))
     (path / "metrics.jsonl").write_text(
-        "".join(f"{json.dumps(one)}\n" for one in _records(losses, accuracies or {}))
+        "".join(f"{json.dumps(values)}\n" for values in _records(losses, accuracies or {}))
     )
     (path / "checkpoints").mkdir()
     (path / "checkpoints" / "fingerprints.jsonl").write_text(

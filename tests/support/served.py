@@ -28,12 +28,12 @@ def content(image: Any, label: Any) -> Any:
 
 def free_addresses(count: int) -> list[str]:
     with contextlib.ExitStack() as stack:
-        found = []
+        addresses = []
         for _ in range(count):
             place = stack.enter_context(socket.socket())
             place.bind(("127.0.0.1", 0))
-            found.append(f"127.0.0.1:{place.getsockname()[1]}")
-        return found
+            addresses.append(f"127.0.0.1:{place.getsockname()[1]}")
+        return addresses
 
 
 class Servers:

@@ -52,10 +52,10 @@ class NotingTask(ImageClassificationTask):
     """Digits; each batch is recorded where it is made."""
 
     def batch_at(self, params: Any) -> Callable[[tf.Tensor], Any]:
-        made = super().batch_at(params)
+        batch_of_step = super().batch_at(params)
 
         def batch(step: tf.Tensor) -> Any:
-            image, label = made(step)
+            image, label = batch_of_step(step)
             tf.print(step, content(image, label), output_stream="file://batches.txt")
             return image, label
 
@@ -82,11 +82,11 @@ class Streaming:
         return logs
 
     def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
-        made = self._task.build_inputs(params)
+        dataset = self._task.build_inputs(params)
         if not params.is_training:
-            return made
+            return dataset
         pipelines, own = input_context.num_input_pipelines, input_context.input_pipeline_id
-        batches = made.shard(pipelines, own)
+        batches = dataset.shard(pipelines, own)
 
         def note(*batch: Any) -> Any:
             tf.print(own, output_stream="file://batches.txt")

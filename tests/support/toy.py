@@ -297,13 +297,13 @@ def descent(config: ExperimentConfig, steps: int) -> list[tuple[np.ndarray, floa
     state = state_of(config, make_strategy("one_device"))
     (kernel,) = (value.astype(np.float64) for value in state.model.get_weights())
     features, labels = toy_task(config).arrays()
-    batch, found = config.task.train_data.global_batch_size, []
+    batch, records = config.task.train_data.global_batch_size, []
     for step in range(steps + 1):
         rows = (step * batch + np.arange(batch)) % len(features)
         off = features[rows] @ kernel - labels[rows]
-        found.append((kernel, float(np.mean(off**2)), float(np.mean(np.abs(off)))))
+        records.append((kernel, float(np.mean(off**2)), float(np.mean(np.abs(off)))))
         kernel = kernel - 0.1 * 2 / batch * features[rows].T @ off
-    return found
+    return records
 
 
 def weights(model: tf_keras.Model) -> list[np.ndarray]:

@@ -54,16 +54,16 @@ def translation_config(folder: Path | str, **changes: Any) -> ExperimentConfig:
 
 
 def _data(folder: Path | str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for section in ("train_data", "validation_data"):
-        found |= {
+        data |= {
             f"task.{section}.source": "parallel_text",
             f"task.{section}.data_dir": str(folder),
             f"task.{section}.src_lang": "en",
             f"task.{section}.tgt_lang": "de",
             f"task.{section}.max_seq_length": 32,
         }
-    return found
+    return data
 
 
 _BASE: dict[str, Any] = {

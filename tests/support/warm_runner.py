@@ -137,10 +137,10 @@ def run(
     """Runs `runner`, and returns what it wrote, as `subprocess.run` does."""
     process = start(*arguments, cwd=cwd, env=env)
     out, err = process.communicate(timeout)
-    done = subprocess.CompletedProcess(process.args, process.wait(), out, err)
+    completed = subprocess.CompletedProcess(process.args, process.wait(), out, err)
     if check:
-        done.check_returncode()
-    return done
+        completed.check_returncode()
+    return completed
 
 
 @functools.cache
@@ -220,9 +220,9 @@ def _run(request: Mapping[str, Any], descriptors: Sequence[int], parent: int) ->
         _open_streams(request["environ"])
         os.chdir(request["cwd"])
         own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        asked = request["environ"].get("PYTHONPATH", "").split(os.pathsep)
+        python_path = request["environ"].get("PYTHONPATH", "").split(os.pathsep)
         rest = [place for place in sys.path[1:] if place not in own]
-        sys.path[:] = [request["cwd"], *filter(None, asked), *rest]
+        sys.path[:] = [request["cwd"], *filter(None, python_path), *rest]
         run_in_fork(request["arguments"], request["environ"], parent)
         code = 0
     except SystemExit as error:

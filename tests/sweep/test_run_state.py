@@ -14,11 +14,11 @@ def write_run(run: Path, *, evaluated: dict, saved: dict, attempts: list[dict]) 
         *({"step": step, "split": "train", "training_loss": 1.0} for step in evaluated),
         *({"step": step, "split": "validation", "accuracy": v} for step, v in evaluated.items()),
     ]
-    lines = "".join(f"{json.dumps(one)}\n" for one in records)
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
     (run / "metrics.jsonl").write_text(lines + '{"step": 99, "spl')
     trail = [{"step": step, "weights": text, "state": ""} for step, text in saved.items()]
     (run / "checkpoints" / "fingerprints.jsonl").write_text(
-        "".join(f"{json.dumps(one)}\n" for one in trail)
+        "".join(f"{json.dumps(record)}\n" for record in trail)
     )
     (run / "run.json").write_text(json.dumps({"attempts": attempts}))
 
@@ -29,21 +29,21 @@ def test_directory_that_does_not_exist_has_no_results(tmp_path):
 
 def test_rung_is_reached_after_its_evaluation_and_checkpoint(tmp_path):
     write_run(tmp_path, evaluated={20: 0.5, 40: None}, saved={20: "a"}, attempts=[])
-    found = RunStates().read(tmp_path, tmp_path / "f")
+    state = RunStates().read(tmp_path, tmp_path / "f")
 
-    assert found.has_reached(20)
-    assert not found.has_reached(40)
-    assert (found.objective(20, "accuracy"), found.objective(40, "accuracy")) == (0.5, None)
-    assert found.objective(20, "loss") is None
-    assert found.end is None
+    assert state.has_reached(20)
+    assert not state.has_reached(40)
+    assert (state.objective(20, "accuracy"), state.objective(40, "accuracy")) == (0.5, None)
+    assert state.objective(20, "loss") is None
+    assert state.end is None
 
 
 def test_run_that_stopped_early_has_ended(tmp_path):
     early = {"outcome": "done", "step": 30, "train_steps": 60}
     write_run(tmp_path, evaluated={30: 0.5}, saved={30: "a"}, attempts=[early])
-    found = RunStates().read(tmp_path, tmp_path / "f")
+    state = RunStates().read(tmp_path, tmp_path / "f")
 
-    assert (found.end, found.early_end(40), found.early_end(20)) == (30, 30, None)
+    assert (state.end, state.early_end(40), state.early_end(20)) == (30, 30, None)
 
 
 def test_last_start_decides_whether_a_run_diverged(tmp_path):
@@ -65,5 +65,5 @@ def test_state_is_read_again_after_a_change(tmp_path):
     write_run(run, evaluated={20: 0.5, 40: 0.6}, saved={20: "a"}, attempts=[])
     failure.parent.mkdir()
     failure.write_text('{"reason": "no space left"}')
-    found = states.read(run, failure)
-    assert (found.last_evaluation, found.failure) == (40, "no space left")
+    state = states.read(run, failure)
+    assert (state.last_evaluation, state.failure) == (40, "no space left")

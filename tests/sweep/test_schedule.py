@@ -22,12 +22,12 @@ def progress(sweep: Sweep, states: Mapping[int, RunState]) -> SweepProgress:
     return Schedule(sweep).progress(lambda number, seed: states.get(number, RunState()))
 
 
-def tasks(found: SweepProgress) -> list[tuple[int, int | None]]:
-    return [(task.number, task.stop_at) for task in found.tasks]
+def tasks(sweep_progress: SweepProgress) -> list[tuple[int, int | None]]:
+    return [(task.number, task.stop_at) for task in sweep_progress.tasks]
 
 
-def statuses(found: SweepProgress) -> list[str]:
-    return [trial.status for trial in found.results.trials]
+def statuses(sweep_progress: SweepProgress) -> list[str]:
+    return [trial.status for trial in sweep_progress.results.trials]
 
 
 def at_first_rung() -> dict[int, RunState]:
@@ -35,11 +35,11 @@ def at_first_rung() -> dict[int, RunState]:
 
 
 def test_all_trials_train_to_the_first_rung():
-    found = progress(sweep_of(FOUR), {})
+    sweep_progress = progress(sweep_of(FOUR), {})
 
-    assert tasks(found) == [(0, 20), (1, 20), (2, 20), (3, 20)]
-    assert statuses(found) == ["pending"] * 4
-    assert not found.is_finished
+    assert tasks(sweep_progress) == [(0, 20), (1, 20), (2, 20), (3, 20)]
+    assert statuses(sweep_progress) == ["pending"] * 4
+    assert not sweep_progress.is_finished
 
 
 def test_rung_is_decided_when_all_trials_have_reached_it():
@@ -62,28 +62,28 @@ def test_rung_counts_only_if_a_checkpoint_was_saved():
 
 def test_last_one_trains_to_the_end():
     states = at_first_rung() | {1: state({20: 0.8, 40: 0.7}), 3: state({20: 0.9, 40: 0.6})}
-    found = progress(sweep_of(FOUR), states)
+    sweep_progress = progress(sweep_of(FOUR), states)
 
-    assert tasks(found) == [(1, None)]
-    assert statuses(found) == ["stopped", "pending", "stopped", "stopped"]
-    assert found.results.trials[3].step == 40
+    assert tasks(sweep_progress) == [(1, None)]
+    assert statuses(sweep_progress) == ["stopped", "pending", "stopped", "stopped"]
+    assert sweep_progress.results.trials[3].step == 40
 
     states[1] = state({20: 0.8, 40: 0.7, 60: 0.75}, end=60)
-    done = progress(sweep_of(FOUR), states)
-    assert done.is_finished
-    assert tasks(done) == []
-    assert (done.results.best.number, done.results.best.objective) == (1, 0.75)
+    end_progress = progress(sweep_of(FOUR), states)
+    assert end_progress.is_finished
+    assert tasks(end_progress) == []
+    assert (end_progress.results.best.number, end_progress.results.best.objective) == (1, 0.75)
 
 
 def test_diverged_and_failed_trials_are_not_kept():
     states = at_first_rung()
     states[3] = dataclasses.replace(state({20: 0.9}), diverged=True)
     states[1] = RunState(failure="no space left")
-    found = progress(sweep_of(FOUR), states)
+    sweep_progress = progress(sweep_of(FOUR), states)
 
-    assert statuses(found) == ["pending", "failed", "pending", "diverged"]
-    assert tasks(found) == [(0, 40), (2, 40)]
-    assert found.results.trials[3].objective is None
+    assert statuses(sweep_progress) == ["pending", "failed", "pending", "diverged"]
+    assert tasks(sweep_progress) == [(0, 40), (2, 40)]
+    assert sweep_progress.results.trials[3].objective is None
 
 
 def test_run_that_stopped_early_competes_with_its_last_result():
@@ -94,9 +94,11 @@ def test_run_that_stopped_early_competes_with_its_last_result():
 
 def test_added_trials_are_compared_with_each_other():
     sweep = dataclasses.replace(sweep_of(FOUR), budgets=(4, 6))
-    found = progress(sweep, {**at_first_rung(), 4: state({20: 0.01}), 5: state({20: 0.02})})
+    sweep_progress = progress(
+        sweep, {**at_first_rung(), 4: state({20: 0.01}), 5: state({20: 0.02})}
+    )
 
-    assert tasks(found) == [(1, 40), (3, 40), (5, 40)]
+    assert tasks(sweep_progress) == [(1, 40), (3, 40), (5, 40)]
     assert progress(sweep, {}).settings[:4] == progress(sweep_of(FOUR), {}).settings
 
 
@@ -106,18 +108,18 @@ def test_objective_of_several_seeds_is_their_mean():
     def of_seed(number: int, seed: int) -> RunState:
         return state({20: FIRST[number] if seed == 1 else 1 - FIRST[number] / 2})
 
-    found = Schedule(sweep).progress(of_seed)
-    assert found.results.trials[3].runs[1].directory == "trials/0003/seed-2"
-    assert {task.number for task in found.tasks} == {1, 3}
-    assert len(found.tasks) == 4
+    sweep_progress = Schedule(sweep).progress(of_seed)
+    assert sweep_progress.results.trials[3].runs[1].directory == "trials/0003/seed-2"
+    assert {task.number for task in sweep_progress.tasks} == {1, 3}
+    assert len(sweep_progress.tasks) == 4
 
 
 def test_trial_is_pending_until_all_its_seeds_have_ended():
     sweep = sweep_of(f"{FOUR}seeds: [1, 2]\n")
     diverged = dataclasses.replace(state({20: 0.9}), diverged=True)
-    found = Schedule(sweep).progress(lambda n, seed: diverged if seed == 1 else RunState())
+    sweep_progress = Schedule(sweep).progress(lambda n, seed: diverged if seed == 1 else RunState())
 
-    assert statuses(found) == ["pending"] * 4
+    assert statuses(sweep_progress) == ["pending"] * 4
 
 
 LEARNING = FOUR.replace("type: random", "type: tpe, batch: 2").replace("trials: 4", "trials: 6")

@@ -53,8 +53,8 @@ def test_random_values_depend_on_seed_and_trial_but_not_on_other_settings():
     alone = [random_settings(RATE, 1, number) for number in range(20)]
     together = [random_settings({**NAME, **UNITS, **RATE}, 1, number) for number in range(20)]
 
-    assert [one["t.rate"] for one in alone] == [one["t.rate"] for one in together]
-    assert len({one["t.rate"] for one in alone}) == 20
+    assert [trial["t.rate"] for trial in alone] == [trial["t.rate"] for trial in together]
+    assert len({trial["t.rate"] for trial in alone}) == 20
     assert alone[0] == {"t.rate": 0.00244033} != random_settings(RATE, 2, 0)
 
 
@@ -66,8 +66,8 @@ def test_draws_are_uniform():
 
 
 def test_last_setting_of_a_grid_varies_fastest():
-    found = grid_settings({**NAME, "m.depth": Range(1, 3, is_integer=True)})
-    assert [tuple(one.values()) for one in found] == [
+    settings = grid_settings({**NAME, "m.depth": Range(1, 3, is_integer=True)})
+    assert [tuple(trial.values()) for trial in settings] == [
         *(("cnn", 1), ("cnn", 2), ("cnn", 3)),
         *(("mlp", 1), ("mlp", 2), ("mlp", 3)),
     ]
@@ -123,9 +123,9 @@ def searched(results: Outcomes, batch: int = 4) -> list[dict]:
 
 
 def results(count: int) -> Outcomes:
-    found: Outcomes = [(abs(number % 7 - 3) / 3, None) for number in range(count)]
-    found[1], found[2], found[5] = (None, None), (0.7, 100), (float("nan"), None)
-    return found
+    outcomes: Outcomes = [(abs(number % 7 - 3) / 3, None) for number in range(count)]
+    outcomes[1], outcomes[2], outcomes[5] = (None, None), (0.7, 100), (float("nan"), None)
+    return outcomes
 
 
 def test_tpe_proposes_the_same_settings_for_the_same_results():
@@ -133,5 +133,5 @@ def test_tpe_proposes_the_same_settings_for_the_same_results():
     others = [(objective and -objective, rung) for objective, rung in results(32)]
 
     assert settings == searched(results(32)) != searched(others)
-    assert len({one["t.rate"] for one in settings}) == 32
-    assert {type(one["m.units"]) for one in settings} == {int}
+    assert len({trial["t.rate"] for trial in settings}) == 32
+    assert {type(trial["m.units"]) for trial in settings} == {int}

@@ -44,7 +44,9 @@ def test_no_two_trials_get_the_same_gpu(tmp_path):
         devices[0].try_acquire(),
     )
 
-    assert [one[0]["CUDA_VISIBLE_DEVICES"] for one in (first, second, third) if one] == [
+    assert [
+        acquired[0]["CUDA_VISIBLE_DEVICES"] for acquired in (first, second, third) if acquired
+    ] == [
         "0",
         "1",
         "2",
@@ -52,8 +54,8 @@ def test_no_two_trials_get_the_same_gpu(tmp_path):
     assert devices[1].try_acquire() is None
     release_all(second[1])
     assert Devices(2, Claims(tmp_path), environ).try_acquire() is None
-    again = devices[0].try_acquire()
-    assert again[0] == {"CUDA_VISIBLE_DEVICES": "1"}
+    reacquired = devices[0].try_acquire()
+    assert reacquired[0] == {"CUDA_VISIBLE_DEVICES": "1"}
 
 
 def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path):
@@ -61,7 +63,7 @@ def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path):
     jobs = [{"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_ID": number} for number in ("7", "8")]
     devices = [Devices(1, Claims(tmp_path), environ) for environ in (*jobs, jobs[0])]
 
-    first, second, third = (one.try_acquire() for one in devices)
+    first, second, third = (device.try_acquire() for device in devices)
 
     assert first is not None
     assert second is not None

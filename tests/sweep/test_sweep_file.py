@@ -110,20 +110,20 @@ def test_threads_are_set_unless_the_experiment_sets_them():
     ],
 )  # fmt: skip
 def test_mistake_is_reported_with_its_line(old, new, expected):
-    said = problems(TEXT.replace(old, new, 1))
+    message = problems(TEXT.replace(old, new, 1))
 
-    assert [part for part in expected if part not in said] == []
-    assert len(said.splitlines()) < 10
+    assert [part for part in expected if part not in message] == []
+    assert len(message.splitlines()) < 10
 
 
 def test_too_many_runs_are_reported():
-    said = problems(f"{TEXT.replace('trials: 8', 'trials: 60000')}seeds: 2\n")
+    message = problems(f"{TEXT.replace('trials: 8', 'trials: 60000')}seeds: 2\n")
 
-    assert "seeds — s.yaml:10" in said
-    assert "60000 trials are 120,000 runs, allowed: at most 100,000" in said
+    assert "seeds — s.yaml:10" in message
+    assert "60000 trials are 120,000 runs, allowed: at most 100,000" in message
 
 
 def test_all_problems_are_reported_at_once():
-    said = problems(TEXT.replace("mode: max", "mode: x").replace("[0.0, 0.3]", "[]"))
+    message = problems(TEXT.replace("mode: max", "mode: x").replace("[0.0, 0.3]", "[]"))
 
-    assert said.startswith("2 problems")
+    assert message.startswith("2 problems")

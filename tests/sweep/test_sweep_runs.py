@@ -67,16 +67,16 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 def test_sweep_halves_its_trials(whole):
-    found = json.loads((whole / "sweep.json").read_text())
+    record = json.loads((whole / "sweep.json").read_text())
 
-    ends = sorted((trial["status"], trial["runs"][0]["step"]) for trial in found["trials"])
+    ends = sorted((trial["status"], trial["runs"][0]["step"]) for trial in record["trials"])
     assert ends == [("finished", 40), ("finished", 40), ("stopped", 20)]
     runs = read_runs([whole])
     assert [run.path.name for run in runs] == ["0000", "0001", "0002"]
-    assert [run.status for run in runs] == [trial["status"] for trial in found["trials"]]
-    weights = [trial["runs"][0]["weights"] for trial in found["trials"]]
+    assert [run.status for run in runs] == [trial["status"] for trial in record["trials"]]
+    weights = [trial["runs"][0]["weights"] for trial in record["trials"]]
     assert {len(text) for text in weights} == {64}
-    assert runs[found["best"]].weights == weights[found["best"]]
+    assert runs[record["best"]].weights == weights[record["best"]]
 
 
 @pytest.mark.slow
@@ -91,12 +91,12 @@ def test_finished_sweep_trains_nothing_again(whole):
 
 @pytest.mark.slow
 def test_winner_runs_again_with_the_same_weights(whole, tmp_path):
-    found = json.loads((whole / "sweep.json").read_text())
+    record = json.loads((whole / "sweep.json").read_text())
     flags = [f"--experiment={whole / 'best.yaml'}", f"--model_dir={tmp_path / 'run'}", "--json"]
-    done = warm_runner.run(*flags, check=True)
+    completed = warm_runner.run(*flags, check=True)
 
-    run = found["trials"][found["best"]]["runs"][0]
-    assert json.loads(done.stdout)["fingerprint"] == run["weights"]
+    run = record["trials"][record["best"]]["runs"][0]
+    assert json.loads(completed.stdout)["fingerprint"] == run["weights"]
 
 
 @pytest.mark.slow
@@ -144,8 +144,8 @@ def test_failed_trial_is_reported_and_the_others_go_on(tmp_path):
     assert "is not a directory" in err
     (trial / "checkpoints").unlink()
     (tmp_path / "sweep" / "failures" / "0001.json").unlink()
-    again = sweep(tmp_path / "sweep", file)
-    assert [trial["status"] for trial in again["trials"]] == ["finished", "finished"]
+    second = sweep(tmp_path / "sweep", file)
+    assert [trial["status"] for trial in second["trials"]] == ["finished", "finished"]
 
 
 @pytest.mark.slow
@@ -175,14 +175,14 @@ def test_reproduce_names_the_run_of_a_sweep_that_differs(whole, tmp_path):
     lines[0]["weights"] = "0" * 64
     trail.write_text("".join(json.dumps(line) + "\n" for line in lines))
     flags = ["reproduce", str(folder), "--json", f"--model_dir={tmp_path / 'again'}"]
-    done = warm_runner.run(*flags)
+    completed = warm_runner.run(*flags)
 
-    assert done.returncode == 4, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["equal"], found["verdict"]) == (False, "differs: 1 of 2 runs")
-    assert [run["equal"] for run in found["runs"]] == [True, False, None]
-    assert found["runs"][0]["verdict"].startswith("equal: ")
-    assert "the weights at step 20" in found["runs"][1]["verdict"]
-    assert found["runs"][2]["verdict"] == "not compared: failed"
+    assert completed.returncode == 4, completed.stderr
+    output = json.loads(completed.stdout)
+    assert (output["equal"], output["verdict"]) == (False, "differs: 1 of 2 runs")
+    assert [run["equal"] for run in output["runs"]] == [True, False, None]
+    assert output["runs"][0]["verdict"].startswith("equal: ")
+    assert "the weights at step 20" in output["runs"][1]["verdict"]
+    assert output["runs"][2]["verdict"] == "not compared: failed"
     assert (tmp_path / "again/trials/0001/checkpoints").is_dir()
-    assert "trials/0000: equal" in done.stderr
+    assert "trials/0000: equal" in completed.stderr

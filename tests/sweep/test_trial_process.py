@@ -118,9 +118,9 @@ def test_state_of_a_trial_in_its_process(tmp_path):
     )
     assert end_of(start(command)) == 0, command.log.read_text()
 
-    found = json.loads(command.log.read_text().splitlines()[0])
+    state = json.loads(command.log.read_text().splitlines()[0])
     new_process = [sys.executable, "-m", "orbit_runner", *arguments]
-    assert found == [[*cores], True, "/dev/null", [*arguments], new_process, os.getcwd()]
+    assert state == [[*cores], True, "/dev/null", [*arguments], new_process, os.getcwd()]
 
 
 _PROBE = """\

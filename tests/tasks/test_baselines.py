@@ -115,8 +115,8 @@ def test_constant_that_is_not_known_is_not_compared(result, monkeypatch):
     data = task_data(_keras("size"))
     known = {"mae": ("mean", result), "mse": ("mean", 2.0)}
     monkeypatch.setattr(data, "baselines", lambda: known)
-    found = data.baselines_of(["mae", "mse"])
-    assert found == ({} if result == "broken" else {"mse": ("mean", 2.0)})
+    baselines = data.baselines_of(["mae", "mse"])
+    assert baselines == ({} if result == "broken" else {"mse": ("mean", 2.0)})
 
 
 def test_report_shows_the_constant_and_the_warning(tmp_path):

@@ -15,14 +15,14 @@ from tests.support.toy import make_strategy
 @pytest.mark.slow
 def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(tmp_path, monkeypatch):
     path = write_csv(tmp_path / "rows.csv", make_rows(100))
-    plain, found = _evaluate_with_number_of_rows(table_config(path), monkeypatch)
+    plain, counted = _evaluate_with_number_of_rows(table_config(path), monkeypatch)
 
-    total = int(found["validation_examples"])
+    total = int(counted["validation_examples"])
     assert total % 16  # The last batch is partial.
     sizes = np.array([16] * (total // 16) + [total % 16])
-    difference = found["validation_loss"] - plain["validation_loss"]
+    difference = counted["validation_loss"] - plain["validation_loss"]
     np.testing.assert_allclose(difference, (sizes**2).sum() / total, rtol=1e-5)
-    assert found["accuracy"] == plain["accuracy"]
+    assert counted["accuracy"] == plain["accuracy"]
 
 
 @pytest.mark.slow
@@ -34,11 +34,11 @@ def test_row_of_a_table_with_weight_0_is_not_taken_for_padding(tmp_path, monkeyp
         task__split__fractions="{train: 0.5, validation: 0.5}",
         task__validation_data__global_batch_size=128,
     )
-    plain, found = _evaluate_with_number_of_rows(config, monkeypatch)
+    plain, counted = _evaluate_with_number_of_rows(config, monkeypatch)
 
     # There is one batch, and its rows are all rows of the table.
-    difference = found["validation_loss"] - plain["validation_loss"]
-    assert difference == pytest.approx(found["validation_examples"], abs=0.01)
+    difference = counted["validation_loss"] - plain["validation_loss"]
+    assert difference == pytest.approx(counted["validation_examples"], abs=0.01)
 
 
 def _evaluate_with_number_of_rows(config, monkeypatch):
@@ -73,9 +73,9 @@ def test_mean_read_on_the_host_equals_its_tensor_result(strategy, values, expect
         mean = RunningMean("mean")
         for pair in values:
             place.run(mean.update_state, args=tuple(map(tf.constant, pair)))
-        found, weight = mean.read()
+        mean_value, weight = mean.read()
         result, total = mean.result().numpy(), mean.weight().numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert found.tobytes() == result.tobytes() or (np.isnan(found) and np.isnan(result))
+    np.testing.assert_allclose(mean_value, expected, rtol=1e-6)
+    assert mean_value.tobytes() == result.tobytes() or (np.isnan(mean_value) and np.isnan(result))
     assert weight == total
-    assert value_of(mean).tobytes() == found.tobytes()
+    assert value_of(mean).tobytes() == mean_value.tobytes()

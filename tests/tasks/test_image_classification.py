@@ -40,8 +40,8 @@ def test_the_loss_of_a_batch_is_a_weighted_mean():
     plain = task.build_losses(LABELS, tf.constant(LOGITS))
     np.testing.assert_allclose(plain.numpy(), _entropy().mean(), rtol=1e-5)
     aux = [tf.constant(2.0), tf.constant(3.0)]
-    found = task.build_losses(LABELS, tf.constant(LOGITS), aux, tf.constant(weights))
-    np.testing.assert_allclose(found.numpy(), _entropy()[weights > 0].mean() + 5.0, rtol=1e-5)
+    loss = task.build_losses(LABELS, tf.constant(LOGITS), aux, tf.constant(weights))
+    np.testing.assert_allclose(loss.numpy(), _entropy()[weights > 0].mean() + 5.0, rtol=1e-5)
     nothing = task.build_losses(LABELS, tf.constant(LOGITS), None, tf.zeros([6]))
     assert nothing.numpy() == 0.0
 

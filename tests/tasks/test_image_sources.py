@@ -94,8 +94,8 @@ def _split(make_config, kind, **changes):
     if kind == "image_folder":
         folder = make_config(kind).task.train_data.data_dir
         place = {f"{section}data_dir": f"{folder}/train" for section in (_TRAIN, _EVAL)}
-    given = {"task__split__fractions": _FRACTIONS, **place, **changes}
-    return make_config(kind, **given)
+    settings = {"task__split__fractions": _FRACTIONS, **place, **changes}
+    return make_config(kind, **settings)
 
 
 def _places(config, section):
@@ -182,8 +182,8 @@ def test_classes_of_validation_images_must_be_those_of_training(make_config, roo
     kinds = [",".join(line.split(",")[:2]) for line in lines[1:] if ",cat," not in line]
     labels.with_name("other.csv").write_text("file,kind\n" + "\n".join(kinds))
     named = {f"{_TRAIN}labels_file": "other.csv", "task__split__column": "''", "task__split": None}
-    found = dict(pairs(make_config("image_csv", **named).data.problems()))
-    assert found["validation_data.source"].endswith(
+    problems = dict(pairs(make_config("image_csv", **named).data.problems()))
+    assert problems["validation_data.source"].endswith(
         "\nset validation_data.classes_file to the labels_file of train_data"
     )
 
@@ -200,8 +200,8 @@ def test_bad_images_are_skipped_and_reported_up_to_the_limit(make_config, tmp_pa
     assert caught.value.field == "data_dir"
     config = make_config("image_folder", **changes, **{f"{_TRAIN}max_bad_images": 2})
     run(config, tmp_path / "run", "train")
-    told = capfd.readouterr().err
-    assert all(told.count(f"{place}: cannot be decoded; bad image") == 1 for place in places)
+    stderr = capfd.readouterr().err
+    assert all(stderr.count(f"{place}: cannot be decoded; bad image") == 1 for place in places)
 
 
 def test_loss_and_accuracy_accept_mixed_labels():
@@ -280,8 +280,8 @@ def test_in_memory_images_are_resized_to_the_input_size(tmp_path):
     rows = list(task.build_inputs(config.task.validation_data))
     assert sum(float(tf.reduce_sum(weight)) for *_, weight in rows) == 359
     raw = load_source(config.task.validation_data).arrays["image"][:1]
-    whole = tf.image.resize(tf.image.grayscale_to_rgb(tf.constant(raw)), [16, 12])
-    np.testing.assert_array_equal(rows[0][0][:1], tf.cast(tf.round(whole), tf.uint8))
+    resized = tf.image.resize(tf.image.grayscale_to_rgb(tf.constant(raw)), [16, 12])
+    np.testing.assert_array_equal(rows[0][0][:1], tf.cast(tf.round(resized), tf.uint8))
 
 
 @pytest.mark.slow

@@ -142,15 +142,15 @@ def _plain(value):
 def test_object_of_keras_is_a_setting_that_builds_an_equal_one(case):
     kind = case.kind.partition(".")[0]
     for arguments in (_REQUIRED.get(case.name, {}), case.arguments):
-        made = case.cls(**arguments)
-        built = _rebuilt(made, kind, case.version)
-        assert built is not made
-        assert type(built) is type(made)
-        assert _settings_of(built) == _settings_of(made)
-        item = items_of(made, "argument")
+        original = case.cls(**arguments)
+        built = _rebuilt(original, kind, case.version)
+        assert built is not original
+        assert type(built) is type(original)
+        assert _settings_of(built) == _settings_of(original)
+        item = items_of(original, "argument")
         assert item["class_name"].removeprefix("legacy.") == case.name
-        found = {name: item["config"].get(name) for name in arguments}
-        assert found == json.loads(json.dumps(arguments))
+        values = {name: item["config"].get(name) for name in arguments}
+        assert values == json.loads(json.dumps(arguments))
 
 
 @pytest.mark.parametrize("version", _PACKAGES)
@@ -163,8 +163,8 @@ def test_object_that_was_used_is_a_setting(version):
     model.compile("adam", loss, metrics=[top])
     model.fit(np.ones([8, 4], np.float32), np.zeros([8]), verbose=0)
     optimizer = items_of(model.optimizer, "optimizer")
-    found = [items_of(value, "x") for value in (loss, top)]
-    names = [split_item(item)[0] for item in (optimizer, *found)]
+    items = [items_of(value, "x") for value in (loss, top)]
+    names = [split_item(item)[0] for item in (optimizer, *items)]
     assert names == ["Adam", "SparseCategoricalCrossentropy", "SparseTopKCategoricalAccuracy"]
 
 
@@ -173,8 +173,8 @@ def test_schedule_is_a_setting_with_the_same_rates(case):
     for arguments in (_REQUIRED[case.name], case.arguments):
         schedule = case.cls(**arguments)
         optimizer = _PACKAGES[case.version].optimizers.SGD(schedule)
-        found = items_of(optimizer, "optimizer")["config"]["learning_rate"]["config"]
-        assert {name: found[name] for name in arguments} == arguments
+        settings = items_of(optimizer, "optimizer")["config"]["learning_rate"]["config"]
+        assert {name: settings[name] for name in arguments} == arguments
         built = _rebuilt(optimizer, "optimizers", case.version)._learning_rate
         assert type(built) is type(schedule)
         for step in (0, 1, 3, 9, 10, 11, 49, 50, 99, 200):
@@ -198,16 +198,16 @@ def test_names_of_variables_without_weight_decay_are_kept(version):
 def test_names_of_metrics_are_those_of_fit(version):
     metrics = _PACKAGES[version].metrics
     _PACKAGES[version].backend.clear_session()
-    given = [
+    passed = [
         metrics.AUC(),
         metrics.AUC(num_thresholds=50),
         metrics.AUC(curve="PR", name="pr"),
         "accuracy",
         metrics.SparseCategoricalAccuracy(name="acc"),
     ]
-    names = [getattr(metric, "name", metric) for metric in given]
+    names = [getattr(metric, "name", metric) for metric in passed]
     assert names == ["auc", "auc_1", "pr", "accuracy", "acc"]
-    built = _rebuilt(given, "metrics", version)
+    built = _rebuilt(passed, "metrics", version)
     assert [getattr(metric, "name", metric) for metric in built] == names
     # The process may have built others before.
     other = _rebuilt([metrics.AUC()], "metrics", version)
@@ -296,8 +296,8 @@ def test_nadam_of_keras_2_is_refused():
 @pytest.mark.parametrize("version", _PACKAGES)
 def test_object_whose_config_lacks_an_argument_stays_as_it_is(version, make, kind):
     """Its class would have the default of the argument."""
-    made = make(_PACKAGES[version])(2.0)
-    assert _rebuilt(made, kind, version).factor == 2.0
+    original = make(_PACKAGES[version])(2.0)
+    assert _rebuilt(original, kind, version).factor == 2.0
 
 
 def test_optimizer_whose_config_lacks_an_argument_is_refused():

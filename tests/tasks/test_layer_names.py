@@ -19,11 +19,11 @@ def model():
 
 
 def test_layers_have_the_names_of_those_that_contain_them(model):
-    found = named_layers(model)
+    layers = named_layers(model)
 
-    assert [one.name for one in found] == ["tuned", *LAYERS]
-    assert [len(one.weights) for one in found] == [0, 2, 4, 0, 2, 2]
-    assert [len(one.trainable_weights) for one in found] == [0, 2, 2, 0, 2, 2]
+    assert [layer.name for layer in layers] == ["tuned", *LAYERS]
+    assert [len(layer.weights) for layer in layers] == [0, 2, 4, 0, 2, 2]
+    assert [len(layer.trainable_weights) for layer in layers] == [0, 2, 2, 0, 2, 2]
 
 
 def test_shared_layer_is_listed_once_under_its_first_name():
@@ -32,13 +32,13 @@ def test_shared_layer_is_listed_once_under_its_first_name():
     nested = tf_keras.Sequential([tf_keras.Input([3]), shared], name="nested")
     model = tf_keras.Model(inputs, nested(shared(inputs)), name="model")
 
-    assert [one.name for one in named_layers(model)] == ["model", "shared", "nested"]
+    assert [layer.name for layer in named_layers(model)] == ["model", "shared", "nested"]
 
 
 def test_variables_are_named_after_their_layers(model):
     names = variable_names(model)
 
-    assert [names[id(one)] for one in model.trainable_variables] == [
+    assert [names[id(variable)] for variable in model.trainable_variables] == [
         *("first/kernel", "first/bias", "norm/gamma", "norm/beta"),
         *("block/inner/kernel", "block/inner/bias", "w/kernel", "w/bias"),
     ]
@@ -79,12 +79,12 @@ def test_message_names_the_nearest_layer_and_all_layers(pattern, nearest):
 
 
 def test_layers_by_name_include_those_without_weights(model):
-    found = layers_by_name(model)
-    assert {name: found[name] for name in LAYERS} == {
-        one.name: one.layer for one in named_layers(model)[1:]
+    layers = layers_by_name(model)
+    assert {name: layers[name] for name in LAYERS} == {
+        named_layer.name: named_layer.layer for named_layer in named_layers(model)[1:]
     }
-    assert found["tuned"] is model
-    assert any(not layer.weights for layer in found.values())
+    assert layers["tuned"] is model
+    assert any(not layer.weights for layer in layers.values())
 
 
 def test_layers_with_the_same_name_have_different_names():

@@ -34,7 +34,7 @@ def test_latest_checkpoint_of_a_run_is_loaded(trained, place):
     loaded = load_weights(model, str(folder / place))
 
     assert loaded.source == str(folder / "checkpoints/ckpt-20")
-    assert loaded.variables == {id(one) for one in model.variables}
+    assert loaded.variables == {id(variable) for variable in model.variables}
     assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(expected)]
 
 
@@ -43,7 +43,7 @@ def test_ignored_layers_keep_their_values(trained, pattern):
     model = _model(outputs=2)
     before = weights(model)
     loaded = load_weights(model, str(trained[1]), [pattern])
-    names = [one.name for one in model.variables if id(one) not in loaded.variables]
+    names = [weight.name for weight in model.variables if id(weight) not in loaded.variables]
 
     assert names == ["w/kernel:0", "w/bias:0"]
     pairs = zip(model.variables, before, weights(model), weights(trained[0]), strict=True)

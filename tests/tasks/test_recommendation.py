@@ -126,11 +126,11 @@ def test_evaluation_over_all_items_matches_brute_force(coarse, batch):
         rank = int((logits[others] >= logits[source.held_out[user]]).sum())
         hits.append(rank < 5)
         gains.append(1 / np.log2(rank + 2) if rank < 5 else 0)
-    found = _evaluated(config, model)
-    np.testing.assert_allclose(found["hr_at_5"], np.mean(hits), atol=1e-6)
-    np.testing.assert_allclose(found["ndcg_at_5"], np.mean(gains), atol=1e-6)
-    assert found["users"] == source.num_users
-    assert 0.01 < found["hr_at_5"] < 0.5
+    metrics = _evaluated(config, model)
+    np.testing.assert_allclose(metrics["hr_at_5"], np.mean(hits), atol=1e-6)
+    np.testing.assert_allclose(metrics["ndcg_at_5"], np.mean(gains), atol=1e-6)
+    assert metrics["users"] == source.num_users
+    assert 0.01 < metrics["hr_at_5"] < 0.5
 
 
 def _problems(**changes):
@@ -140,12 +140,12 @@ def _problems(**changes):
 def test_train_and_validation_sections_must_read_the_same_dataset(tmp_path):
     assert _problems() == {}
     assert _problems(task__validation_data__synthetic__num_examples=500) == {}
-    found = _problems(task__validation_data__synthetic__num_examples=5000)
-    assert "expected those of train_data" in found["validation_data.source"]
-    found = _problems(task__validation_data__synthetic__num_items=80)
-    assert "80 items of synthetic, expected" in found["validation_data.source"]
-    found = _problems(task__validation_data__num_eval_negatives=100)
-    assert "fewer than the 100 items, or 0" in found["validation_data.num_eval_negatives"]
+    problems = _problems(task__validation_data__synthetic__num_examples=5000)
+    assert "expected those of train_data" in problems["validation_data.source"]
+    problems = _problems(task__validation_data__synthetic__num_items=80)
+    assert "80 items of synthetic, expected" in problems["validation_data.source"]
+    problems = _problems(task__validation_data__num_eval_negatives=100)
+    assert "fewer than the 100 items, or 0" in problems["validation_data.num_eval_negatives"]
 
 
 def test_preflight_reports_file_problems_by_section(tmp_path):
@@ -154,8 +154,8 @@ def test_preflight_reports_file_problems_by_section(tmp_path):
         for section in ("train_data", "validation_data")
         for name, value in (("source", "movielens"), ("data_dir", str(tmp_path)))
     }
-    found = _problems(**movielens)
-    assert set(found) == {"train_data.data_dir", "validation_data.data_dir"}
+    problems = _problems(**movielens)
+    assert set(problems) == {"train_data.data_dir", "validation_data.data_dir"}
     path = write_100k(tmp_path)
     assert _problems(**movielens) == {}
     assert (

@@ -42,11 +42,11 @@ def test_pairs_signature_scores_known_pairs_and_flags_unknown_ones(served):
     users, items = source.user_ids[[0, 7, 7]], source.item_ids[[3, 1, 90]]
     user = tf.constant([*users, 15, users[0], 10**12, -1], tf.int64)
     item = tf.constant([*items, items[0], 999_999, 10**15, -5], tf.int64)
-    found = serving.signatures["pairs"](user=user, item=item)
-    assert found["known"].numpy().tolist() == [True] * 3 + [False] * 4
+    outputs = serving.signatures["pairs"](user=user, item=item)
+    assert outputs["known"].numpy().tolist() == [True] * 3 + [False] * 4
     expected = [_scores(model, source, row)[column] for row, column in ((0, 3), (7, 1), (7, 90))]
-    np.testing.assert_allclose(found["score"][:3], expected, rtol=1e-5)
-    assert np.isnan(found["score"][3:]).all()
+    np.testing.assert_allclose(outputs["score"][:3], expected, rtol=1e-5)
+    assert np.isnan(outputs["score"][3:]).all()
 
 
 @pytest.mark.parametrize("k", [1, 250])
@@ -54,21 +54,23 @@ def test_top_k_excludes_items_already_chosen(served, k):
     _, model, serving, source = served
     numbers = [4, 0, 11]
     ids = [*source.user_ids[numbers], 15]
-    found = serving.signatures["top_k"](user=tf.constant(ids, tf.int64), k=tf.constant(k, tf.int32))
-    assert found["item"].shape == found["score"].shape == (4, k)
-    assert found["known"].numpy().tolist() == [True, True, True, False]
+    outputs = serving.signatures["top_k"](
+        user=tf.constant(ids, tf.int64), k=tf.constant(k, tf.int32)
+    )
+    assert outputs["item"].shape == outputs["score"].shape == (4, k)
+    assert outputs["known"].numpy().tolist() == [True, True, True, False]
     for row, user in enumerate(numbers):
         scores = _scores(model, source, user)
         free = np.setdiff1d(np.arange(source.num_items), source.items[source.users == user])
         assert source.held_out[user] in free
         best = free[np.argsort(-scores[free], kind="stable")][:k]
         there = len(best)
-        np.testing.assert_array_equal(found["item"][row, :there], source.item_ids[best])
-        np.testing.assert_allclose(found["score"][row, :there], scores[best], rtol=1e-5)
-        assert (found["item"][row, there:].numpy() == -1).all()
-        assert np.isnan(found["score"][row, there:]).all()
-    assert (found["item"][3].numpy() == -1).all()
-    assert np.isnan(found["score"][3]).all()
+        np.testing.assert_array_equal(outputs["item"][row, :there], source.item_ids[best])
+        np.testing.assert_allclose(outputs["score"][row, :there], scores[best], rtol=1e-5)
+        assert (outputs["item"][row, there:].numpy() == -1).all()
+        assert np.isnan(outputs["score"][row, there:]).all()
+    assert (outputs["item"][3].numpy() == -1).all()
+    assert np.isnan(outputs["score"][3]).all()
 
 
 @pytest.mark.parametrize("top_k", [None, 3])
@@ -100,5 +102,7 @@ def test_predictions_list_the_best_items_or_an_error_for_each_user(served, top_k
 
 
 def test_top_k_accepts_an_empty_batch_of_users(served):
-    found = served[2].signatures["top_k"](user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32))
-    assert found["item"].shape == (0, 3)
+    outputs = served[2].signatures["top_k"](
+        user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32)
+    )
+    assert outputs["item"].shape == (0, 3)

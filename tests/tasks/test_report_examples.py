@@ -31,32 +31,34 @@ def _model():
 
 def _batches(logits, labels, *more):
     pixels = np.pad(logits, ((0, 0), (0, 4 - _CLASSES))).reshape(-1, 2, 2, 1)
-    tensors = [tf.constant(one) for one in (pixels, labels, *more)]
-    return [tuple(one[n : n + 64] for one in tensors) for n in range(0, len(labels), 64)]
+    tensors = [tf.constant(array) for array in (pixels, labels, *more)]
+    return [tuple(array[n : n + 64] for array in tensors) for n in range(0, len(labels), 64)]
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_confusion_matrix_and_worst_mistakes_are_those_of_the_logits(one_hot):
     logits, labels = _logits(), np.arange(200) % _CLASSES
-    given = np.eye(_CLASSES, dtype=np.float32)[labels] if one_hot else labels
+    batch_labels = np.eye(_CLASSES, dtype=np.float32)[labels] if one_hot else labels
 
-    found = classification_examples(_model(), _batches(logits, given), names=["a", "b", "c"])
+    examples = classification_examples(
+        _model(), _batches(logits, batch_labels), names=["a", "b", "c"]
+    )
 
     shares = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     predicted = logits.argmax(axis=-1)
     pairs = Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
-    assert found.confusion == pairs
+    assert examples.confusion == pairs
     wrong = [n for n in range(200) if predicted[n] != labels[n]]
     assert len(wrong) > 24
     worst = sorted(wrong, key=lambda n: shares[n, labels[n]])[:24]
     names = "abc"
-    assert found.captions == [
+    assert examples.captions == [
         f"{names[labels[n]]} → {names[predicted[n]]} {shares[n].max():.2f}\nexample {n}"
         for n in worst
     ]
-    np.testing.assert_array_equal(found.images.reshape(24, 4)[:, :_CLASSES], logits[worst])
+    np.testing.assert_array_equal(examples.images.reshape(24, 4)[:, :_CLASSES], logits[worst])
     correct = sum(count for (a, b), count in pairs.items() if a == b)
-    assert found.note.startswith(f"{correct} correct predictions for the first 200 examples")
+    assert examples.note.startswith(f"{correct} correct predictions for the first 200 examples")
 
 
 def test_rows_without_weight_are_left_out():
@@ -64,21 +66,21 @@ def test_rows_without_weight_are_left_out():
     weights[[3, 150]] = 0
     labels = np.zeros(200, np.int32)
 
-    found = classification_examples(_model(), _batches(_logits(), labels, weights), total=198)
+    examples = classification_examples(_model(), _batches(_logits(), labels, weights), total=198)
 
-    assert sum(found.confusion.values()) == 198
-    assert "all 198 examples" in found.note
-    assert not {"example 3", "example 150"} & {text.split("\n")[1] for text in found.captions}
+    assert sum(examples.confusion.values()) == 198
+    assert "all 198 examples" in examples.note
+    assert not {"example 3", "example 150"} & {text.split("\n")[1] for text in examples.captions}
 
 
 def test_examples_end_at_the_limit(monkeypatch):
     monkeypatch.setattr(report_examples, "_MAX_EXAMPLES", 70)
     batches = iter(_batches(_logits(), np.zeros(200, np.int32)))
 
-    found = classification_examples(_model(), batches, total=200)
+    examples = classification_examples(_model(), batches, total=200)
 
-    assert sum(found.confusion.values()) == 70
-    assert "the first 70 examples of 200" in found.note
+    assert sum(examples.confusion.values()) == 70
+    assert "the first 70 examples of 200" in examples.note
     assert len(list(batches)) == 2  # The rest was not read.
 
 
@@ -94,12 +96,12 @@ def test_translation_shows_sentences_of_the_last_evaluation(tmp_path, monkeypatc
         gathered.add({"sentences": [tf.constant(1)], **outputs})
     task.reduce_aggregated_logs(gathered)
 
-    found = adapt(task).report_examples(None, [])
+    examples = adapt(task).report_examples(None, [])
 
     translated = words.decode([words.encode([f"nummer {n}"]).row(0) for n in range(10)])
     expected = [(*pair, text) for pair, text in zip(pairs[:10], translated, strict=True)]
-    assert found.rows == expected
-    assert found.head == ("source", "reference", "translation")
+    assert examples.rows == expected
+    assert examples.head == ("source", "reference", "translation")
 
 
 @pytest.mark.slow

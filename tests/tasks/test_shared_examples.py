@@ -43,19 +43,19 @@ def _images(**changes):
 
 def _counts(config):
     assert not [*config.data.problems()]
-    found = find_shared_examples(config)
-    return None if found is None else (found.count, found.size)
+    shared = find_shared_examples(config)
+    return None if shared is None else (shared.count, shared.size)
 
 
 def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path):
     write_folder(tmp_path, _CLASSES)
-    found = find_shared_examples(
+    shared = find_shared_examples(
         _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
     )
 
-    assert str(found).startswith("10 of 10 validation images are also training images, such as ")
-    assert f"{tmp_path}/cat/" in str(found)
-    assert "put the images of each class into train/ and val/ in data_dir" in str(found)
+    assert str(shared).startswith("10 of 10 validation images are also training images, such as ")
+    assert f"{tmp_path}/cat/" in str(shared)
+    assert "put the images of each class into train/ and val/ in data_dir" in str(shared)
 
 
 @pytest.mark.parametrize("way", ["copy", "link"])
@@ -72,10 +72,10 @@ def test_images_are_equal_under_other_names(way, tmp_path, monkeypatch):
     else:
         target.symlink_to(source)
     sources._load_cached.cache_clear()
-    found = find_shared_examples(config)
+    shared = find_shared_examples(config)
 
-    assert (found.count, found.size) == (1, 11)
-    assert found.places == (str(target), str(source))
+    assert (shared.count, shared.size) == (1, 11)
+    assert shared.places == (str(target), str(source))
 
     monkeypatch.setattr(stored, "_MOST_COMPARED", 20)  # Both sections together have 21.
     assert find_shared_examples(config) is None
@@ -141,13 +141,13 @@ def test_splits_of_tfds_that_overlap(splits, counts, tmp_path):
 
 
 def test_rows_of_a_table_without_a_split(tmp_path):
-    found = find_shared_examples(
+    shared = find_shared_examples(
         table_config(write_csv(tmp_path / "rows.csv", make_rows()), task__split=None)
     )
 
-    assert (found.count, found.size) == (100, 100)
-    assert "have the features of training rows, such as" in str(found)
-    assert str(found).endswith("set task.split to evaluate on other rows")
+    assert (shared.count, shared.size) == (100, 100)
+    assert "have the features of training rows, such as" in str(shared)
+    assert str(shared).endswith("set task.split to evaluate on other rows")
 
 
 def test_rows_of_a_large_table_are_compared_by_their_place(tmp_path, monkeypatch):
@@ -211,11 +211,11 @@ def test_pairs_of_sentences(tmp_path):
     write_translations(tmp_path, 40, 9)
     config = translation_config(tmp_path)
     same = translation_config(tmp_path, task__validation_data__split="train")
-    found = find_shared_examples(same)
+    shared = find_shared_examples(same)
 
     assert _counts(config) in (None, (1, 9), (2, 9))
-    assert (found.count, found.size, found.unit) == (40, 40, "pairs")
-    assert found.places[0].startswith("line 1 of ")
+    assert (shared.count, shared.size, shared.unit) == (40, 40, "pairs")
+    assert shared.places[0].startswith("line 1 of ")
 
 
 def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path):

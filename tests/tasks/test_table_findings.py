@@ -143,9 +143,9 @@ def test_columns_that_are_not_used_are_listed(tmp_path):
 )  # fmt: skip
 def test_odd_targets_and_weights_are_errors(columns, settings, path, message, tmp_path):
     table = _columns(x=list(range(ROWS))) | columns
-    found = _problems(_config(_write(tmp_path / "a.csv", table), **settings))
-    assert list(found) == [path]
-    assert message in found[path]
+    problems = _problems(_config(_write(tmp_path / "a.csv", table), **settings))
+    assert list(problems) == [path]
+    assert message in problems[path]
 
 
 def test_quotation_mark_without_an_end_is_an_error(tmp_path):

@@ -65,10 +65,10 @@ def test_problems_of_a_table_name_column_and_row(change, changes, field, message
     assert _problems(path) == {}
     path = write_csv(tmp_path / "b.csv", [*rows[:4], rows[4] | change, *rows[5:]])
 
-    found = _problems(path, **both)
+    problems = _problems(path, **both)
 
-    assert list(found) == [field]
-    assert message.format(path=path) in found[field]
+    assert list(problems) == [field]
+    assert message.format(path=path) in problems[field]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_problems_of_a_table_name_column_and_row(change, changes, field, message
         ([{"y": n} for n in range(40)], "features", "no columns are left for features"),
     ],
 )  # fmt: skip
-def test_columns_that_tell_nothing_are_reported(rows, field, message, tmp_path):
+def test_uninformative_columns_are_reported(rows, field, message, tmp_path):
     path = write_csv(tmp_path / "a.csv", rows)
 
     problems = _problems(path, task__features={"numeric": [], "categorical": []})
@@ -165,20 +165,20 @@ def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(path, tmp
 
 def test_numbers_are_normalized_and_missing_ones_are_marked():
     layer = NormalizeColumns([NumberFit(10, 2), NumberFit(1, 4, True)])
-    found = layer(tf.constant([[12, np.nan], [np.nan, 9.0]]))
-    assert found.numpy().tolist() == [[1, 0, 1], [0, 2, 0]]
+    outputs = layer(tf.constant([[12, np.nan], [np.nan, 9.0]]))
+    assert outputs.numpy().tolist() == [[1, 0, 1], [0, 2, 0]]
     assert [w.shape.as_list() for w in layer.non_trainable_weights] == [[2], [2]]
     assert layer.trainable_weights == []
 
 
 def test_codes_become_one_hot_vectors_or_embeddings_and_unknown_texts_zeros():
     layer = EncodeCategories([2, 11], width=3)
-    found = layer(tf.constant([[1, 11], [2, 1], [0, 0]])).numpy()
+    vectors = layer(tf.constant([[1, 11], [2, 1], [0, 0]])).numpy()
     table = layer.tables[1].numpy()
     assert table.shape == (12, 3)
-    np.testing.assert_array_equal(found[0], [1, 0, *table[11]])
-    np.testing.assert_array_equal(found[1], [0, 1, *table[1]])
-    np.testing.assert_array_equal(found[2], np.zeros(5))
+    np.testing.assert_array_equal(vectors[0], [1, 0, *table[11]])
+    np.testing.assert_array_equal(vectors[1], [0, 1, *table[1]])
+    np.testing.assert_array_equal(vectors[2], np.zeros(5))
 
 
 def test_each_text_has_its_own_weight_in_the_wide_part():
@@ -234,8 +234,8 @@ def test_loss_is_the_weighted_sum_over_the_targets(path):
 
     metrics = task.build_metrics()
     task.process_metrics(metrics, WeightedLabels(labels, weights, weights), outputs)
-    found = {metric.name: float(metric.result()) for metric in metrics}
-    assert found == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
+    results = {metric.name: float(metric.result()) for metric in metrics}
+    assert results == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
 
 
 def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(path, tmp_path):

@@ -67,16 +67,16 @@ def test_arrays_have_the_values_of_each_column(path):
     dates = task.fitted.dates
     assert (dates["when"].has_time, dates["when"].has_missing) == (True, False)
     assert (dates["day"].has_time, dates["day"].has_missing) == (False, True)
-    found, part = task.arrays(data).arrays["features"], task.part(data)
-    assert {name: (array.shape, array.dtype.name) for name, array in found.items()} == {
+    arrays, part = task.arrays(data).arrays["features"], task.part(data)
+    assert {name: (array.shape, array.dtype.name) for name, array in arrays.items()} == {
         "numeric": ((part.size, 2), "float32"),
         "categorical": ((part.size, 1), "int32"),
         "dates": ((part.size, 4), "int32"),
         "tokens": ((part.size, 3 + 64), "int32"),
     }
     note, about = (task.fitted.texts[name] for name in ("note", "about me"))
-    notes = note.decode(found["tokens"][:, :3])
-    abouts = about.decode(found["tokens"][:, 3:])
+    notes = note.decode(arrays["tokens"][:, :3])
+    abouts = about.decode(arrays["tokens"][:, 3:])
     for row in range(part.size):
         assert notes[row] == " ".join(part.column("note").text(row).split()[:3])
         assert abouts[row] == part.column("about me").text(row).lower().strip("!")
@@ -113,12 +113,12 @@ def test_signature_and_predictor_take_raw_columns(served, tmp_path):
     rows = [{name: part.column(name).text(n) for name in names} for n in range(part.size)]
     predictor = task.predictor(serving.signatures)
     lines = [json.dumps(row) + "\n" for row in rows]
-    found = predictor.predict([*predictor.items(["-"], lines)])
+    predictions = predictor.predict([*predictor.items(["-"], lines)])
     classes = task.fitted.classes["y"]
-    for one, shares in zip(found, expected.numpy(), strict=True):
-        assert "new_categories" not in one.data
-        given = [one.data["y"]["probabilities"][name] for name in classes]
-        np.testing.assert_allclose(given, shares, rtol=1e-4, atol=1e-6)
+    for prediction, shares in zip(predictions, expected.numpy(), strict=True):
+        assert "new_categories" not in prediction.data
+        probabilities = [prediction.data["y"]["probabilities"][name] for name in classes]
+        np.testing.assert_allclose(probabilities, shares, rtol=1e-4, atol=1e-6)
     changes = [{"note": "quite new", "about me": None}, {"when": "29.2.2024"}, {"day": "NA"}]
     file = write_csv(tmp_path / "rows.csv", [rows[0] | change for change in changes])
     new, bad, missing = predictor.predict([*predictor.items([str(file)], [])])
@@ -170,9 +170,9 @@ def test_words_are_ordered_by_their_number_in_the_training_rows():
 def test_tokens_are_embedded_and_averaged_without_padding():
     layer = TokenMean(5, 2)
     tokens = tf.constant([[2, 4, 0], [0, 0, 0], [1, 0, 0]])
-    found = layer(tokens).numpy()
+    means = layer(tokens).numpy()
     table = layer.table.numpy()
-    np.testing.assert_allclose(found, [(table[2] + table[4]) / 2, [0, 0], table[1]], rtol=1e-6)
+    np.testing.assert_allclose(means, [(table[2] + table[4]) / 2, [0, 0], table[1]], rtol=1e-6)
     both = TextColumnMeans([5, 5], [2, 3], [1, 2])
     result = both(tokens).numpy()
     first, second = (mean.table.numpy() for mean in both.means)

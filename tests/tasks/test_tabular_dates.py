@@ -46,7 +46,7 @@ def test_dates_are_read(text, seconds):
     ["", "2024", "2024-02", "2023-02-29", "2024-1-1", "31.1.2024", "2024-01-01T24:00", "10:30",
      "2024-01-01T10:30 in the morning", "20240101", "2024-13-01", "0000-01-01"],
 )  # fmt: skip
-def test_what_is_no_date_is_refused(text):
+def test_text_that_is_not_a_date_is_refused(text):
     with pytest.raises(ValueError, match=r".*"):
         parse_date(text)
 

@@ -36,11 +36,11 @@ def test_metrics_of_a_regression_are_those_of_keras(path, tmp_path, weight):
     )
     model, logs = run(config, tmp_path / "run")
 
-    whole = config.task.replace(
+    task = config.task.replace(
         validation_data=config.task.validation_data.replace(global_batch_size=64)
     )
-    part = table_query(whole).part("validation_data")
-    targets, outputs = _outputs(whole, model)
+    part = table_query(task).part("validation_data")
+    targets, outputs = _outputs(task, model)
     truth = targets["price"].numpy()[: part.size].astype(np.float64)
     error = outputs["price"].numpy()[: part.size] - truth
     weights = np.ones(part.size)
@@ -111,11 +111,13 @@ def test_baselines_are_what_constants_of_the_training_rows_reach(path, weight):
     )
     errors = np.array([row["price"] for row in validation]) - mean
 
-    found = config.data.baselines()
+    baselines = config.data.baselines()
     hits = [row["y"] == majority for row in validation]
-    assert found["y_accuracy"] == ("majority", pytest.approx(np.average(hits, weights=weights)))
-    assert found["price_mae"][1] == pytest.approx(np.average(np.abs(errors), weights=weights))
-    assert found["price_rmse"][1] == pytest.approx(np.average(errors**2, weights=weights) ** 0.5)
+    assert baselines["y_accuracy"] == ("majority", pytest.approx(np.average(hits, weights=weights)))
+    assert baselines["price_mae"][1] == pytest.approx(np.average(np.abs(errors), weights=weights))
+    assert baselines["price_rmse"][1] == pytest.approx(
+        np.average(errors**2, weights=weights) ** 0.5
+    )
 
 
 def test_results_show_the_baseline_beside_the_metric():
@@ -124,6 +126,6 @@ def test_results_show_the_baseline_beside_the_metric():
         parameters=1, metrics={"accuracy": 0.9, "loss": 0.5}, best={}, best_metric="",
         history={}, fingerprint="0", model_dir="a", baselines={"accuracy": ("majority", 0.41)},
     )  # fmt: skip
-    shown = dict(result_rows(results))
-    assert shown["accuracy"] == "0.9000  majority 0.4100"
-    assert shown["loss"] == "0.5000"
+    rows = dict(result_rows(results))
+    assert rows["accuracy"] == "0.9000  majority 0.4100"
+    assert rows["loss"] == "0.5000"

@@ -39,16 +39,16 @@ def test_signature_takes_raw_columns(served):
     assert serving.default == "predict"
     sizes = np.array([10, np.nan, 80], np.float32)
     colors = ["red", " green ", "violet"]
-    found = serving.signatures["predict"](
+    outputs = serving.signatures["predict"](
         c_1_size=tf.constant(sizes), age=tf.constant([3.0, 4.0, np.nan]), color=tf.constant(colors)
     )
     texts = list(task.fitted.categorical["color"])
     numeric = np.stack([sizes, [3, 4, np.nan]], axis=1).astype(np.float32)
     codes = np.array([[texts.index("red") + 1], [texts.index("green") + 1], [0]], np.int32)
     expected = model({"numeric": numeric, "categorical": codes})
-    np.testing.assert_allclose(found["y"], tf.nn.softmax(expected["y"]), rtol=1e-6)
-    np.testing.assert_allclose(found["the_price"], expected["the price"], rtol=1e-6)
-    assert not np.isnan(found["the_price"]).any()
+    np.testing.assert_allclose(outputs["y"], tf.nn.softmax(expected["y"]), rtol=1e-6)
+    np.testing.assert_allclose(outputs["the_price"], expected["the price"], rtol=1e-6)
+    assert not np.isnan(outputs["the_price"]).any()
 
 
 def test_values_get_the_same_predictions_whatever_format_they_are_written_in(tmp_path, capsys):
@@ -141,11 +141,11 @@ def test_bad_rows_are_reported_in_their_place(served, row, message):
     predictor = _predictor(served)
     items = list(predictor.items([], io.StringIO(f"{good}\n{row}\n{good}\n")))
 
-    found = predictor.predict(items)
+    predictions = predictor.predict(items)
 
-    assert ["error" in one.data for one in found] == [False, True, False]
-    assert message in found[1].data["error"]
-    assert found[1].text.startswith("standard input, row 2: error: ")
+    assert ["error" in prediction.data for prediction in predictions] == [False, True, False]
+    assert message in predictions[1].data["error"]
+    assert predictions[1].text.startswith("standard input, row 2: error: ")
 
 
 def test_row_is_an_argument(served):
@@ -156,7 +156,7 @@ def test_row_is_an_argument(served):
     assert line == {"row": "standard input, row 1", **argument}
 
 
-def test_what_is_no_file_is_refused(served):
+def test_missing_file_is_refused(served):
     with raises("bad-item"):
         list(_predictor(served).items(["absent.csv"], []))
 

@@ -57,9 +57,9 @@ def test_files_are_found_plain_or_packed(folder):
     ],
 )  # fmt: skip
 def test_problems_of_files_name_their_setting(folder, changes, field, message):
-    found = _problems(folder, **changes)
-    assert message in found[field]
-    assert list(found) == [field]
+    problems = _problems(folder, **changes)
+    assert message in problems[field]
+    assert list(problems) == [field]
 
 
 def test_text_files_are_listed_by_their_class(folder):
@@ -111,7 +111,7 @@ def _rows(folder):
 def test_evaluation_batches_are_the_first_words_of_each_line(folder):
     config = text_config(folder)
     task, rows = _task(config), _rows(folder)
-    found = []
+    rows_of_batches = []
     for features, targets, weights in without_autotuning(
         task.build_inputs(config.task.validation_data)
     ):
@@ -119,18 +119,18 @@ def test_evaluation_batches_are_the_first_words_of_each_line(folder):
         texts = _fit(task).decode(features["tokens"].numpy()[inside])
         classes = task.fitted.classes["label"]
         names = [classes[label] for label in targets["label"].numpy()[inside]]
-        found += [*zip(texts, names, strict=True)]
-    assert found == [(" ".join(line.split()[:4]), name) for line, name in rows]
+        rows_of_batches += [*zip(texts, names, strict=True)]
+    assert rows_of_batches == [(" ".join(line.split()[:4]), name) for line, name in rows]
     assert task.num_examples(config.task.validation_data) == len(rows) == 18
 
 
 def test_words_are_those_of_the_training_texts(folder):
-    whole = _fit(_task(text_config(folder)))
-    assert sorted(whole.words) == sorted([*WORDS, *WORDS.values()])
-    assert whole.size == 22
+    vocabulary = _fit(_task(text_config(folder)))
+    assert sorted(vocabulary.words) == sorted([*WORDS, *WORDS.values()])
+    assert vocabulary.size == 22
     text = {"column": "text", "vocab_size": 8}
     few = _fit(_task(text_config(folder, task__features__text=[text])))
-    assert list(few.words) == list(whole.words[:6])
+    assert list(few.words) == list(vocabulary.words[:6])
     part = text_config(
         folder, task__split__fractions={"few": 0.1, "all": 0.9}, task__train_data__split="few",
         task__validation_data__split="all",
@@ -183,10 +183,10 @@ def _tokens(task, texts):
 @pytest.mark.slow
 def test_signature_splits_texts_as_training_does(served):
     task, model, serving = served
-    found = serving.signatures[serving.default](text=tf.constant(TEXTS))
+    outputs = serving.signatures[serving.default](text=tf.constant(TEXTS))
     tokens = _tokens(task, TEXTS)
     expected = tf.nn.softmax(model({"tokens": tokens}, training=False)["label"])
-    np.testing.assert_array_equal(found["label"], expected)
+    np.testing.assert_array_equal(outputs["label"], expected)
     assert len({tuple(row) for row in tokens.tolist()}) > 4
     names = serving.signatures["targets"]()["classes_label"].numpy().tolist()
     assert names == [b"english", b"german"]
@@ -200,24 +200,24 @@ def test_texts_of_all_kinds_of_items_get_the_same_labels(served, tmp_path):
     table = write_csv(tmp_path / "a.csv", rows)
     write_csv(tmp_path / "rows", rows)
     json_lines = write_jsonl(tmp_path / "a.jsonl", rows)
-    found = [list(predictor.items(texts, []))]
-    found += [
+    kinds = [list(predictor.items(texts, []))]
+    kinds += [
         list(predictor.items([str(tmp_path / name)], []))
         for name in ("a.txt", "lines", "a.csv", "rows", "a.jsonl")
     ]
     for lines in ("\n".join(texts), table.read_text(), json_lines.read_text()):
-        found.append(list(predictor.items(["-"], io.StringIO(lines))))
-    answers = [[dict(one.data) for one in predictor.predict(items)] for items in found]
-    assert [one.pop("row", "") for one in answers[0]] == ["", "", ""]
-    assert [one["row"] for one in answers[3]] == [f"{table}, row {n}" for n in (1, 2, 3)]
+        kinds.append(list(predictor.items(["-"], io.StringIO(lines))))
+    answers = [[dict(answer.data) for answer in predictor.predict(items)] for items in kinds]
+    assert [answer.pop("row", "") for answer in answers[0]] == ["", "", ""]
+    assert [answer["row"] for answer in answers[3]] == [f"{table}, row {n}" for n in (1, 2, 3)]
     for of_kind in answers[1:]:
-        assert [one.pop("row").rpartition(", ")[2] for one in of_kind] == [
+        assert [answer.pop("row").rpartition(", ")[2] for answer in of_kind] == [
             "row 1",
             "row 2",
             "row 3",
         ]
         assert of_kind == answers[0]
-    assert [one["text"] for one in answers[0]] == texts
+    assert [answer["text"] for answer in answers[0]] == texts
     assert [*answers[0][0]["label"]["probabilities"]] == ["english", "german"]
 
 
@@ -253,9 +253,9 @@ def test_lines_of_a_table_without_a_header_are_its_rows(tmp_path):
 
 
 def test_top_k_limits_the_classes(served):
-    both, one = (_predictor(served, top_k=k) for k in (2, 1))
+    both, top_1 = (_predictor(served, top_k=k) for k in (2, 1))
     (item,) = both.items(["one two"], [])
-    (answer,), (limited,) = both.predict([item]), one.predict([item])
+    (answer,), (limited,) = both.predict([item]), top_1.predict([item])
     (first, larger), (second, smaller) = answer.data["label"]["probabilities"].items()
     assert larger >= smaller
     assert answer.data["label"]["class"] == first
@@ -264,7 +264,7 @@ def test_top_k_limits_the_classes(served):
     assert limited.text == f"label {first} ({larger:.4f})  one two"
 
 
-def test_what_is_neither_a_text_nor_a_file_is_refused(served):
+def test_missing_file_and_invalid_text_are_refused(served):
     with raises("missing-file"):
         list(_predictor(served).items(["absent.csv"], []))
     (answer,) = _predictor(served).predict([*_predictor(served).items(["one \udcff"], [])])

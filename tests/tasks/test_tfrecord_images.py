@@ -77,7 +77,7 @@ def test_preflight_reports_unusable_files_and_mismatched_datasets(records_config
           ("validation_data.source", "got images [8, 8, 1]")]),
     ]  # fmt: skip
     for settings, expected in changes:
-        found = pairs(records_config(**settings).data.problems())
-        assert [field for field, _ in found] == [field for field, _ in expected]
-        for (_, message), (_, part) in zip(found, expected, strict=True):
+        problems = pairs(records_config(**settings).data.problems())
+        assert [field for field, _ in problems] == [field for field, _ in expected]
+        for (_, message), (_, part) in zip(problems, expected, strict=True):
             assert part in message

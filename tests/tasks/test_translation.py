@@ -28,9 +28,9 @@ def test_a_run_trains_and_evaluates(tmp_path, dtype):
         task__bleu_lowercase=True,
         runtime__mixed_precision_dtype=dtype.removeprefix("mixed_"),
     )
-    told = Notes()
-    model, logs = run(config, tmp_path / "run", notes=told)
-    assert told.reasons == []
+    notes = Notes()
+    model, logs = run(config, tmp_path / "run", notes=notes)
+    assert notes.reasons == []
     assert logs["validation_examples"] == 21
     assert {"token_accuracy", "perplexity", "bleu", "validation_loss"} <= set(logs)
     # The model is untrained, so the perplexity is about the number of ids.
@@ -40,7 +40,7 @@ def test_a_run_trains_and_evaluates(tmp_path, dtype):
     assert record["training_loss"] > 2
     kept = Vocabulary.load(tmp_path / "run" / "assets" / "vocabulary.model")
     assert kept.size == 40
-    (signature,) = (note for note in told.notes if note.startswith("BLEU signature: "))
+    (signature,) = (note for note in notes.notes if note.startswith("BLEU signature: "))
     assert "case:lc" in signature
     assert "tok:13a" in signature
 
@@ -49,17 +49,17 @@ def test_a_run_trains_and_evaluates(tmp_path, dtype):
 def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path):
     config = translation_config(write_set(tmp_path / "set"), **_no_dropout())
     accumulating = config.replace(trainer=config.trainer.replace(gradient_accumulation_steps=2))
-    (one, one_logs), (two, two_logs), (pieces, _) = (
+    (one_device, one_logs), (two, two_logs), (pieces, _) = (
         run(config, tmp_path / "one"),
         run(config, tmp_path / "two", strategy="mirrored2"),
         run(accumulating, tmp_path / "pieces", "train"),
     )
     losses = [records(tmp_path / name, "train") for name in ("one", "two", "pieces")]
-    first, *others = [[record["training_loss"] for record in found] for found in losses]
+    first, *others = [[record["training_loss"] for record in run_records] for run_records in losses]
     for other in others:
         np.testing.assert_allclose(first, other, rtol=1e-5)
     for model in (two, pieces):
-        for mine, theirs in zip(one.get_weights(), model.get_weights(), strict=True):
+        for mine, theirs in zip(one_device.get_weights(), model.get_weights(), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5)
     for name in ("validation_loss", "perplexity", "token_accuracy", "validation_examples"):
         np.testing.assert_allclose(one_logs[name], two_logs[name], rtol=1e-4)

@@ -70,8 +70,8 @@ def test_vocabulary_in_the_run_directory_takes_precedence(folder, tmp_path):
     stored = load_vocabulary(config, Assets(tmp_path))
     assert (built.size, stored.size) == (40, 36)
     path = tmp_path / "assets" / "vocabulary.model"
-    given = config.replace(sentencepiece_model_path=str(path))
-    loaded = load_vocabulary(given, Assets(tmp_path / "elsewhere"))
+    config_with_path = config.replace(sentencepiece_model_path=str(path))
+    loaded = load_vocabulary(config_with_path, Assets(tmp_path / "elsewhere"))
     assert loaded.size == 36
 
 

@@ -47,9 +47,9 @@ def _entropy(smoothing):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
 def test_smoothed_cross_entropy_matches_numpy(smoothing):
-    found = smoothed_cross_entropy(tf.constant(TARGETS), tf.constant(LOGITS), smoothing)
-    np.testing.assert_allclose(found, _entropy(smoothing), rtol=1e-5, atol=1e-6)
-    assert (found.numpy()[~MASK] == 0).all()
+    losses = smoothed_cross_entropy(tf.constant(TARGETS), tf.constant(LOGITS), smoothing)
+    np.testing.assert_allclose(losses, _entropy(smoothing), rtol=1e-5, atol=1e-6)
+    assert (losses.numpy()[~MASK] == 0).all()
 
 
 def test_gradient_of_the_loss_matches_model_garden():
@@ -164,8 +164,8 @@ def test_only_selected_sentences_are_translated(static, rows):
     inputs = tf.constant([[5, 1], [6, 1], [7, 1], [8, 1]])
     ids = tf.constant([3, 0, 9, 1], tf.int64)
     model, gathered = Echo(), Translations()
-    for asked in ([False, True, False, True], [False] * 4):
-        logs = decode(model, inputs, ids, tf.constant(asked), static=static)
+    for selected in ([False, True, False, True], [False] * 4):
+        logs = decode(model, inputs, ids, tf.constant(selected), static=static)
         logs = {name: (value,) for name, value in logs.items()}
         gathered.add(logs | {"sentences": (tf.constant(4),)})
     assert model.rows == rows

@@ -23,9 +23,9 @@ def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
-        found = TranslationTask(translation_config(write_set(folder / "set")).task)
-        assert found.vocabulary is not None
-    return found
+        task_of_set = TranslationTask(translation_config(write_set(folder / "set")).task)
+        assert task_of_set.vocabulary is not None
+    return task_of_set
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,11 @@ def test_text_signature_agrees_with_the_tokens_signature(task, served):
     rows = [words.encode([line]).row(0).tolist() for line in lines]
     width = max(map(len, rows))
     ids = tf.constant([row + [0] * (width - len(row)) for row in rows])
-    found = served.signatures["tokens"](inputs=ids)
+    outputs = served.signatures["tokens"](inputs=ids)
     text = served.signatures["text"](text=tf.constant(lines))
-    expected = words.decode(found["outputs"].numpy())
+    expected = words.decode(outputs["outputs"].numpy())
     assert [raw.decode() for raw in text["translations"].numpy()] == expected
-    np.testing.assert_allclose(text["scores"], found["scores"], rtol=1e-5)
+    np.testing.assert_allclose(text["scores"], outputs["scores"], rtol=1e-5)
     assert len(set(expected)) > 1
 
 

@@ -28,9 +28,9 @@ YAML_FILES = sorted(
 
 def in_new_process(*arguments: str) -> str:
     """Runs a program of Python: tests in this process register tasks, which have settings."""
-    done = process(sys.executable, *arguments, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = process(sys.executable, *arguments, cwd=ROOT)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,9 @@ def test_schema_is_what_the_command_prints(pages):
 
 def plain(node: Any) -> Any:
     children = getattr(node, "children", None)
-    return node.value if children is None else {key: plain(one) for key, one in children.items()}
+    return (
+        node.value if children is None else {key: plain(child) for key, child in children.items()}
+    )
 
 
 @pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())

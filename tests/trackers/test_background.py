@@ -47,9 +47,9 @@ class Recording(Tracker):
 
 @pytest.fixture
 def notes():
-    found: list[str] = []
-    with log_scope(PlainMessages(found.append)):
-        yield found
+    messages: list[str] = []
+    with log_scope(PlainMessages(messages.append)):
+        yield messages
 
 
 def _run(tracker: Tracker, steps: int, *, wait: float = 60.0, max_waiting: int = 100) -> list[str]:

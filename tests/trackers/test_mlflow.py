@@ -37,7 +37,9 @@ def _runs(store: Path, experiment: str) -> list[Any]:
 
 
 def _history(store: Path, run_id: str, name: str) -> list[tuple[int, float]]:
-    return [(one.step, one.value) for one in _client(store).get_metric_history(run_id, name)]
+    return [
+        (metric.step, metric.value) for metric in _client(store).get_metric_history(run_id, name)
+    ]
 
 
 def _tracked(store: Path, info: RunInfo, *logged: tuple[int, Mapping[str, float]]) -> str:
@@ -62,19 +64,19 @@ def test_run_is_tracked_and_continued_after_a_resume(tmp_path):
 
     run(toy_config(trackers=trackers), folder)
 
-    (found,) = _runs(store, "run")
-    assert found.info.run_id == first.info.run_id
-    assert (found.info.status, found.info.run_name) == ("FINISHED", "run/a")
-    assert found.data.params["trainer.optimizer_config.optimizer.type"] == "sgd"
-    assert found.data.params["trainer.train_steps"] == "10"
-    assert found.data.tags["resumed_with/trainer.train_steps"] == "20"
-    assert len(found.data.tags["weights_sha256"]) == 64
-    assert found.data.tags["weights_sha256"] != first.data.tags["weights_sha256"]
-    assert found.data.tags["run_directory"] == str(folder)
-    assert not [name for name in found.data.params if name.startswith("trackers")]
+    (tracked,) = _runs(store, "run")
+    assert tracked.info.run_id == first.info.run_id
+    assert (tracked.info.status, tracked.info.run_name) == ("FINISHED", "run/a")
+    assert tracked.data.params["trainer.optimizer_config.optimizer.type"] == "sgd"
+    assert tracked.data.params["trainer.train_steps"] == "10"
+    assert tracked.data.tags["resumed_with/trainer.train_steps"] == "20"
+    assert len(tracked.data.tags["weights_sha256"]) == 64
+    assert tracked.data.tags["weights_sha256"] != first.data.tags["weights_sha256"]
+    assert tracked.data.tags["run_directory"] == str(folder)
+    assert not [name for name in tracked.data.params if name.startswith("trackers")]
     for split, name in (("train", "training_loss"), ("validation", "error")):
         expected = {line["step"]: line[name] for line in records(folder, split)}
-        sent = _history(store, found.info.run_id, f"{split}/{name}")
+        sent = _history(store, tracked.info.run_id, f"{split}/{name}")
         assert [step for step, _ in sent] == [5, 10, 15, 20]
         assert dict(sent) == pytest.approx(expected)
     assert not (folder / "train").exists()
@@ -85,8 +87,8 @@ def test_repeated_steps_are_not_sent_twice(tmp_path):
     info = _info(tmp_path)
     run_id = _tracked(tmp_path, info, (5, {"loss": 1.0}), (10, {"loss": 0.5}))
 
-    again = dataclasses.replace(info, previous_id=run_id, step=5)
-    assert _tracked(tmp_path, again, (10, {"loss": 0.5}), (15, {"loss": 0.25})) == run_id
+    continued = dataclasses.replace(info, previous_id=run_id, step=5)
+    assert _tracked(tmp_path, continued, (10, {"loss": 0.5}), (15, {"loss": 0.25})) == run_id
 
     assert _history(tmp_path, run_id, "train/loss") == [(5, 1.0), (10, 0.5), (15, 0.25)]
 
@@ -109,13 +111,13 @@ def test_settings_and_metrics_beyond_the_limits_are_sent(tmp_path):
 
     run_id = _tracked(tmp_path, _info(tmp_path, settings=settings), (1, metrics))
 
-    found = _client(tmp_path).get_run(run_id).data
-    assert len(found.params) == 233
-    assert len(found.params["long"]) <= 500
-    assert (found.params["empty"], found.params["odd_0_"]) == ("''", "[1, 2]")
-    assert len(found.metrics) == 1202
-    assert found.metrics["train/top _ 7"] == 7.0
-    assert math.isnan(found.metrics["train/nan"])
+    data = _client(tmp_path).get_run(run_id).data
+    assert len(data.params) == 233
+    assert len(data.params["long"]) <= 500
+    assert (data.params["empty"], data.params["odd_0_"]) == ("''", "[1, 2]")
+    assert len(data.metrics) == 1202
+    assert data.metrics["train/top _ 7"] == 7.0
+    assert math.isnan(data.metrics["train/nan"])
 
 
 @pytest.mark.slow

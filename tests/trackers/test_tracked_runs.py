@@ -37,7 +37,7 @@ def test_own_tracker_receives_the_records_of_a_run_and_of_its_resume(tmp_path):
 
     lines = _lines(path)
     starts = [line for line in lines if line["event"] == "start"]
-    assert [(one["id"], one["step"], one["mode"]) for one in starts] == [
+    assert [(record["id"], record["step"], record["mode"]) for record in starts] == [
         ("first", 0, "train_and_eval"),
         ("first", 10, "train_and_eval"),
     ]
@@ -51,12 +51,16 @@ def test_own_tracker_receives_the_records_of_a_run_and_of_its_resume(tmp_path):
             {name: value for name, value in line.items() if name not in ("split", "time")}
             for line in records(folder, split)
         ]
-        found = [{"step": one["step"], **one["metrics"]} for one in logged if one["split"] == split]
-        assert [one["step"] for one in found] == [5, 10, 15, 20]
-        for left, right in zip(found, expected, strict=True):
+        sent = [
+            {"step": record["step"], **record["metrics"]}
+            for record in logged
+            if record["split"] == split
+        ]
+        assert [record["step"] for record in sent] == [5, 10, 15, 20]
+        for left, right in zip(sent, expected, strict=True):
             assert left == pytest.approx(right)
     ends = [line for line in lines if line["event"] == "finish"]
-    assert [(one["status"], one["results"]["step"]) for one in ends] == [
+    assert [(record["status"], record["results"]["step"]) for record in ends] == [
         ("finished", "10"),
         ("finished", "20"),
     ]
@@ -150,12 +154,12 @@ def test_broken_tracker_only_causes_warnings(trackers, untracked, tmp_path, monk
 
 
 def test_records_do_not_end_loops_because_of_a_tracker(tmp_path, monkeypatch):
-    taken: list[bool] = []
-    monkeypatch.setattr(Trainer, "_build_recorder", lambda self: taken.append(True))
+    calls: list[bool] = []
+    monkeypatch.setattr(Trainer, "_build_recorder", lambda self: calls.append(True))
 
     run(toy_config(trackers=_own("FileTracker", path=str(tmp_path / "tracked"))), tmp_path / "a")
 
-    assert taken == [True]
+    assert calls == [True]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def _content(path: Path) -> list[Any]:
     """Returns the records in a file of W&B, which has the format of LevelDB's logs."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    data, position, parts, found = path.read_bytes(), 7, b"", []
+    data, position, parts, entries = path.read_bytes(), 7, b"", []
     while position + 7 <= len(data):
         if 32768 - position % 32768 < 7:  # The rest of a block is padding.
             position += 32768 - position % 32768
@@ -29,9 +29,9 @@ def _content(path: Path) -> list[Any]:
         parts += data[position + 7 : position + 7 + size]
         position += 7 + size
         if kind in (1, 4):  # the whole record, or its last part
-            found.append(Record.FromString(parts))
+            entries.append(Record.FromString(parts))
             parts = b""
-    return found
+    return entries
 
 
 def _complete_content(path: Path) -> list[Any]:
@@ -46,9 +46,12 @@ def _complete_content(path: Path) -> list[Any]:
 
 def _history(content: list[Any]) -> list[dict[str, Any]]:
     return [
-        {item.key or item.nested_key[0]: json.loads(item.value_json) for item in one.history.item}
-        for one in content
-        if one.WhichOneof("record_type") == "history"
+        {
+            item.key or item.nested_key[0]: json.loads(item.value_json)
+            for item in record.history.item
+        }
+        for record in content
+        if record.WhichOneof("record_type") == "history"
     ]
 
 
@@ -63,7 +66,7 @@ def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path):
 
     (second,) = {*(folder / "wandb").glob(f"offline-run-*-{run_id}*/*.wandb")} - {first}
     content = _complete_content(first)
-    (started,) = [one.run for one in content if one.WhichOneof("record_type") == "run"]
+    (started,) = [record.run for record in content if record.WhichOneof("record_type") == "run"]
     assert (started.run_id, started.project, [*started.tags]) == (run_id, "p", ["t"])
     config = {item.key: item.value_json for item in started.config.update}
     assert config["trainer.train_steps"] == "10"

@@ -20,11 +20,11 @@ class FileTracker(Tracker):
         self._path = Path(path)
 
     def start(self, run: RunInfo) -> str:
-        found = run.previous_id or "first"
-        self._add(event="start", id=found, step=run.step, mode=run.mode, name=run.name,
+        run_id = run.previous_id or "first"
+        self._add(event="start", id=run_id, step=run.step, mode=run.mode, name=run.name,
                   sections=sorted({name.partition(".")[0] for name in run.settings}),
                   config=run.config)  # fmt: skip
-        return found
+        return run_id
 
     def log(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         self._add(event="log", step=step, split=split, metrics=dict(metrics))

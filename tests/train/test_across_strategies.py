@@ -50,8 +50,8 @@ def test_everything_is_restored_under_another_strategy(frm, to, optimizer, saved
     session.restore_or_initialize()
     assert session.step == 4
     assert weights_fingerprint(session.state.model) == before.summary().weights
-    again = session.state.checkpoint()
-    again.write(str(tmp_path / "again"))
+    checkpoint = session.state.checkpoint()
+    checkpoint.write(str(tmp_path / "again"))
     after = CheckpointContent(tmp_path / "again")
     keys = after.state_keys()
     assert keys == before.state_keys()

@@ -33,9 +33,9 @@ ENDLESS = {
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    made = Servers(tmp_path_factory.mktemp("servers"), workers=2, ps=2)
-    yield made
-    made.stop()
+    started = Servers(tmp_path_factory.mktemp("servers"), workers=2, ps=2)
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +93,16 @@ def test_first_steps_match_those_of_one_device(trained, tmp_path):
     """With the same weights, batches, dropout masks and updates, in loops of one step."""
     _, events, _, _ = trained
     one_by_one = {"trainer__steps_per_loop": 1, "trainer__train_steps": 2}
-    found = []
+    first_losses = []
     run(
         digits_config(**EVERYTHING, **one_by_one),
         tmp_path,
         "train",
-        train_actions=[lambda logs: found.append(float(logs["training_loss"]))],
+        train_actions=[lambda logs: first_losses.append(float(logs["training_loss"]))],
     )
     losses = {event["trained"]: event["training_loss"] for event in events if "trained" in event}
-    assert losses[1] == pytest.approx(found[0], rel=1e-5)
-    assert losses.get(2, found[1]) == pytest.approx(found[1], rel=1e-5)
+    assert losses[1] == pytest.approx(first_losses[0], rel=1e-5)
+    assert losses.get(2, first_losses[1]) == pytest.approx(first_losses[1], rel=1e-5)
 
 
 @pytest.mark.sample(1)
@@ -111,18 +111,18 @@ def test_everything_is_restored_under_another_strategy(strategy, trained, tmp_pa
     folder, _, _, last = trained
     before = CheckpointContent(folder / "checkpoints" / f"ckpt-{STEPS}")
     config = digits_config(**EVERYTHING)
-    made = make_strategy(strategy)
-    session = session_of(config, folder, made, resume="override")
+    strategy_ = make_strategy(strategy)
+    session = session_of(config, folder, strategy_, resume="override")
     session.restore_or_initialize()
     assert session.step == STEPS
     assert int(session.state.optimizer.iterations.numpy()) == STEPS
     assert weights_fingerprint(session.state.model) == before.summary().weights == last["done"]
     session.state.checkpoint().write(str(tmp_path / "again"))
     assert CheckpointContent(tmp_path / "again").summary().state == before.summary().state
-    with made.scope():
-        found = session.evaluator.evaluate(tf.constant(session.validation_steps))
-    np.testing.assert_allclose(found["validation_loss"], last["validation_loss"], rtol=1e-5)
-    assert found["accuracy"] == pytest.approx(last["accuracy"], abs=1e-6)
+    with strategy_.scope():
+        results = session.evaluator.evaluate(tf.constant(session.validation_steps))
+    np.testing.assert_allclose(results["validation_loss"], last["validation_loss"], rtol=1e-5)
+    assert results["accuracy"] == pytest.approx(last["accuracy"], abs=1e-6)
 
 
 @pytest.mark.matrix

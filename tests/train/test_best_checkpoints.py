@@ -66,16 +66,16 @@ def _best(folder):
 
 def _content(folder):
     """Returns all files of the best checkpoints, by name; of records, the fingerprints."""
-    found = {}
+    content = {}
     for path in sorted((folder / "best").iterdir()):
         if path.suffix == ".json" and path.name != "info.json":
             record = json.loads(path.read_text())
-            found[path.name] = (record["weights"], record["step"], record["result"])
+            content[path.name] = (record["weights"], record["step"], record["result"])
         elif ".data" in path.name:
-            found[path.name] = ""  # Its tensors have a fingerprint in the record.
+            content[path.name] = ""  # Its tensors have a fingerprint in the record.
         else:
-            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {name: value for name, value in found.items() if not name.endswith(".index")}
+            content[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {name: value for name, value in content.items() if not name.endswith(".index")}
 
 
 @pytest.fixture(scope="module")

@@ -97,13 +97,13 @@ def test_callback_methods_are_called_at_the_right_steps(tmp_path):
 @pytest.mark.slow
 def test_loops_end_at_records_only_if_a_callback_needs_it(tmp_path, monkeypatch):
     """If records are taken inside a loop, callbacks see the weights and the step of its end."""
-    taken = []
-    monkeypatch.setattr(Trainer, "_build_recorder", lambda self: taken.append(True))
+    calls = []
+    monkeypatch.setattr(Trainer, "_build_recorder", lambda self: calls.append(True))
     run(toy_config(), tmp_path / "loops", callbacks=[OnlyLoops()])
-    assert taken
-    taken.clear()
+    assert calls
+    calls.clear()
     run(toy_config(), tmp_path / "records", callbacks=[Recorder()])
-    assert not taken
+    assert not calls
 
 
 @pytest.mark.parametrize("mode", ["train", "train_and_eval"])
@@ -117,9 +117,9 @@ def test_stop_between_two_checkpoints_is_saved_and_final(mode, tmp_path):
     assert [step for step, _ in notes.evaluations] == ([6] if mode == "train_and_eval" else [])
     assert [record["step"] for record in records(tmp_path, "train")] == [2, 4, 6]
 
-    again = Notes()
-    same, _ = run(config, tmp_path, mode, notes=again)
-    assert "the run is finished: enough at step 6" in again.notes
+    second_notes = Notes()
+    same, _ = run(config, tmp_path, mode, notes=second_notes)
+    assert "the run is finished: enough at step 6" in second_notes.notes
     for one, other in zip(weights(model), weights(same), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -135,12 +135,12 @@ def test_stopped_run_continues_without_the_callback(tmp_path):
 @pytest.mark.slow
 def test_callback_state_is_restored_on_resume(tmp_path):
     config = toy_config()
-    whole, parts = Recorder(), Recorder()
-    run(config, tmp_path / "whole", callbacks=[whole])
+    uninterrupted, parts = Recorder(), Recorder()
+    run(config, tmp_path / "whole", callbacks=[uninterrupted])
     with pytest.raises(StoppedAtStep):
         run(config, tmp_path / "parts", callbacks=[Recorder()], stop_at_step=10)
     run(config, tmp_path / "parts", callbacks=[parts])
-    assert [call for call in parts.calls if call != ["begin", 10]] == whole.calls
+    assert [call for call in parts.calls if call != ["begin", 10]] == uninterrupted.calls
 
 
 @pytest.mark.parametrize("step", [0, 21])
@@ -157,7 +157,7 @@ def test_two_callbacks_of_one_class_have_separate_states(tmp_path):
         run(config, tmp_path, callbacks=[StopAfter(100), StopAfter(200)], stop_at_step=10)
     resumed = [StopAfter(1), StopAfter(1)]
     run(config, tmp_path, callbacks=resumed)
-    assert [one.left for one in resumed] == [96, 196]
+    assert [callback.left for callback in resumed] == [96, 196]
 
 
 def test_callback_added_on_resume_starts_with_its_initial_state(tmp_path):

@@ -49,5 +49,5 @@ def test_each_run_reads_its_files(tmp_path, make):
     model, _ = run(make(tmp_path / "data", 60), tmp_path / "after")
 
     expected, _ = run(make(tmp_path / "other_data", 60), tmp_path / "expected")
-    for actual, wanted in zip(weights(model), weights(expected), strict=True):
-        np.testing.assert_array_equal(actual, wanted)
+    for actual, expected_weights in zip(weights(model), weights(expected), strict=True):
+        np.testing.assert_array_equal(actual, expected_weights)

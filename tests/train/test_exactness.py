@@ -26,14 +26,14 @@ class NoisyToy(ToyTask):
 
 
 def _evaluate(config, folder, strategy, steps=-1, at=0):
-    made = make_strategy(strategy)
-    with made.scope():
+    strategy_ = make_strategy(strategy)
+    with strategy_.scope():
         task = NoisyToy(config.task)
-    session = session_of(config, folder, made, task=task)
+    session = session_of(config, folder, strategy_, task=task)
     session.state.global_step.assign(at)
     # These fit the labels exactly, so that the loss comes from the noise alone.
     session.state.model.set_weights([np.ones([3, 1])])
-    with made.scope():
+    with strategy_.scope():
         count = session.validation_steps if steps < 0 else steps
         return float(session.evaluator.evaluate(tf.constant(count))["validation_loss"])
 
@@ -119,11 +119,11 @@ def test_reasons_for_inexact_runs_are_reported(strategy, task, changes, said, tm
 
     config, verdict = toy_config(**changes), Notes()
     configure_numerics(config.runtime)
-    made = make_strategy(strategy)
-    with made.scope():
+    strategy_ = make_strategy(strategy)
+    with strategy_.scope():
         built = task(config.task)
-    run_experiment(made, built, "train", config, str(tmp_path), callbacks=[verdict])
-    replicas = made.num_replicas_in_sync
+    run_experiment(strategy_, built, "train", config, str(tmp_path), callbacks=[verdict])
+    replicas = strategy_.num_replicas_in_sync
     assert verdict.reasons == [reason.replace("1 ops", f"{replicas} ops") for reason in said]
 
 

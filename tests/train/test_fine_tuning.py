@@ -53,13 +53,13 @@ def _steps(config, folder, strategy="one_device"):
     """Returns the variables of the model after each step, by name."""
     every = config.trainer.replace(checkpoint_interval=1, max_to_keep=None)
     run(config.replace(trainer=every), folder, "train", strategy)
-    found = []
+    weights = []
     for step in range(1, config.trainer.train_steps + 1):
         model = TunedTask(config.task).build_model()
         path = str(folder / f"checkpoints/ckpt-{step}")
         tf.train.Checkpoint(model=model).read(path).expect_partial()
-        found.append({one.name: one.numpy() for one in model.variables})
-    return found
+        weights.append({variable.name: variable.numpy() for variable in model.variables})
+    return weights
 
 
 @pytest.mark.slow
@@ -80,10 +80,10 @@ def test_frozen_layers_and_their_moving_averages_keep_each_bit(changes, strategy
         "trainer__train_steps": 10,
         **changes,
     }
-    found = _steps(tuned_config(_FROZEN, **settings), tmp_path / "run", strategy)
+    weights = _steps(tuned_config(_FROZEN, **settings), tmp_path / "run", strategy)
 
-    for name in found[0]:
-        values = [one[name].tobytes() for one in found]
+    for name in weights[0]:
+        values = [step_weights[name].tobytes() for step_weights in weights]
         changed = [step for step in range(1, 10) if values[step] != values[step - 1]]
         is_frozen = name.partition("/")[0] in ("first", "norm")
         assert changed == ([] if is_frozen else [*range(1, 10)]), name
@@ -93,7 +93,7 @@ def test_frozen_layers_and_their_moving_averages_keep_each_bit(changes, strategy
 @pytest.mark.parametrize("changes", [_ADAM, _NEW_ADAM, _MOMENTUM, _ADAMW])
 def test_weights_are_those_of_a_loop_with_keras(changes, tmp_path):
     config = tuned_config(_FROZEN, trainer__train_steps=12, **changes)
-    found, _ = run(config, tmp_path / "a", "train")
+    tuned, _ = run(config, tmp_path / "a", "train")
     task = TunedTask(config.task)
     state = session_of(config, tmp_path / "b", make_strategy("off"), task=task).state
     model, (features, labels) = state.model, task.arrays()
@@ -105,14 +105,14 @@ def test_weights_are_those_of_a_loop_with_keras(changes, tmp_path):
         gradients = tape.gradient(loss, trained)
         state.optimizer.apply_gradients(zip(gradients, trained, strict=True))
 
-    for one, other in zip(found.variables, model.variables, strict=True):
+    for one, other in zip(tuned.variables, model.variables, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5, err_msg=one.name)
 
 
 def _slots(state, layer):
     inner = state.optimizer
-    found = inner.variables() if callable(inner.variables) else inner.variables
-    return [one for one in found if f"/{layer}/" in f"/{one.name}"]
+    variables = inner.variables() if callable(inner.variables) else inner.variables
+    return [variable for variable in variables if f"/{layer}/" in f"/{variable.name}"]
 
 
 @pytest.mark.parametrize("changes", [_ADAM, _NEW_ADAM])
@@ -120,8 +120,8 @@ def test_frozen_layers_have_no_slots(changes, tmp_path):
     config = tuned_config(_FROZEN, **changes)
     state = session_of(config, tmp_path, make_strategy("off"), task=TunedTask(config.task)).state
 
-    found = {name: len(_slots(state, name)) for name in ("first", "norm", "inner", "w")}
-    assert found == {"first": 0, "norm": 0, "inner": 4, "w": 4}
+    counts = {name: len(_slots(state, name)) for name in ("first", "norm", "inner", "w")}
+    assert counts == {"first": 0, "norm": 0, "inner": 4, "w": 4}
 
 
 @pytest.mark.slow
@@ -137,13 +137,13 @@ def test_frozen_layers_have_no_slots(changes, tmp_path):
 def test_factor_for_all_layers_equals_another_learning_rate(changes, strategy, tmp_path):
     rate = "trainer__optimizer_config__learning_rate__constant__learning_rate"
     entry = "{learning_rates: [{layers: ['*'], factor: 0.25}]}"
-    found, _ = run(
+    tuned, _ = run(
         tuned_config(entry, **{rate: 0.02}, **changes), tmp_path / "a", "train", strategy
     )
     other, _ = run(tuned_config(**{rate: 0.005}, **changes), tmp_path / "b", "train", strategy)
     far, _ = run(tuned_config(**{rate: 0.02}, **changes), tmp_path / "c", "train", strategy)
 
-    models = (found, other, far)
+    models = (tuned, other, far)
     for one, expected, wrong in zip(*(each.trainable_variables for each in models), strict=True):
         if one.name == "first/bias:0":  # Batch normalization cancels it.
             continue
@@ -177,7 +177,7 @@ class _TwoLayers(LineTask):
 
 @pytest.mark.slow
 def test_task_of_model_garden_is_fine_tuned(tmp_path):
-    found = [
+    models = [
         run_official(
             line(), tmp_path / str(steps), "train", task_class=_TwoLayers,
             fine_tuning=FineTuning(freeze=("hidden",)), train_steps=steps,
@@ -185,7 +185,7 @@ def test_task_of_model_garden_is_fine_tuned(tmp_path):
         for steps in (1, 4)
     ]  # fmt: skip
 
-    (hidden, _, line_kernel, _), (same, _, changed, _) = found
+    (hidden, _, line_kernel, _), (same, _, changed, _) = models
     assert hidden.tobytes() == same.tobytes()
     assert line_kernel.tobytes() != changed.tobytes()
 

@@ -54,17 +54,17 @@ def test_flops_inside_functions_and_loops_are_counted():
 
 
 def _flops(monkeypatch, folder, **how):
-    found = set()
+    figures = set()
 
     class Kept(trainer.Trainer):
         def train(self, num_steps):
             logs = super().train(num_steps)
-            found.add((self.flops, logs["tflops_per_second"] * 1e12 / logs["steps_per_second"]))
+            figures.add((self.flops, logs["tflops_per_second"] * 1e12 / logs["steps_per_second"]))
             return logs
 
     monkeypatch.setattr("orbit_runner.train.engine.Trainer", Kept)
     run(mode="train", model_dir=folder, **how)
-    return {round(value) for pair in found for value in pair}
+    return {round(value) for pair in figures for value in pair}
 
 
 # Forward, and backward to the weights and to what is below: 64 examples, 64 → 16 → 10.

@@ -130,10 +130,10 @@ def test_each_piece_draws_different_random_numbers(jit_compile, pieces):
 
         return [keyed(tf.constant(step)).numpy() for step in (3, 4, 3)]
 
-    found = losses(pieces)
-    assert found[0] == found[2] != found[1]
+    step_losses = losses(pieces)
+    assert step_losses[0] == step_losses[2] != step_losses[1]
     # With equal draws, the mean would not depend on the number of pieces.
-    assert found[0] != losses(2 * pieces)[0]
+    assert step_losses[0] != losses(2 * pieces)[0]
 
 
 def test_a_piece_begins_after_the_previous_one_has_ended():

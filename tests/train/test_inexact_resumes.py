@@ -20,20 +20,20 @@ def _reasons(folder, steps, strategy="one_device", resume="same", **changes):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def exact_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "a"
     assert _reasons(folder, 5) == []
     return folder
 
 
-def test_resume_with_only_harmless_changes_is_exact(made, tmp_path):
-    folder = Path(shutil.copytree(made, tmp_path / "a"))
+def test_resume_with_only_harmless_changes_is_exact(exact_run, tmp_path):
+    folder = Path(shutil.copytree(exact_run, tmp_path / "a"))
     assert _reasons(folder, 10, trainer__checkpoint_interval=10) == []
 
 
 @pytest.mark.slow
-def test_resume_under_another_strategy_is_recorded(made, tmp_path):
-    folder = Path(shutil.copytree(made, tmp_path / "a"))
+def test_resume_under_another_strategy_is_recorded(exact_run, tmp_path):
+    folder = Path(shutil.copytree(exact_run, tmp_path / "a"))
     expected = [
         "it was resumed at step 5 under another strategy "
         "(OneDeviceStrategy × 1 → MirroredStrategy × 2)"
@@ -44,8 +44,8 @@ def test_resume_under_another_strategy_is_recorded(made, tmp_path):
     assert record["inexact"] == expected
 
 
-def test_resume_with_another_config_is_recorded(made, tmp_path):
-    folder = Path(shutil.copytree(made, tmp_path / "a"))
+def test_resume_with_another_config_is_recorded(exact_run, tmp_path):
+    folder = Path(shutil.copytree(exact_run, tmp_path / "a"))
     changed = {"task__train_data__seed": 3}
     with raises("other-config"):
         _reasons(folder, 10, **changed)
@@ -54,8 +54,8 @@ def test_resume_with_another_config_is_recorded(made, tmp_path):
     assert _reasons(folder, 15, **changed) == expected
 
 
-def test_resume_on_another_installation_is_recorded(made, tmp_path):
-    folder = Path(shutil.copytree(made, tmp_path / "a"))
+def test_resume_on_another_installation_is_recorded(exact_run, tmp_path):
+    folder = Path(shutil.copytree(exact_run, tmp_path / "a"))
     path = folder / "checkpoints" / "ckpt-5.json"
     numerics = json.loads(path.read_text())["numerics"]
     change_record(path, numerics={**numerics, "tensorflow": "1.0"})

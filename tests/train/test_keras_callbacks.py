@@ -50,7 +50,7 @@ def train(
     `changes` are settings, with `__` for a dot in their names, and other arguments of `run`.
     """
     own = [_Kill(kill_at)] if kill_at else []
-    given = [*own, *callbacks] if isinstance(callbacks, list) else callbacks
+    all_callbacks = [*own, *callbacks] if isinstance(callbacks, list) else callbacks
     settings = {name.replace("__", "."): v for name, v in changes.items() if "__" in name}
     arguments = {name: value for name, value in changes.items() if "__" not in name}
     return orbit_runner.run(
@@ -62,7 +62,7 @@ def train(
         epochs=epochs,
         batch_size=16,
         model_dir=folder,
-        callbacks=given,
+        callbacks=all_callbacks,
         progress="none",
         overrides={"trainer.checkpoint_interval": 2, "trainer.summary_interval": 1, **settings},
         **arguments,
@@ -160,7 +160,7 @@ def test_callback_that_cannot_be_called_is_refused(package, make, code):
 
 
 def test_one_error_lists_all_callbacks_that_cannot_work():
-    given = [
+    callbacks = [
         _with_method("on_train_batch_end")(keras),
         orbit_runner.Callback(),
         keras.callbacks.EarlyStopping(),
@@ -169,7 +169,7 @@ def test_one_error_lists_all_callbacks_that_cannot_work():
         keras.callbacks.EarlyStopping("loss"),
     ]
     with pytest.raises(ConfigError) as caught:
-        sort_callbacks(given, evaluates=False)
+        sort_callbacks(callbacks, evaluates=False)
     check(
         caught.value.problems,
         ("not-supported", "callbacks[0]"),
@@ -183,7 +183,7 @@ def test_one_error_lists_all_callbacks_that_cannot_work():
 @pytest.mark.parametrize("package", PACKAGES)
 def test_run_says_what_it_does_instead_of_callbacks_that_it_does_not_call(package, tmp_path):
     path = str(tmp_path / "saved.keras")
-    given = [
+    callbacks = [
         package.callbacks.ModelCheckpoint(path, "val_unknown", save_best_only=True),
         package.callbacks.BackupAndRestore(path),
         package.callbacks.TensorBoard(path),
@@ -191,11 +191,11 @@ def test_run_says_what_it_does_instead_of_callbacks_that_it_does_not_call(packag
         package.callbacks.ProgbarLogger(),
         package.callbacks.TerminateOnNaN(),
     ]
-    (kept,), _ = sort_callbacks(given, evaluates=True)
+    (kept,), _ = sort_callbacks(callbacks, evaluates=True)
     notes = Notes()
     run(toy_config(trainer__train_steps=1), tmp_path / "run", callbacks=[kept], notes=notes)
-    said = [text for text in notes.notes if "is not called" in text]
-    for callback, text in zip(given, said, strict=True):
+    messages = [text for text in notes.notes if "is not called" in text]
+    for callback, text in zip(callbacks, messages, strict=True):
         assert f": {type(callback).__name__} is not called: " in text
     assert not Path(path).exists()
     assert kept.inexact_reason == ""
@@ -211,8 +211,8 @@ def test_others_are_kept_and_the_run_is_not_reproducible_with_them():
     own = orbit_runner.Callback()
     queue = keras.callbacks.LambdaCallback(on_epoch_end=_ignore)
     queue.waiting = iter([])
-    given = [keras.callbacks.ReduceLROnPlateau(), own, queue, keras.callbacks.History()]
-    kept, settings = sort_callbacks(given, evaluates=True)
+    callbacks = [keras.callbacks.ReduceLROnPlateau(), own, queue, keras.callbacks.History()]
+    kept, settings = sort_callbacks(callbacks, evaluates=True)
     assert kept[0] is own
     assert isinstance(kept[1], KerasCallbacks)
     assert settings == {}
@@ -239,8 +239,8 @@ def test_others_are_kept_and_the_run_is_not_reproducible_with_them():
     ],
 )
 def test_config_names_early_stopping_if_a_setting_does_the_same(package, arguments, expected):
-    given = [package.callbacks.History(), package.callbacks.EarlyStopping(**arguments)]
-    kept, settings = sort_callbacks(given, evaluates=True)
+    callbacks = [package.callbacks.History(), package.callbacks.EarlyStopping(**arguments)]
+    kept, settings = sort_callbacks(callbacks, evaluates=True)
     names = ("metric", "metric_comp", "patience", "min_delta")
     rule = expected and dict(zip(names, expected, strict=True))
     assert settings == ({"trainer.early_stopping": rule} if expected else {})
@@ -248,8 +248,8 @@ def test_config_names_early_stopping_if_a_setting_does_the_same(package, argumen
 
 
 def test_config_does_not_name_early_stopping_if_another_callback_may_add_its_value():
-    given = [keras.callbacks.LambdaCallback(_ignore), keras.callbacks.EarlyStopping("val_loss")]
-    assert sort_callbacks(given, evaluates=True)[1] == {}
+    callbacks = [keras.callbacks.LambdaCallback(_ignore), keras.callbacks.EarlyStopping("val_loss")]
+    assert sort_callbacks(callbacks, evaluates=True)[1] == {}
 
 
 @pytest.mark.slow
@@ -269,12 +269,12 @@ def test_run_of_the_config_stops_at_the_same_step(package, tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
 def test_one_error_before_training_lists_all_unknown_metrics(package, tmp_path):
-    given = [
+    callbacks = [
         package.callbacks.EarlyStopping("val_acuracy", mode="max", baseline=0.5),
         package.callbacks.ReduceLROnPlateau("val_los"),
     ]
     with pytest.raises(ConfigError) as caught:
-        train(package, tmp_path / "run", given)
+        train(package, tmp_path / "run", callbacks)
     check(
         caught.value.problems,
         ("unknown-name", "callbacks[0]"),
@@ -287,19 +287,19 @@ def test_one_error_before_training_lists_all_unknown_metrics(package, tmp_path):
 def test_learning_rate_of_a_schedule_cannot_be_set(package, tmp_path):
     schedule = package.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     scheduler = package.callbacks.LearningRateScheduler(lambda epoch, rate: rate)
-    given = [scheduler, package.callbacks.ReduceLROnPlateau()]
+    callbacks = [scheduler, package.callbacks.ReduceLROnPlateau()]
     with pytest.raises(ConfigError, match="follows a schedule") as caught:
-        train(package, tmp_path / "run", given, optimizer=package.optimizers.SGD(schedule))
+        train(package, tmp_path / "run", callbacks, optimizer=package.optimizers.SGD(schedule))
     check(caught.value.problems, ("conflict", "callbacks[0]"), ("conflict", "callbacks[1]"))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_callback_of_another_keras_cannot_set_the_learning_rate(tmp_path):
-    given = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1)
+    callback = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1)
     config = "trainer__optimizer_config"
     changes = {f"{config}__optimizer__type": "sgd", f"{config}__learning_rate__type": "constant"}
     with raises("conflict", "callbacks[0]", kind=ConfigError):
-        train(keras, tmp_path / "run", given, optimizer={}, **changes)
+        train(keras, tmp_path / "run", callback, optimizer={}, **changes)
 
 
 def test_metric_that_no_epoch_has_is_an_error(tmp_path):
@@ -457,9 +457,9 @@ def test_callbacks_see_the_averaged_weights_that_are_evaluated(package, tmp_path
         "val_script", patience=1, mode="min", restore_best_weights=True
     )
     swap = [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)] if package is keras else []
-    given = [weights_by_epoch(package, kept), scripted(package, _VALLEY), *swap, early, history]
+    callbacks = [weights_by_epoch(package, kept), scripted(package, _VALLEY), *swap, early, history]
     optimizer = package.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
-    result = train(package, tmp_path, given, optimizer=optimizer)
+    result = train(package, tmp_path, callbacks, optimizer=optimizer)
     output = np.asarray(result.model(_VALIDATION[0]))
     loss = -np.log(output[np.arange(16), _VALIDATION[1]]).mean()
     assert equal(result.model.get_weights(), kept[1])
@@ -483,13 +483,13 @@ def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path):
         ]
 
     first = train(keras, tmp_path / "run", make())
-    given = make()
-    again = train(keras, tmp_path / "run", given)
+    callbacks = make()
+    second = train(keras, tmp_path / "run", callbacks)
     assert equal(first.model.get_weights(), kept[1])
-    assert again.weights == first.weights
-    assert again.metrics == first.metrics
+    assert second.weights == first.weights
+    assert second.metrics == first.metrics
     assert calls == ["end"]
-    assert given[2].stopped_epoch == 2
+    assert callbacks[2].stopped_epoch == 2
     # What a process that only knows the run directory finds.
     loaded = orbit_runner.load(tmp_path / "run")
     assert loaded.weights == first.weights
@@ -529,14 +529,14 @@ def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(package, eval
         result = train(package, run_folder, given, kill_at=kill_at, evaluates=evaluates)
         return result, history, script
 
-    expected, whole, _ = start(0, "whole")
-    found, parts, script = kill_and_resume(start, [3, 5, 7, 10, 14, 17])
-    assert found.step == expected.step == 6 * STEPS
-    assert found.weights == expected.weights
-    assert found.metrics == expected.metrics
-    assert repr(parts.history) == repr(whole.history)  # It has NaN.
+    expected, uninterrupted, _ = start(0, "whole")
+    resumed, parts, script = kill_and_resume(start, [3, 5, 7, 10, 14, 17])
+    assert resumed.step == expected.step == 6 * STEPS
+    assert resumed.weights == expected.weights
+    assert resumed.metrics == expected.metrics
+    assert repr(parts.history) == repr(uninterrupted.history)  # It has NaN.
     assert parts.epoch == [*range(6)]
-    assert len(set(whole.history["learning_rate" if package is keras else "lr"])) == 6
+    assert len(set(uninterrupted.history["learning_rate" if package is keras else "lr"])) == 6
     assert len([event for event in script.events if event[0] == "on_epoch_end"]) == 6
     assert _records(tmp_path / "parts") == _records(tmp_path / "whole")
 
@@ -568,8 +568,8 @@ def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path):
 def test_run_that_stopped_early_continues_with_another_config(tmp_path):
     def start(values, seed):
         early = keras.callbacks.EarlyStopping("val_script", patience=1, mode="min")
-        given = [scripted(keras, values), early]
-        return train(keras, tmp_path, given, epochs=5, resume="override", seed=seed)
+        callbacks = [scripted(keras, values), early]
+        return train(keras, tmp_path, callbacks, epochs=5, resume="override", seed=seed)
 
     assert start([3.0, 2.0, 4.0, 5.0], 0).step == 3 * STEPS
     assert start([9.0, 9.0, 9.0, 1.0, 0.5], 0).step == 3 * STEPS
@@ -589,20 +589,20 @@ def test_run_on_two_replicas_with_an_optimizer_of_model_garden_is_exact(tmp_path
         run(config, tmp_path / folder, strategy="mirrored2", callbacks=[*own, *kept])
         return history.history
 
-    whole = start(0, "whole")
-    assert len(whole["loss"]) == 4
-    np.testing.assert_allclose(whole["lr"], 0.1 * 0.9 ** np.arange(1, 5), rtol=1e-6)
-    assert kill_and_resume(start, [4, 8, 14]) == whole
+    uninterrupted = start(0, "whole")
+    assert len(uninterrupted["loss"]) == 4
+    np.testing.assert_allclose(uninterrupted["lr"], 0.1 * 0.9 ** np.arange(1, 5), rtol=1e-6)
+    assert kill_and_resume(start, [4, 8, 14]) == uninterrupted
 
 
 @pytest.mark.slow
 def test_run_that_returns_to_a_checkpoint_restores_the_callbacks(tmp_path):
     history = tf_keras.callbacks.History()
-    given = [
+    callbacks = [
         tf_keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
         history,
     ]
-    kept, _ = sort_callbacks(given, evaluates=True)
+    kept, _ = sort_callbacks(callbacks, evaluates=True)
     notes = Notes()
     config = toy_config(
         task__nan_from=13,

@@ -115,10 +115,10 @@ def _losses(folder):
     ids=["in the graph", "records in the graph", "pipeline"],
 )
 def test_short_loops_and_a_signal_do_not_change_the_final_weights(changes, tmp_path, monkeypatch):
-    whole, _ = run(cnn_config(**{**_ONE_LOOP, **changes}), tmp_path / "whole")
+    uninterrupted, _ = run(cnn_config(**{**_ONE_LOOP, **changes}), tmp_path / "whole")
     config = cnn_config(**{**_ONE_LOOP, **_ALWAYS_ONE_STEP, **changes})
     steps, _ = run(config, tmp_path / "steps")
-    assert weights_fingerprint(steps) == weights_fingerprint(whole)
+    assert weights_fingerprint(steps) == weights_fingerprint(uninterrupted)
     assert _losses(tmp_path / "steps") == _losses(tmp_path / "whole")
     assert len(_losses(tmp_path / "whole")) == 40 // config.trainer.summary_interval
     next_loop_length, calls = StopRequests.next_loop_length, list[int]()
@@ -134,4 +134,4 @@ def test_short_loops_and_a_signal_do_not_change_the_final_weights(changes, tmp_p
         run(config, tmp_path / "stopped")
     resumed, _ = run(config, tmp_path / "stopped")
 
-    assert weights_fingerprint(resumed) == weights_fingerprint(whole)
+    assert weights_fingerprint(resumed) == weights_fingerprint(uninterrupted)

@@ -140,9 +140,9 @@ def _refused(params, folder, task_class=None, **trainer):
     ],
 )
 def test_settings_for_one_task_are_rejected(changes, path, tmp_path):
-    found = _refused(lines(), tmp_path, **changes)
-    assert isinstance(found, SettingError)
-    assert found.path == path
+    error = _refused(lines(), tmp_path, **changes)
+    assert isinstance(error, SettingError)
+    assert error.path == path
 
 
 def test_invalid_tasks_are_rejected(tmp_path):
@@ -150,18 +150,18 @@ def test_invalid_tasks_are_rejected(tmp_path):
     unknown.trainer.trainer_type = "interleaved"
     twice.task.task_routines[1].task_name = "up"
     taken.task.task_routines[1].task_name = "learning_rate"
-    for params, path, said in (
+    for params, path, message in (
         (unknown, "trainer.trainer_type", "interleaving"),
         (twice, "task.task_routines[1].task_name", "up"),
         (taken, "task.task_routines[1].task_name", "the name 'learning_rate' is taken"),
     ):
-        found = _refused(params, tmp_path)
-        assert isinstance(found, SettingError)
-        assert found.path == path
-        assert said in str(found)
+        error = _refused(params, tmp_path)
+        assert isinstance(error, SettingError)
+        assert error.path == path
+        assert message in str(error)
 
-    found = _refused(lines(), tmp_path, task_class=multitask.MultiTask.from_config)
-    assert "build_multitask_model" in str(found)
+    error = _refused(lines(), tmp_path, task_class=multitask.MultiTask.from_config)
+    assert "build_multitask_model" in str(error)
 
 
 def test_model_without_a_part_for_each_task_is_rejected(tmp_path):

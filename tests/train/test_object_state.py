@@ -51,9 +51,9 @@ class _Counter:
     ids=repr,
 )
 def test_plain_value_is_the_same_after_json(value):
-    again = decode(json.loads(json.dumps(encode(value, {}), allow_nan=False)), {})
-    assert again == value
-    assert type(again) is type(value)
+    decoded = decode(json.loads(json.dumps(encode(value, {}), allow_nan=False)), {})
+    assert decoded == value
+    assert type(decoded) is type(value)
 
 
 def test_nan_is_kept():
@@ -66,8 +66,8 @@ def test_arrays_are_kept_in_a_file(dtype, tmp_path):
     value = [np.arange(6).reshape(2, 3).astype(dtype), np.asarray(1).astype(dtype)]
     encoded = json.loads(json.dumps(encode(value, arrays)))
     name = ArrayFiles(tmp_path).write(arrays)
-    again = decode(encoded, ArrayFiles(tmp_path).read(name))
-    for one, other in zip(value, again, strict=True):
+    decoded = decode(encoded, ArrayFiles(tmp_path).read(name))
+    for one, other in zip(value, decoded, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
 
@@ -78,7 +78,7 @@ def test_other_values_are_no_state(value):
         encode(value, {})
 
 
-def test_object_array_is_no_state():
+def test_object_array_is_not_a_state():
     with pytest.raises(TypeError, match="is not a plain value"):
         encode(np.array([None]), {})
 

@@ -53,9 +53,9 @@ def test_evaluation_writes_a_file_of_its_own_and_no_curve(tmp_path, changes):
         f"task.validation_data.arguments.{name}": value
         for name, value in ({"count": 41, "seed": 5} if changes else {}).items()
     }
-    said = [text for text in notes.notes if "are not those of the run" in text]
-    assert len(said) == bool(changes)
-    assert not changes or "task.validation_data.arguments.count: 41" in said[0]
+    warnings = [text for text in notes.notes if "are not those of the run" in text]
+    assert len(warnings) == bool(changes)
+    assert not changes or "task.validation_data.arguments.count: 41" in warnings[0]
 
 
 @pytest.mark.parametrize(

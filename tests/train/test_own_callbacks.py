@@ -144,11 +144,11 @@ def test_run_that_stopped_early_counts_as_finished(tmp_path):
     model, _ = run(toy_config(**STOPPING), tmp_path, notes=notes)
     assert [step for step, _ in notes.evaluations] == [5, 10]
     assert "stopped early at step 10" in notes.notes[0]
-    again = Notes()
-    same, logs = run(toy_config(**STOPPING), tmp_path, notes=again)
+    second_notes = Notes()
+    same, logs = run(toy_config(**STOPPING), tmp_path, notes=second_notes)
     np.testing.assert_array_equal(same.get_weights()[0], model.get_weights()[0])
-    assert "finished" in again.notes[-1]
-    assert "was no better" in again.notes[-1]
+    assert "finished" in second_notes.notes[-1]
+    assert "was no better" in second_notes.notes[-1]
     assert logs["validation_examples"] == 20
     patient = {**STOPPING, "trainer__early_stopping__patience": 2}
     on = Notes()

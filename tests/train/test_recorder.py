@@ -38,10 +38,14 @@ def _config(**changes):
 
 
 def _numbers(folder):
-    found = records(folder, "train")
+    split_records = records(folder, "train")
     return [
-        {name: one[name] for name in one if name not in _TIMES and not name.startswith(SYSTEM)}
-        for one in found
+        {
+            name: record[name]
+            for name in record
+            if name not in _TIMES and not name.startswith(SYSTEM)
+        }
+        for record in split_records
     ]
 
 
@@ -63,7 +67,7 @@ def test_records_and_weights_do_not_depend_on_where_loops_end(
     model, _ = run(config, tmp_path / "long", "train", strategy=strategy)
     monkeypatch.setattr(Trainer, "_build_recorder", lambda self: None)
     expected, _ = run(config, tmp_path / "short", "train", strategy=strategy)
-    assert [one["step"] for one in _numbers(tmp_path / "long")] == [*range(20, 121, 20), 130]
+    assert [record["step"] for record in _numbers(tmp_path / "long")] == [*range(20, 121, 20), 130]
     assert _numbers(tmp_path / "long") == _numbers(tmp_path / "short")
     assert weights_fingerprint(model) == weights_fingerprint(expected)
 

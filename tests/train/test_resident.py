@@ -59,15 +59,15 @@ def _chosen(config, section="train_data", strategy="off"):
 def test_resident_data_gives_the_weights_and_results_of_the_pipeline(case, strategy, tmp_path):
     """The second run trains the first half on a pipeline, and evaluates on one at its end."""
     make, steps = _CASES[case], _CASES[case]().trainer.train_steps
-    whole, logs = run(make(**_where(True)), tmp_path / "whole", strategy=strategy)
+    pipeline_model, logs = run(make(**_where(True)), tmp_path / "whole", strategy=strategy)
     half = make(**_where(False), trainer__train_steps=steps // 2 + 1)
     run(half, tmp_path / "two", "train", strategy)
     where = {**_where(True), "task__validation_data__on_device": False}
-    other, found = run(make(**where), tmp_path / "two", strategy=strategy)
-    for results in (logs, found):
+    other, resident_logs = run(make(**where), tmp_path / "two", strategy=strategy)
+    for results in (logs, resident_logs):
         results.pop("steps_per_second", None)
-    assert weights_fingerprint(other) == weights_fingerprint(whole)
-    assert found == logs
+    assert weights_fingerprint(other) == weights_fingerprint(pipeline_model)
+    assert resident_logs == logs
 
 
 @pytest.mark.parametrize("section", _SECTIONS)
@@ -131,7 +131,7 @@ def test_xla_compiles_whole_steps_on_a_pipeline_too(tmp_path):
     assert weights["b"] == weights["a"]
 
 
-made = []
+calls = []
 
 
 class Slow:
@@ -139,7 +139,7 @@ class Slow:
 
     def build_inputs(self, params, input_context=None):
         def number(index):
-            made.append(int(index))
+            calls.append(int(index))
             return index
 
         numbers = tf.data.Dataset.range(5).map(
@@ -150,13 +150,13 @@ class Slow:
 
 @pytest.mark.parametrize("strategy", ["off", "one_device"])
 def test_first_batches_are_made_before_the_first_request(strategy):
-    made.clear()
+    calls.clear()
     params = SimpleNamespace(is_training=True, seed=1)
     data = distribute(make_strategy(strategy), adapt(Slow()), params, RuntimeConfig())
-    assert not made
+    assert not calls
     iterator = iter(data)
     deadline = time.monotonic() + 600
-    while not made and time.monotonic() < deadline:
+    while not calls and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert made[0] == 0
+    assert calls[0] == 0
     del iterator

@@ -14,25 +14,25 @@ from tests.support.toy import toy_config
 
 
 @pytest.mark.slow
-def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(here, capsys):
+def test_shared_examples_are_reported_at_the_start_in_the_report_and_by_inspect(here, capsys):
     rows = write_csv(here / "rows.csv", make_rows())
     config = table_config(rows, task__split=None, trainer__train_steps=2)
     (here / "a.yaml").write_text(to_yaml(config))
     text = "100 of 100 validation rows have the features of training rows, such as "
 
     assert main(["run", "--experiment=a.yaml", "--model_dir=run"]) == 0
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     (attempt,) = json.loads(Path("run/run.json").read_text())["attempts"]
     assert main(["report", "run"]) == 0
     inspected = json.loads(output_of(["inspect", "a.yaml", "--json"]))
-    shown = output_of(["inspect", "a.yaml", "--html=a.html"])
+    output = output_of(["inspect", "a.yaml", "--html=a.html"])
 
-    assert said.count(f"warning: {text}") == 1
+    assert stderr.count(f"warning: {text}") == 1
     (warning,) = attempt["warnings"]
     assert warning.startswith(text)
     assert text in Path("run/report.html").read_text()
     assert inspected["warnings"] == [warning]
-    assert f"\n  {text}" in shown
+    assert f"\n  {text}" in output
     assert text in Path("a.html").read_text()
 
 

@@ -78,11 +78,11 @@ def test_epochs_are_rejected_if_the_dataset_size_is_unknown(field):
     ],
 )
 def test_training_pauses_at_each_evaluation_and_checkpoint(intervals, evaluates, stops):
-    plan, step, found = _plan(**intervals), 0, []
+    plan, step, pauses = _plan(**intervals), 0, []
     while step < plan.train_steps:
         step = plan.next_stop(step, evaluates=evaluates)
-        found.append(step)
-    assert found == stops
+        pauses.append(step)
+    assert pauses == stops
     is_due = {
         "validation_interval": plan.should_evaluate,
         "checkpoint_interval": plan.should_save,

@@ -14,13 +14,13 @@ from tests.support.toy import Notes, descent, records, run, toy_config
 
 
 def _events(folder):
-    found = defaultdict(dict)
+    events = defaultdict(dict)
     for path in sorted(folder.glob("events.out.tfevents.*")):
         for raw in tf.data.TFRecordDataset(str(path)):
             event = tf.compat.v1.Event.FromString(raw.numpy())
             for value in event.summary.value:
-                found[value.tag][event.step] = float(tf.make_ndarray(value.tensor))
-    return found
+                events[value.tag][event.step] = float(tf.make_ndarray(value.tensor))
+    return events
 
 
 @pytest.mark.sample(1)

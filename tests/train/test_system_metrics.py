@@ -25,12 +25,12 @@ def test_each_training_record_has_the_use_of_memory_and_processor(steps_per_loop
     )
     run(config, tmp_path)
     trained = records(tmp_path, "train")
-    assert [one["step"] for one in trained] == [15, 30, 45, 60]
-    for one in trained:
-        assert _system(one) == _NAMES
-        assert 0.05 < one["system/memory_gib"] < psutil.virtual_memory().total / 2**30
-        assert 0.0 < one["system/machine_memory_percent"] <= 100.0
-        assert 0.0 <= one["system/cpu_percent"] <= 100.0 * (psutil.cpu_count() or 1) * 1.5
+    assert [record["step"] for record in trained] == [15, 30, 45, 60]
+    for record in trained:
+        assert _system(record) == _NAMES
+        assert 0.05 < record["system/memory_gib"] < psutil.virtual_memory().total / 2**30
+        assert 0.0 < record["system/machine_memory_percent"] <= 100.0
+        assert 0.0 <= record["system/cpu_percent"] <= 100.0 * (psutil.cpu_count() or 1) * 1.5
     assert trained[0]["system/cpu_percent"] > 0.0  # Tracing takes longer than the interval.
     (evaluated,) = records(tmp_path, "validation")
     assert not _system(evaluated)
@@ -38,7 +38,7 @@ def test_each_training_record_has_the_use_of_memory_and_processor(steps_per_loop
 
 def test_system_metrics_can_be_switched_off(tmp_path):
     run(toy_config(trainer__system_metrics=False), tmp_path, "train")
-    assert not any(_system(one) for one in records(tmp_path, "train"))
+    assert not any(_system(record) for record in records(tmp_path, "train"))
 
 
 def test_records_of_the_same_moment_share_the_values(monkeypatch):
@@ -60,6 +60,6 @@ def test_memory_of_gpus_is_that_of_the_fullest_one_and_the_highest_peak(monkeypa
     }
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [*used])
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", used.__getitem__)
-    found = SystemMetrics()()
-    assert found["system/gpu_memory_gib"] == 3.0
-    assert found["system/gpu_peak_memory_gib"] == 6.0
+    metrics = SystemMetrics()()
+    assert metrics["system/gpu_memory_gib"] == 3.0
+    assert metrics["system/gpu_peak_memory_gib"] == 6.0

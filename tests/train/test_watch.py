@@ -30,8 +30,12 @@ _PIECES = {"trainer__gradient_accumulation_steps": 2}
 def _watched(folder):
     """Returns the measurements of each record, with its step."""
     return [
-        {name: value for name, value in one.items() if name == "step" or name.startswith("watch/")}
-        for one in records(folder, "train")
+        {
+            name: value
+            for name, value in record.items()
+            if name == "step" or name.startswith("watch/")
+        }
+        for record in records(folder, "train")
     ]
 
 
@@ -40,7 +44,7 @@ def _by_tape(config, steps, clip):
     model = state_of(config, make_strategy("one_device")).model
     (kernel,) = model.trainable_variables
     features, labels = toy_task(config).arrays()
-    batch, found = config.task.train_data.global_batch_size, []
+    batch, measurements = config.task.train_data.global_batch_size, []
     for step in range(steps):
         rows = (step * batch + np.arange(batch)) % len(features)
         with tf.GradientTape() as tape:
@@ -49,7 +53,7 @@ def _by_tape(config, steps, clip):
         norm = np.linalg.norm(gradient)
         kernel.assign_sub(0.1 * gradient * (min(1.0, clip / norm) if clip else 1.0))
         moved = np.linalg.norm(kernel.numpy() - before)
-        found.append(
+        measurements.append(
             {
                 "watch/gradient_norm": norm,
                 "watch/weight_norm": np.linalg.norm(before),
@@ -57,7 +61,7 @@ def _by_tape(config, steps, clip):
                 "watch/update_ratio/w": moved / np.linalg.norm(before),
             }
         )
-    return found
+    return measurements
 
 
 @pytest.mark.slow
@@ -76,20 +80,20 @@ def test_measurements_are_those_of_a_gradient_tape(changes, strategy, tmp_path):
     config = toy_config(**_WATCH, **changes)
     run(config, tmp_path, "train", strategy)
     expected = _by_tape(config, 20, 0.1 if changes == _CLIP else None)
-    found = {one.pop("step"): one for one in _watched(tmp_path)}
-    assert {step: set(one) for step, one in found.items()} == {
+    measurements = {record.pop("step"): record for record in _watched(tmp_path)}
+    assert {step: set(record) for step, record in measurements.items()} == {
         step: set(expected[0]) if step % 10 == 0 else set() for step in (5, 10, 15, 20)
     }
     for step in (10, 20):
         for name, value in expected[step - 1].items():
-            np.testing.assert_allclose(found[step][name], value, rtol=1e-3, err_msg=name)
+            np.testing.assert_allclose(measurements[step][name], value, rtol=1e-3, err_msg=name)
 
 
 def test_gradients_that_are_not_finite_are_counted(tmp_path):
     config = toy_config(**_WATCH, task__nan_from=9, trainer__recovery_max_trials=-1)
     with raises("diverged"):
         run(config, tmp_path, "train")
-    (measured,) = (one for one in _watched(tmp_path) if one["step"] == 10)
+    (measured,) = (record for record in _watched(tmp_path) if record["step"] == 10)
     assert measured["watch/non_finite_gradients"] == 1.0
     assert measured["watch/gradient_norm"] is None
 
@@ -111,24 +115,24 @@ _CASES = {
 def test_weights_and_other_values_are_the_same_without_measurements_and_a_trace(case, tmp_path):
     make, changes, strategy = _CASES[case]
     same = {"trainer__train_steps": 40, "trainer__summary_interval": 5, **changes}
-    found = []
+    runs = []
     for name, measured in (
         ("without", {}),
         ("with", {"trainer__watch_interval": 5, "trainer__profile_steps": "[4, 12]"}),
     ):
         folder = tmp_path / name
         model, _ = run(make(**same, **measured), folder, "train", strategy)
-        losses = [(one["step"], one["training_loss"]) for one in records(folder, "train")]
-        found.append((weights_fingerprint(model), losses))
-        assert {len(one) > 1 for one in _watched(folder)} == {bool(measured)}
+        losses = [(record["step"], record["training_loss"]) for record in records(folder, "train")]
+        runs.append((weights_fingerprint(model), losses))
+        assert {len(record) > 1 for record in _watched(folder)} == {bool(measured)}
         traces = [*folder.glob("train/plugins/profile/*/*.xplane.pb")]
         assert [trace.stat().st_size > 0 for trace in traces] == [True] * bool(measured)
-    assert found[0] == found[1]
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.slow
 def test_measurements_do_not_depend_on_where_loops_end(tmp_path):
-    found = []
+    pieces = []
     for steps_per_loop in (1, 60):
         config = digits_config(
             trainer__steps_per_loop=steps_per_loop,
@@ -136,9 +140,9 @@ def test_measurements_do_not_depend_on_where_loops_end(tmp_path):
             trainer__watch_interval=30,
         )
         run(config, tmp_path / str(steps_per_loop), "train")
-        found.append(_watched(tmp_path / str(steps_per_loop)))
-    assert found[0] == found[1]
-    assert [len(one) > 1 for one in found[1]] == [False, True, False, True]
+        pieces.append(_watched(tmp_path / str(steps_per_loop)))
+    assert pieces[0] == pieces[1]
+    assert [len(record) > 1 for record in pieces[1]] == [False, True, False, True]
 
 
 @pytest.mark.slow
@@ -150,9 +154,10 @@ def test_resumed_run_has_the_measurements_of_an_uninterrupted_run(first, tmp_pat
     run(begin, tmp_path / "parts", "train")
     run(config, tmp_path / "parts", "train")
     whole, parts = (
-        [one for one in _watched(tmp_path / name) if len(one) > 1] for name in ("whole", "parts")
+        [record for record in _watched(tmp_path / name) if len(record) > 1]
+        for name in ("whole", "parts")
     )
-    assert [one["step"] for one in whole] == [10, 20, 30]
+    assert [record["step"] for record in whole] == [10, 20, 30]
     assert parts == whole
 
 
@@ -185,27 +190,29 @@ def test_task_that_does_not_apply_gradients_is_rejected(tmp_path):
 def test_settings_that_rule_out_measurements_are_rejected(changes, reason):
     with pytest.raises(ConfigError) as caught:
         toy_config(**{"trainer.watch_interval": 10, **changes})
-    (found,) = (one for one in caught.value.problems if one.path == "trainer.watch_interval")
-    assert reason in found.message
+    (problem,) = (
+        problem_ for problem_ in caught.value.problems if problem_.path == "trainer.watch_interval"
+    )
+    assert reason in problem.message
 
 
 def test_layers_with_a_common_prefix_count_as_one_if_there_are_many():
     names = [
         f"net/block_{n}/{part}/kernel:0" for n in range(12) for part in ("key", "value", "out")
     ]
-    found = layers_by_variable(names)
-    assert list(dict.fromkeys(found.values())) == [f"net/block_{n}" for n in range(12)]
+    layers = layers_by_variable(names)
+    assert list(dict.fromkeys(layers.values())) == [f"net/block_{n}" for n in range(12)]
 
 
 @pytest.mark.parametrize("prefix", ["", "net/"])
 @pytest.mark.parametrize("count", [MAX_LAYERS + 1, 2 * MAX_LAYERS, 200])
 def test_consecutive_layers_count_as_one_if_no_prefix_is_shared(prefix, count):
     names = [f"{prefix}conv_{n}/{part}:0" for n in range(count) for part in ("kernel", "bias")]
-    found = layers_by_variable(names)
-    layers = list(dict.fromkeys(found.values()))
+    layer_of = layers_by_variable(names)
+    layers = list(dict.fromkeys(layer_of.values()))
     assert MAX_LAYERS / 2 <= len(layers) <= MAX_LAYERS
     first, _, last = layers[0].partition("..")
     assert first == f"{prefix}conv_0"
-    assert found[f"{last}/bias:0"] == layers[0]
-    assert list(found) == names
-    assert [found[name] for name in names] == sorted(found.values(), key=layers.index)
+    assert layer_of[f"{last}/bias:0"] == layers[0]
+    assert list(layer_of) == names
+    assert [layer_of[name] for name in names] == sorted(layer_of.values(), key=layers.index)

@@ -24,9 +24,9 @@ except ValueError:
 
 
 def test_only_native_output_is_discarded():
-    done = process(sys.executable, "-c", _SCRIPT)
+    completed = process(sys.executable, "-c", _SCRIPT)
 
-    assert done.stderr.splitlines() == [
+    assert completed.stderr.splitlines() == [
         "native before",
         "python inside",
         "native after",

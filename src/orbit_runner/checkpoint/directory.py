@@ -194,9 +194,9 @@ class CheckpointFolder:
         temporary.mkdir()
         return temporary / self.prefix(step).name
 
-    def discard(self, written: Path) -> None:
-        """Removes the temporary directory of `written`, a path that `begin_write` returned."""
-        shutil.rmtree(written.parent, ignore_errors=True)
+    def discard(self, checkpoint: Path) -> None:
+        """Removes the temporary directory of `checkpoint`, a path that `begin_write` returned."""
+        shutil.rmtree(checkpoint.parent, ignore_errors=True)
 
     def discard_all(self) -> None:
         """Removes all temporary directories of checkpoints, and none with another name."""
@@ -204,24 +204,26 @@ class CheckpointFolder:
             if temporary.name.removeprefix(_TEMPORARY).isdigit():
                 shutil.rmtree(temporary, ignore_errors=True)
 
-    def commit(self, written: Path, record: CheckpointRecord) -> None:
+    def commit(self, checkpoint: Path, record: CheckpointRecord) -> None:
         """Moves a checkpoint from its temporary directory into place, then removes old ones.
 
-        `written` is the path that `begin_write` returned. `files` of the record is filled
+        `checkpoint` is the path that `begin_write` returned. `files` of the record is filled
         in.
         """
-        files = [path for path in written.parent.iterdir() if CHECKPOINT_FILE.fullmatch(path.name)]
+        files = [
+            path for path in checkpoint.parent.iterdir() if CHECKPOINT_FILE.fullmatch(path.name)
+        ]
         marks = mark_files(files)
         for path in files:
             _flush_to_disk(path)
         # The index is moved last, because a checkpoint with an index counts as complete.
         for path in sorted(files, key=lambda path: path.suffix == ".index"):
             if path.suffix == ".index":
-                whole = dataclasses.replace(record, files=marks)
-                whole.write(self._file(record.step, "json"))
+                record_with_files = dataclasses.replace(record, files=marks)
+                record_with_files.write(self._file(record.step, "json"))
             path.replace(self.path / path.name)
         _flush_to_disk(self.path)
-        self.discard(written)
+        self.discard(checkpoint)
         self.prune(record.step)
 
     def prune(self, newest: int) -> None:
@@ -230,11 +232,11 @@ class CheckpointFolder:
         steps = [step for step in self.steps() if step <= newest]
         self.remove_others(self._rule(steps))
 
-    def remove_others(self, kept: list[int]) -> None:
-        """Removes all checkpoints but some. TensorFlow's list names the last one of `kept`."""
-        self._write_state(kept)
+    def remove_others(self, steps: list[int]) -> None:
+        """Removes all checkpoints but some. TensorFlow's list names the last one of `steps`."""
+        self._write_state(steps)
         for step in self.steps():
-            if step not in kept:
+            if step not in steps:
                 self._remove(step)
 
     def _remove(self, step: int) -> None:
@@ -353,6 +355,6 @@ def steps_by_rank(directory: CheckpointFolder) -> list[int]:
     The order is that of TensorFlow's `checkpoint` file. A checkpoint that the file does not name
     comes first: the process that saved it was killed.
     """
-    listed = directory.listed_steps()
+    ranking = directory.listed_steps()
     steps: Iterable[int] = directory.committed_steps()
-    return sorted(steps, key=lambda step: listed.index(step) if step in listed else -1)
+    return sorted(steps, key=lambda step: ranking.index(step) if step in ranking else -1)

@@ -49,17 +49,17 @@ def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -
         steps = checkpoints.committed_steps()
     except OSError:
         steps = []
-    left = (
+    intact = (
         f"the checkpoint of step {steps[-1]} is intact" if steps else "there is no checkpoint yet"
     )
-    return f"{problem or first_line(error)}\n{left}; {_remedy(problem)}"
+    return f"{problem or first_line(error)}\n{intact}; {_remedy(problem)}"
 
 
 def _remedy(problem: str) -> str:
-    again = "start the run again"
+    advice = "start the run again"
     if any(words in problem for words in _FULL.values()):
-        return f"free up disk space and {again}"
-    return f"make sure that the disk can be written, and {again}" if problem else again
+        return f"free up disk space and {advice}"
+    return f"make sure that the disk can be written, and {advice}" if problem else advice
 
 
 @contextlib.contextmanager

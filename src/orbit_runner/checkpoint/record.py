@@ -75,8 +75,8 @@ class CheckpointRecord:
     def write(self, path: Path) -> None:
         """Writes the record as JSON, with a checksum."""
         values = dataclasses.asdict(self)
-        whole = {**values, _CHECKSUM: _checksum_of(values)}
-        write_atomically(path, json.dumps(whole, indent=1) + "\n")
+        content = {**values, _CHECKSUM: _checksum_of(values)}
+        write_atomically(path, json.dumps(content, indent=1) + "\n")
 
 
 def _checksum_of(values: Mapping[str, object]) -> str:

@@ -61,8 +61,8 @@ class Restorer:
         self._check_assets(path, record)
         self._check_optimizer(path, record)
         try:
-            saved = CheckpointContent(path).graph
-            _check_variables(path, record, object_graph(self._checkpoint), saved)
+            saved_graph = CheckpointContent(path).graph
+            _check_variables(path, record, object_graph(self._checkpoint), saved_graph)
             with self._strategy.scope():
                 status = self._checkpoint.restore(readable_path(path), self._options)
         except ValueError as error:  # A variable has another shape.
@@ -117,11 +117,17 @@ def _check_variables(
 
     TensorFlow's own error would print values instead of names.
     """
-    here = _required_variables(expected)
-    there = _required_variables(saved)
+    model_variables = _required_variables(expected)
+    saved_variables = _required_variables(saved)
     lines = [
-        *(f"{here[key]}: not in the checkpoint" for key in here.keys() - there.keys()),
-        *(f"{there[key]}: only in the checkpoint" for key in there.keys() - here.keys()),
+        *(
+            f"{model_variables[key]}: not in the checkpoint"
+            for key in model_variables.keys() - saved_variables.keys()
+        ),
+        *(
+            f"{saved_variables[key]}: only in the checkpoint"
+            for key in saved_variables.keys() - model_variables.keys()
+        ),
     ]
     if lines:
         raise _mismatch(path, record, format_list(sorted(lines)))

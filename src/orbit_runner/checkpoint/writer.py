@@ -105,19 +105,19 @@ class CheckpointWriter:
             self._checkpoint.write(tensor, options)
         self.raise_failure()
 
-    def _commit(self, written: Path, record: CheckpointRecord) -> None:
-        content = CheckpointContent(written).summary()
+    def _commit(self, checkpoint: Path, record: CheckpointRecord) -> None:
+        content = CheckpointContent(checkpoint).summary()
         tensors = [tensor for tensor in content.non_finite if tensor.name not in record.non_finite]
         if tensors:
-            self._folder.discard(written)
+            self._folder.discard(checkpoint)
             raise Diverged(
                 f"the weights of step {record.step} are not finite, and no checkpoint was saved "
                 f"({describe_non_finite(tensors)})",
                 step=record.step,
             )
-        whole = dataclasses.replace(record, weights=content.weights, state=content.state)
-        self._folder.commit(written, whole)
-        self._append_to_trail(whole)
+        full_record = dataclasses.replace(record, weights=content.weights, state=content.state)
+        self._folder.commit(checkpoint, full_record)
+        self._append_to_trail(full_record)
         for listener in self._listeners:
             listener()
 

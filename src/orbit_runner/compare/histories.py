@@ -160,8 +160,8 @@ def judge_step(
     Returns:
         The verdict, with the first difference, or what was compared.
     """
-    saved = [known for known in common_steps(original, replay) if after < known <= end]
-    if other := steps_with_other_weights(original, replay, saved):
+    saved_steps = [known for known in common_steps(original, replay) if after < known <= end]
+    if other := steps_with_other_weights(original, replay, saved_steps):
         return StepVerdict(
             DIFFERS, f"the weights of step {other[0]} are not those of its checkpoint"
         )
@@ -170,7 +170,7 @@ def judge_step(
     if loss_diff is not None:
         losses = f"{loss_text(loss_diff.left)} → {loss_text(loss_diff.right)}"
         return StepVerdict(DIFFERS, f"the loss in the record of step {loss_diff.step}: {losses}")
-    if later := [known for known in saved if known >= step]:
+    if later := [known for known in saved_steps if known >= step]:
         return StepVerdict(OWN, f"the weights of step {later[0]} have the fingerprint of the run")
     records = comparable_records(original, replay, steps, summary_interval, after)
     if later := [known for known in records if known >= step]:

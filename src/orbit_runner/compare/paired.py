@@ -78,9 +78,9 @@ class PairedComparison:
     def notes(self) -> Iterator[str]:
         """Yields what limits the comparison, as sentences without a period."""
         for group, other in ((self.first, self.second), (self.second, self.first)):
-            alone = sorted(set(group.runs) - set(other.runs))
-            if alone:
-                yield f"not compared: {_seeds_text(alone)}, which only {group.name} has"
+            unpaired_seeds = sorted(set(group.runs) - set(other.runs))
+            if unpaired_seeds:
+                yield f"not compared: {_seeds_text(unpaired_seeds)}, which only {group.name} has"
         if not self.settings():
             yield "no setting differs except the seed"
         if self.has_equal_weights():
@@ -157,11 +157,11 @@ def compare_paired(
             code="not-comparable",
         )
     sides = [[_values(group.runs[seed]) for seed in seeds] for group in (first, second)]
-    every = [values for side in sides for values in side]
+    all_values = [values for side in sides for values in side]
     names = [
         name
-        for name in dict.fromkeys(name for values in every for name in values)
-        if all(math.isfinite(values.get(name, math.nan)) for values in every)
+        for name in dict.fromkeys(name for values in all_values for name in values)
+        if all(math.isfinite(values.get(name, math.nan)) for values in all_values)
     ]
     for name in requested:
         if name not in names:
@@ -199,5 +199,5 @@ def _seed(run: RunReader) -> int | None:
 
 
 def _seeds_text(seeds: Sequence[int]) -> str:
-    listed = ", ".join(map(str, seeds))
-    return f"seed{'' if len(seeds) == 1 else 's'} {listed}" if seeds else "no seed"
+    text = ", ".join(map(str, seeds))
+    return f"seed{'' if len(seeds) == 1 else 's'} {text}" if seeds else "no seed"

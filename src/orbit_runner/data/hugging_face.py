@@ -302,13 +302,13 @@ def load(
     image = _choose_column(saved, "image_column", image_column, columns, "one Image")
     classes = [*table.classes] or ["label"]
     label = _choose_column(saved, "label_column", label_column, classes, "one ClassLabel")
-    listed = read_table(table, {label: CATEGORY})
+    label_table = read_table(table, {label: CATEGORY})
     kind = next(iter(saved.tables.values())).schema.field(label).type
-    numbers, labels = _class_numbers(table.classes.get(label), kind, listed, label)
+    numbers, labels = _class_numbers(table.classes.get(label), kind, label_table, label)
     return ArrowImages(
         name=_NAME,
         files=tuple(saved.tables),
-        places=listed.places,
+        places=label_table.places,
         numbers=numbers,
         labels=labels,
         num_classes=len(labels) if labels else int(numbers.max()) + 1,
@@ -319,17 +319,17 @@ def load(
 
 
 def _choose_column(
-    saved: _Saved, setting: str, given: str, candidates: Sequence[str], expected: str
+    saved: _Saved, setting: str, configured: str, candidates: Sequence[str], expected: str
 ) -> str:
     """Returns the column that a setting names, or else the only candidate."""
     path, rows = next(iter(saved.tables.items()))
     known = rows.schema.names
-    name = given or (candidates[0] if len(candidates) == 1 else "")
+    name = configured or (candidates[0] if len(candidates) == 1 else "")
     if name in known:
         return name
     problem = f"got columns {', '.join(known)}, expected {expected}; set {setting}"
-    if given:
-        problem = unknown_name_message("column", given, known)
+    if configured:
+        problem = unknown_name_message("column", configured, known)
     raise DataError(f"{path}: {problem}", field=setting, code="unknown-column")
 
 
@@ -378,16 +378,16 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
 
 
 def _class_numbers(
-    names: tuple[str, ...] | None, kind: pyarrow.DataType, listed: TablePart, name: str
+    names: tuple[str, ...] | None, kind: pyarrow.DataType, table: TablePart, name: str
 ) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Returns the class of each row, int32 [n], and the names of the classes if there are any."""
     from pyarrow import types
 
-    column = listed.column(name)
+    column = table.column(name)
     missing = column.is_missing()
     if missing.any():
         raise DataError(
-            f"{listed.location(int(missing.argmax()))}: column {name!r} has no class; leave "
+            f"{table.location(int(missing.argmax()))}: column {name!r} has no class; leave "
             "such rows out of the dataset",
             field="label_column",
             code="bad-record",
@@ -401,8 +401,7 @@ def _class_numbers(
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(
-            f"{listed.location(row)}: column {name!r}: got class {numbers[row]}, expected 0 or "
-            "more",
+            f"{table.location(row)}: column {name!r}: got class {numbers[row]}, expected 0 or more",
             field="label_column",
             code="bad-record",
         )

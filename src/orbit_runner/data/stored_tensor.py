@@ -49,8 +49,8 @@ class SortedTable:
     def __init__(self, values: np.ndarray) -> None:
         self._values = stored_tensor(values)
 
-    def count_at_most(self, wanted: tf.Tensor) -> tf.Tensor:
-        """Returns how many values are at most each of `wanted` ([b] in their dtype), int64 [b]."""
+    def count_at_most(self, limits: tf.Tensor) -> tf.Tensor:
+        """Returns how many values are at most each of `limits` ([b] in their dtype), int64 [b]."""
         # As one row, because that is faster than the same search without rows.
-        rows = self._values[tf.newaxis], wanted[tf.newaxis]
+        rows = self._values[tf.newaxis], limits[tf.newaxis]
         return tf.searchsorted(*rows, side="right", out_type=tf.int64)[0]

@@ -135,18 +135,18 @@ def _read_info(name: str, data_dir: str) -> Any:
     """Returns the `DatasetInfo` of a prepared dataset."""
     from tensorflow_datasets.core import read_only_builder, registered
 
-    given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
-    directory = Path(given).expanduser()
+    data_root = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
+    directory = Path(data_root).expanduser()
     try:
         with _description_error_scope(directory, registered.DatasetNotFoundError):
             return read_only_builder.builder_from_files(name, data_dir=os.fspath(directory)).info
     except registered.DatasetNotFoundError:
         above = directory / name.partition(":")[0]
-        there = sorted(p.name for p in above.iterdir() if p.is_dir()) if above.is_dir() else []
-        others = f" (found: {', '.join(there)})" if there else ""
+        datasets = sorted(p.name for p in above.iterdir() if p.is_dir()) if above.is_dir() else []
+        others = f" (found: {', '.join(datasets)})" if datasets else ""
         raise DataError(
             f"tfds: no prepared dataset {name} in {directory}{others}; prepare it with TensorFlow "
-            f"Datasets: tfds build {name} --data_dir={given}",
+            f"Datasets: tfds build {name} --data_dir={data_root}",
             field="tfds_name" if directory.is_dir() else "tfds_data_dir",
             code="missing-file",
         ) from None
@@ -173,7 +173,7 @@ def _parse_split(split: str, splits: Mapping[str, Any]) -> tuple[str, tuple[int,
     from tensorflow_datasets.core import ReadInstruction
 
     try:
-        (asked,) = ReadInstruction.from_spec(split).to_absolute(splits)
+        (instruction,) = ReadInstruction.from_spec(split).to_absolute(splits)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise DataError(
             f"tfds: got split {split!r}, expected {', '.join(sorted(splits))}, or a slice such as "
@@ -181,17 +181,17 @@ def _parse_split(split: str, splits: Mapping[str, Any]) -> tuple[str, tuple[int,
             field="tfds_split",
             code="unknown-part",
         ) from None
-    if asked.from_ is None and asked.to is None:
-        return asked.splitname, None
-    size = splits[asked.splitname].num_examples
-    start, stop = asked.from_ or 0, size if asked.to is None else asked.to
+    if instruction.from_ is None and instruction.to is None:
+        return instruction.splitname, None
+    size = splits[instruction.splitname].num_examples
+    start, stop = instruction.from_ or 0, size if instruction.to is None else instruction.to
     if start >= stop:
         raise DataError(
             f"tfds: got split {split!r}, which contains none of the {size:,} records",
             field="tfds_split",
             code="unknown-part",
         )
-    return asked.splitname, (start, stop)
+    return instruction.splitname, (start, stop)
 
 
 def _flat_features(features: Any, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -87,25 +87,25 @@ def fetch(url: str, path: Path, size: int, sha256: str) -> None:
     `size` and `sha256` (hexadecimal) are those of the published file.
     """
     request = urllib.request.Request(url, headers={"User-Agent": f"orbit-runner/{__version__}"})
-    digest, done, reported = hashlib.sha256(), 0, 0.0
+    digest, num_bytes, reported = hashlib.sha256(), 0, 0.0
     try:
         with (
             urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response,
             path.open("wb") as file,
         ):
             # A file that is too large is not read to its end.
-            while done <= size and (piece := response.read(_PIECE)):
+            while num_bytes <= size and (piece := response.read(_PIECE)):
                 file.write(piece)
                 digest.update(piece)
-                done += len(piece)
+                num_bytes += len(piece)
                 if time.monotonic() - reported > _REPORT_SECONDS:
                     reported = time.monotonic()
-                    detail(f"{format_bytes(done)} of {format_bytes(size)}", done / size)
+                    detail(f"{format_bytes(num_bytes)} of {format_bytes(size)}", num_bytes / size)
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if type(error) is urllib.error.URLError else error
         raise DownloadError(f"{url}: cannot be downloaded ({reason})") from None
-    if done != size:
-        raise DownloadError(f"{url}: got {done:,} bytes, expected {size:,}")
+    if num_bytes != size:
+        raise DownloadError(f"{url}: got {num_bytes:,} bytes, expected {size:,}")
     if sha256 != digest.hexdigest():
         raise DownloadError(
             f"{url}: differs from the published file\n"

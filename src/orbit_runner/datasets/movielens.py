@@ -79,9 +79,9 @@ def _find_file(data_dir: str, input_path: Sequence[str]) -> Path:
                 code="missing-file",
             )
     if len(files) > 1:
-        listed = " and ".join(map(str, files))
+        listing = " and ".join(map(str, files))
         raise DataError(
-            f"movielens: got {listed}, expected 1 file; set input_path to one of them",
+            f"movielens: got {listing}, expected 1 file; set input_path to one of them",
             field="input_path",
             code="not-allowed",
         )
@@ -122,7 +122,7 @@ def _parse_ratings(path: Path, layout: _Layout, field: str) -> np.ndarray:
                 row = table[name].is_null().index(True).as_py() + 1 + layout.has_header
                 raise pyarrow.ArrowInvalid(f"Row #{row}: has no {name}")
         user, item, _, moment = used
-        chosen = [table[name].cast(pyarrow.int64()).to_numpy() for name in (user, item, moment)]
+        columns = [table[name].cast(pyarrow.int64()).to_numpy() for name in (user, item, moment)]
     except (pyarrow.ArrowException, OSError) as error:
         separator = "::" if layout.delimiter == ":" else layout.delimiter
         raise DataError(
@@ -133,4 +133,4 @@ def _parse_ratings(path: Path, layout: _Layout, field: str) -> np.ndarray:
         ) from None
     if not table.num_rows:
         raise DataError(f"{path}: contains no ratings", field=field, code="empty-data")
-    return np.stack(chosen)
+    return np.stack(columns)

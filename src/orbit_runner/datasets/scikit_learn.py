@@ -44,12 +44,12 @@ def load_digits(*, split: str) -> ImageArrays:
     table = _read_table(path, ",")
     is_test = np.arange(len(table)) % 5 == 4
     is_chosen = {"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split]
-    chosen = table[is_chosen]
+    rows = table[is_chosen]
     return ImageArrays(
         name="digits",
         arrays={
-            "image": chosen[:, :-1].astype(np.uint8).reshape(-1, _DIGITS_SIDE, _DIGITS_SIDE, 1),
-            "label": chosen[:, -1].astype(np.int32),
+            "image": rows[:, :-1].astype(np.uint8).reshape(-1, _DIGITS_SIDE, _DIGITS_SIDE, 1),
+            "label": rows[:, -1].astype(np.int32),
         },
         num_classes=10,
         mean=_DIGITS_MEAN,

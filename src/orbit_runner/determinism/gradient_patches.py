@@ -85,9 +85,9 @@ def _take(values: tf.Tensor, indices: np.ndarray, axis: int) -> tf.Tensor:
         step = int(steps[0]) if len(steps) else 1
         part = slice(int(indices[0]), int(indices[-1]) + 1, step)
         return values[:, part] if axis == 1 else values[:, :, part]
-    taken = tf.gather(values, np.maximum(indices, 0), axis=axis)
+    gathered = tf.gather(values, np.maximum(indices, 0), axis=axis)
     is_there = np.reshape(indices != _NONE, [1, -1, 1, 1] if axis == 1 else [1, 1, -1, 1])
-    return tf.where(is_there, taken, tf.zeros([], values.dtype))
+    return tf.where(is_there, gathered, tf.zeros([], values.dtype))
 
 
 def _outputs_of_inputs(size: int, outputs: int, **options: bool) -> np.ndarray:

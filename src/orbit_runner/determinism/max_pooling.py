@@ -71,8 +71,8 @@ class _Axis:
     @property
     def blocks(self) -> int | tf.Tensor:
         """The number of blocks that contain the input and all windows."""
-        whole = -(-(self.size + self.before) // self.stride)
-        return _larger(whole, self.outputs + (self.window - 1) // self.stride)
+        covering = -(-(self.size + self.before) // self.stride)
+        return _larger(covering, self.outputs + (self.window - 1) // self.stride)
 
     @property
     def after(self) -> int | tf.Tensor:
@@ -214,12 +214,12 @@ def _sum_of_part(
     for blocks in itertools.product(*shifts):
         places = zip(blocks, axes, remainders, strict=True)
         offset = tuple(block * axis.stride + remainder for block, axis, remainder in places)
-        chosen = tf.where(first == offsets.index(offset), negative, tf.zeros([], negative.dtype))
+        gradient = tf.where(first == offsets.index(offset), negative, tf.zeros([], negative.dtype))
         paddings = [
             [block, axis.blocks - block - axis.outputs]
             for block, axis in zip(blocks, axes, strict=True)
         ]
-        total -= tf.pad(chosen, [[0, 0], *paddings, [0, 0]])
+        total -= tf.pad(gradient, [[0, 0], *paddings, [0, 0]])
     return total
 
 

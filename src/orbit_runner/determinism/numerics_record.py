@@ -201,9 +201,9 @@ def intra_op_threads(runtime: RuntimeConfig) -> int:
     """Returns the number of threads that an op uses: as set, or one per visible core."""
     if runtime.intra_op_threads:
         return runtime.intra_op_threads
-    asked = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-    if asked.strip().isdecimal() and int(asked):
-        return int(asked)
+    setting = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    if setting.strip().isdecimal() and int(setting):
+        return int(setting)
     return available_cores()
 
 
@@ -213,9 +213,9 @@ def available_cores() -> int:
 
 
 def _onednn_state(sets: set[str]) -> str:
-    asked = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
-    if asked in ("0", "false", "1", "true"):
-        return "on" if asked in ("1", "true") else "off"
+    setting = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
+    if setting in ("0", "false", "1", "true"):
+        return "on" if setting in ("1", "true") else "off"
     if sys.platform == "linux" and platform.machine() == "x86_64":
         return "on" if sets & _ONEDNN_DEFAULT_SETS else "off"
     return "the platform's default"
@@ -245,7 +245,7 @@ def _conditional_variables(runtime: RuntimeConfig) -> dict[str, str]:
     return {"GPU": _gpus(runtime.num_gpus), **values, **versions}
 
 
-def _gpus(asked: int, directory: Path = Path("/proc/driver/nvidia/gpus")) -> str:
+def _gpus(num_gpus: int, directory: Path = Path("/proc/driver/nvidia/gpus")) -> str:
     """Returns the GPU models, and their number if the config does not set it."""
     models = [
         line.partition(":")[2].strip()
@@ -254,7 +254,7 @@ def _gpus(asked: int, directory: Path = Path("/proc/driver/nvidia/gpus")) -> str
         if line.startswith("Model:")
     ]
     names = ", ".join(sorted(set(models))) or "unknown"
-    if asked > 0:
+    if num_gpus > 0:
         return names
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = len(models) if visible is None else len(list(filter(None, visible.split(","))))

@@ -57,8 +57,8 @@ def machine_problem(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         return f"requires Linux on x86-64, but this is {sys.platform} on {platform.machine()}"
     if not os.access(cpuinfo, os.R_OK):
         return f"requires AVX2 and FMA, but {cpuinfo} cannot be read"
-    there = processor_flags(cpuinfo)
-    missing = [name.upper() for name in INSTRUCTION_SETS if name not in there]
+    flags = processor_flags(cpuinfo)
+    missing = [name.upper() for name in INSTRUCTION_SETS if name not in flags]
     if missing:
         return f"requires AVX2 and FMA, but this processor has no {' and no '.join(missing)}"
     tunables = os.environ.get(_TUNABLES, "")

@@ -28,9 +28,9 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     gpus = tf.config.list_physical_devices("GPU")
     wanted = len(gpus) if runtime.uses_all_gpus else runtime.num_gpus
     if wanted > len(gpus):
-        there = format_count(len(gpus), "GPU") if gpus else "no GPU"
+        available = format_count(len(gpus), "GPU") if gpus else "no GPU"
         raise DeviceError(
-            f"got {wanted}, but this machine has {there}\n"
+            f"got {wanted}, but this machine has {available}\n"
             f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all GPUs"
             "\nset TF_CPP_MIN_LOG_LEVEL=0 to see why TensorFlow does not find a GPU",
             code="not-allowed",

@@ -206,8 +206,8 @@ def _loss_reason(error: BaseException | None, servers: list[Member]) -> str:
         error = None if isinstance(error, MemberLost) else error.__cause__ or error.__context__
     if error is None:
         return ""
-    gone = [m for m in servers if m.role == "ps" and probe(m.address) is not Liveness.ALIVE]
-    if not gone and not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
+    lost = [m for m in servers if m.role == "ps" and probe(m.address) is not Liveness.ALIVE]
+    if not lost and not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
         return ""
-    how = f"{format_members(gone)} was lost" if gone else "a parameter server was restarted"
+    how = f"{format_members(lost)} was lost" if lost else "a parameter server was restarted"
     return f"{how}, and its variables were lost\n  {first_line(error)}"

@@ -116,7 +116,9 @@ def _start_server(cluster: Cluster) -> object:
     import tensorflow as tf
 
     # An evaluator only reads checkpoints, and is not part of the cluster that TensorFlow starts.
-    jobs = {role: list(there) for role, there in cluster.jobs.items() if role != "evaluator"}
+    jobs = {
+        role: list(addresses) for role, addresses in cluster.jobs.items() if role != "evaluator"
+    }
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(jobs),

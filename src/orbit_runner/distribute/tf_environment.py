@@ -44,6 +44,6 @@ def redirect_native_output(path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr = open_tolerant_stream(os.dup(2), sys.stderr)
-    kept = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(kept, 2)
-    os.close(kept)
+    descriptor = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)

@@ -202,8 +202,8 @@ def _is_unchanged(path: Path) -> bool:
     """Returns whether a file is what `write_experiment` wrote."""
     if not path.is_file():
         return False
-    text, found, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(_DIGEST)
-    return bool(found) and _digest_line(text) == f"{found}{digest}"
+    text, marker, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(_DIGEST)
+    return bool(marker) and _digest_line(text) == f"{marker}{digest}"
 
 
 def _find_problems(experiment: Path) -> str:

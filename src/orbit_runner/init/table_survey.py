@@ -169,8 +169,8 @@ def _are_long(counts: Mapping[str, int]) -> bool:
 
 
 def _top(summary: ColumnSummary) -> str:
-    shown = [f"{plain_text(text)} ({count:,})" for text, count in summary.top[:_SHOWN_TEXTS]]
-    return ", ".join([*shown, *["…"] * (summary.distinct > _SHOWN_TEXTS)])
+    texts = [f"{plain_text(text)} ({count:,})" for text, count in summary.top[:_SHOWN_TEXTS]]
+    return ", ".join([*texts, *["…"] * (summary.distinct > _SHOWN_TEXTS)])
 
 
 def choose_label(survey: TableSurvey, label: str, path: Path) -> tuple[ColumnUse, str]:
@@ -191,9 +191,9 @@ def choose_label(survey: TableSurvey, label: str, path: Path) -> tuple[ColumnUse
                 code="bad-data",
             )
         return use, "--label names it"
-    for wanted in _LABEL_NAMES:
+    for label_name in _LABEL_NAMES:
         for use in survey.uses:
-            if use.name.strip().lower() == wanted and use.is_label:
+            if use.name.strip().lower() == label_name and use.is_label:
                 return use, "its name says so"
     usable = [use for use in survey.uses if use.is_label]
     if not usable:

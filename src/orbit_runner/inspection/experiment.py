@@ -148,7 +148,7 @@ def inspect_experiment(
     start = time.perf_counter()
     replica = _Replica(config, run, problems)
     built = time.perf_counter() - start
-    alone = replica.config
+    replica_config = replica.config
     task = replica.task
     state = replica.state
     plan = replica.plan
@@ -187,7 +187,7 @@ def inspect_experiment(
         every_layer=every_layer,
         table=table,
         loss_by_class=_loss_by_class(task),
-        warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
+        warnings=run_warnings(replica_config, None if isinstance(plan, str) else plan),
         scale=figures,
     )
 
@@ -206,17 +206,17 @@ class _Replica:
         self, config: ExperimentConfig, run: Path | None, problems: Sequence[tuple[str, str]]
     ) -> None:
         self.count = config.runtime.num_replicas() or 1
-        alone = single_replica_config(localize(config), self.count)
-        self.task = make_task(alone, run, alone.runtime.num_gpus)
+        replica_config = single_replica_config(localize(config), self.count)
+        self.task = make_task(replica_config, run, replica_config.runtime.num_gpus)
         strategy = tf.distribute.get_strategy()
         self.adapter = adapt(self.task)
         self.plan = _plan(config, self.adapter, problems)
         train_steps = num_examples = 0
-        data = getattr(alone.for_task.task, "train_data", None)
+        data = getattr(replica_config.for_task.task, "train_data", None)
         if not isinstance(self.plan, str):
             train_steps = self.plan.train_steps
             num_examples = 0 if data is None else self.adapter.num_examples(data) or 0
-        self.config = follow_run(alone, train_steps, num_examples)
+        self.config = follow_run(replica_config, train_steps, num_examples)
         phase("building the model")
         self.state = build_state(self.config, self.adapter, strategy)
         self.errors_scope: ErrorsScope = functools.partial(error_message_scope, config)

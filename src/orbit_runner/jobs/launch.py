@@ -111,8 +111,8 @@ def member_spec(
     if gpus > 0 and traits.synchronous_workers:
         # Otherwise, each member would use the first GPUs.
         everything = ",".join(map(str, range((number + 1) * gpus)))
-        there = [name for name in os.environ.get(_GPUS, everything).split(",") if name]
-        added[_GPUS] = ",".join(there[number * gpus : (number + 1) * gpus])
+        gpu_names = [name for name in os.environ.get(_GPUS, everything).split(",") if name]
+        added[_GPUS] = ",".join(gpu_names[number * gpus : (number + 1) * gpus])
     return Spec(
         name=str(cluster.me),
         serves=traits.is_asynchronous and cluster.me.role in ("worker", "ps"),

@@ -60,13 +60,13 @@ def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
     return ConfigError([Problem("--experiment", text, code="unknown-name")])
 
 
-def task_modules(class_name: str, near: str) -> list[str]:
+def task_modules(class_name: str, config_module: str) -> list[str]:
     """Returns the modules that may register the task of a config class, the most likely first.
 
-    They are sorted by the distance from `near`, the module that defines the class.
+    They are sorted by the distance from `config_module`, the module that defines the class.
     """
     modules = {r.module for r in registrations() if r.kind == _TASK and r.name == class_name}
-    return sorted(modules, key=lambda module: (-_shared_prefix(module, near), module))
+    return sorted(modules, key=lambda module: (-_shared_prefix(module, config_module), module))
 
 
 def part_modules(module: str) -> list[str]:

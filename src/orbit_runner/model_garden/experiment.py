@@ -349,24 +349,24 @@ def _copy_values(target: base_config.Config, config: Config) -> None:
         # Blocks that are not chosen keep the experiment's values; nothing reads them.
         if not node.is_used or name not in vars(target):
             continue
-        there = vars(target)[name]
-        if isinstance(value, Config) and isinstance(there, base_config.Config):
-            unlock(there)
-            _copy_values(there, value)
-        elif value != mirror(there) or not _has_tuples(there, value):
-            vars(target)[name] = _native_value(value, there, type(target), name)
+        native = vars(target)[name]
+        if isinstance(value, Config) and isinstance(native, base_config.Config):
+            unlock(native)
+            _copy_values(native, value)
+        elif value != mirror(native) or not _has_tuples(native, value):
+            vars(target)[name] = _native_value(value, native, type(target), name)
 
 
-def _has_tuples(there: Any, value: object) -> bool:
+def _has_tuples(native: Any, value: object) -> bool:
     """Returns whether an equal value has a tuple wherever `value` is marked as one."""
     if not isinstance(value, tuple):
         return True
-    if isinstance(value, PythonTuple) and not isinstance(there, tuple):
+    if isinstance(value, PythonTuple) and not isinstance(native, tuple):
         return False
-    return all(_has_tuples(*pair) for pair in zip(there, value, strict=True))
+    return all(_has_tuples(*pair) for pair in zip(native, value, strict=True))
 
 
-def _native_value(value: object, there: object, owner: type, name: str) -> object:
+def _native_value(value: object, default: object, owner: type, name: str) -> object:
     """Returns a value as Model Garden has it: with lists and its own classes."""
     if isinstance(value, Config):
         # Sections that both packages define, such as `ema`, do not mirror a class.
@@ -379,5 +379,7 @@ def _native_value(value: object, there: object, owner: type, name: str) -> objec
         )
     if isinstance(value, tuple):
         items = [_native_value(item, None, owner, name) for item in value]
-        return tuple(items) if isinstance(there, tuple) or isinstance(value, PythonTuple) else items
+        return (
+            tuple(items) if isinstance(default, tuple) or isinstance(value, PythonTuple) else items
+        )
     return value

@@ -240,13 +240,16 @@ def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Prog
 
 def _copy_history(run: RunReader, step: int, directory: Path) -> None:
     """Copies the records of a run up to a step, and its best checkpoints."""
-    there = run.directory
-    here = RunDirectory(directory)
-    here.checkpoints.mkdir()
-    for old, new in ((there.metrics, here.metrics), (there.fingerprints, here.fingerprints)):
-        if old.is_file():
-            shutil.copyfile(old, new)
-            cut_records(new, after=step, keeps_events=False)
+    source = run.directory
+    branch = RunDirectory(directory)
+    branch.checkpoints.mkdir()
+    for source_file, branch_file in (
+        (source.metrics, branch.metrics),
+        (source.fingerprints, branch.fingerprints),
+    ):
+        if source_file.is_file():
+            shutil.copyfile(source_file, branch_file)
+            cut_records(branch_file, after=step, keeps_events=False)
     best = run.settings.get("trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
         _copy_best(run.path / best, directory / best, step)
@@ -254,16 +257,20 @@ def _copy_history(run: RunReader, step: int, directory: Path) -> None:
 
 def _copy_best(source: Path, directory: Path, until: int) -> None:
     """Copies the best checkpoints up to a step; later ones may have replaced some of them."""
-    there = CheckpointFolder(source, name=BEST, keep=None)
-    here = CheckpointFolder(directory, name=BEST, keep=None)
-    steps = [step for step in steps_by_rank(there) if step <= until and not there.problem(step)]
+    source_best = CheckpointFolder(source, name=BEST, keep=None)
+    branch_best = CheckpointFolder(directory, name=BEST, keep=None)
+    steps = [
+        step
+        for step in steps_by_rank(source_best)
+        if step <= until and not source_best.problem(step)
+    ]
     if not steps:
         return
     directory.mkdir(parents=True)
     for step in steps:
-        for path in there.files(step):
+        for path in source_best.files(step):
             shutil.copyfile(path, directory / path.name)
-    here.remove_others(steps)
+    branch_best.remove_others(steps)
     with contextlib.suppress(OSError, ValueError):
         if read_json_object(source / "info.json").get("best_ckpt_global_step") in steps:
             shutil.copyfile(source / "info.json", directory / "info.json")

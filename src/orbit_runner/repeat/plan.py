@@ -112,19 +112,19 @@ def read_repetition(
 
     `changes` are settings of the machine.
     """
-    written = resolve_run(run, imports)
-    changed = resolve_run(run, imports, changes) if changes else written
+    resolved = resolve_run(run, imports)
+    changed = resolve_run(run, imports, changes) if changes else resolved
     # Read first, so that the history of a run in progress includes this checkpoint.
     record = latest_intact_record(checkpoints_of(run))
     steps = Repetition(config=changed, history=read_history(run), record=record)
-    return dataclasses.replace(steps, reasons=[*_difference_reasons(steps, written)])
+    return dataclasses.replace(steps, reasons=[*_difference_reasons(steps, resolved)])
 
 
-def _difference_reasons(steps: Repetition, written: ResolvedConfig) -> Iterator[str]:
-    """Yields why the steps may differ, but for the data; `written` is the config of the run."""
+def _difference_reasons(steps: Repetition, resolved: ResolvedConfig) -> Iterator[str]:
+    """Yields why the steps may differ, but for the data; `resolved` is the config of the run."""
     runtime = steps.config.config.runtime
     record = steps.record
-    if record is not None and not is_made_with(steps.run, record.config, written.config):
+    if record is not None and not is_made_with(steps.run, record.config, resolved.config):
         yield "the newest checkpoint was made with a different config than config.yaml"
     if steps.history.is_overridden:
         yield "the run was resumed with --resume=override"
@@ -209,12 +209,14 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
 
 
 def _without_other_processes(config: ExperimentConfig) -> ExperimentConfig:
-    alone = config.without("cluster", "service")
+    single_config = config.without("cluster", "service")
     data = getattr(config.task, "train_data", None)
     if not config.uses_xla or not hasattr(data, "on_device"):
-        return alone
+        return single_config
     if service_addresses(resolve_data_config(data, config.runtime)):
         # XLA compiles another program for steps that make their batches, as without services.
-        train_data = alone.task.train_data.replace(on_device=False)
-        alone = alone.replace(task=alone.task.replace(train_data=train_data))
-    return alone
+        train_data = single_config.task.train_data.replace(on_device=False)
+        single_config = single_config.replace(
+            task=single_config.task.replace(train_data=train_data)
+        )
+    return single_config

@@ -68,15 +68,15 @@ def class_report(counts: Counts, names: Sequence[str]) -> Table:
     for number in classes[:_MOST_CLASSES]:
         right = counts.get((number, number), 0)
         total = labels.get(number, 0)
-        chosen = predictions.get(number, 0)
+        num_predicted = predictions.get(number, 0)
         rows.append(
             (
                 _title(number, names),
-                _share(right, chosen),
+                _share(right, num_predicted),
                 _share(right, total),
-                _share(2 * right, total + chosen),
+                _share(2 * right, total + num_predicted),
                 f"{total:,}",
-                f"{chosen:,}",
+                f"{num_predicted:,}",
             )
         )
     if classes[_MOST_CLASSES:]:
@@ -85,8 +85,8 @@ def class_report(counts: Counts, names: Sequence[str]) -> Table:
     return Table(rows, head, right=range(1, 6))
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.4f}" if whole else "-"
+def _share(part: int, total: int) -> str:
+    return f"{part / total:.4f}" if total else "-"
 
 
 def calibration_parts(bins: Calibration) -> list[Part]:
@@ -134,8 +134,8 @@ def confusion_matrix(counts: Counts, names: Sequence[str]) -> list[Part]:
     classes = max(len(names), 1 + max(max(pair) for pair in counts))
     if classes <= _MOST_IN_TABLE:
         return [_matrix(counts, [_title(number, names) for number in range(classes)])]
-    drawn = [_heat_map(counts, classes)] if classes <= _MOST_IN_MAP else []
-    return [*drawn, _confusions(counts, names)]
+    heat_maps = [_heat_map(counts, classes)] if classes <= _MOST_IN_MAP else []
+    return [*heat_maps, _confusions(counts, names)]
 
 
 def _title(number: int, names: Sequence[str]) -> str:
@@ -145,7 +145,7 @@ def _title(number: int, names: Sequence[str]) -> str:
 def _matrix(counts: Counts, titles: Sequence[str]) -> Table:
     numbers = range(len(titles))
     totals = _totals(counts)
-    chosen = _totals(counts, 1)
+    num_predicted = _totals(counts, 1)
     right = [counts.get((number, number), 0) for number in numbers]
     rows = [
         (
@@ -155,7 +155,7 @@ def _matrix(counts: Counts, titles: Sequence[str]) -> Table:
         )
         for label, title in enumerate(titles)
     ]
-    precisions = (_percent(right[other], chosen.get(other, 0)) for other in numbers)
+    precisions = (_percent(right[other], num_predicted.get(other, 0)) for other in numbers)
     return Table(
         [*rows, ("precision", *precisions, "")],
         ("label ↓ prediction →", *titles, "recall"),

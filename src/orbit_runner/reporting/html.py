@@ -189,8 +189,8 @@ def _section(section: Section, heading: str) -> str:
 
 
 def _charts(charts: Iterable[Part]) -> str:
-    drawn = "".join(line_chart(chart) for chart in charts if isinstance(chart, Chart))
-    return f"<div class=charts>{drawn}</div>" if drawn else ""
+    drawings = "".join(line_chart(chart) for chart in charts if isinstance(chart, Chart))
+    return f"<div class=charts>{drawings}</div>" if drawings else ""
 
 
 def _part(part: Part) -> str:

@@ -250,12 +250,12 @@ def _schedule(schedule: Schedule | str) -> Iterator[Part]:
         yield Text(f"unknown: {schedule}", "bad")
         return
     batches = schedule.validation_steps
-    each = f", of {batches:,} batch{'es' if batches != 1 else ''} each" if batches else ""
+    size = f", of {batches:,} batch{'es' if batches != 1 else ''} each" if batches else ""
     rows: Pairs = [
         ("steps", f"{schedule.train_steps:,}"),
         ("epochs", number_or_dash(schedule.epochs)),
         ("examples", number_or_dash(schedule.examples and round(schedule.examples))),
-        ("evaluations", f"{schedule.evaluations:,}{each}"),
+        ("evaluations", f"{schedule.evaluations:,}{size}"),
         ("checkpoints", f"{schedule.checkpoints:,}"),
     ]
     for name in schedule.rates:

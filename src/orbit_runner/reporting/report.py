@@ -97,8 +97,8 @@ def _header(
     kind = "good" if run.status in _GOOD else "bad" if run.status in _BAD else ""
     status = f"{run.status}: {run.reason}" if run.reason else run.status
     yield Text(status, kind, is_bold=True)
-    written = time.strftime("%Y-%m-%d %H:%M:%S %z")
-    yield Text(f"{run.last_mode} in {name}, written {written}", "soft")
+    date = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    yield Text(f"{run.last_mode} in {name}, written {date}", "soft")
     warnings = [*((run.attempts[-1].get("warnings") if run.attempts else None) or ())]
     metrics = {name: run.metric(name) for name in run.metrics}
     for warning in (*warnings, worse_than_constant(metrics, baselines)):
@@ -119,9 +119,9 @@ def _non_finite_evaluations(run: RunReader) -> str:
         return ""
     texts = []
     for name, bad in steps.items():
-        shown = ", ".join(f"{step:,}" for step in bad[-_MOST_STEPS:])
+        last_steps = ", ".join(f"{step:,}" for step in bad[-_MOST_STEPS:])
         more = "…, " if bad[_MOST_STEPS:] else ""
-        texts.append(f"{name} at step {more}{shown}")
+        texts.append(f"{name} at step {more}{last_steps}")
     is_last = any(last in bad for bad in steps.values())
     which = "The last evaluation is" if is_last else "Some evaluations are"
     return f"{which} not finite: {'; '.join(texts)}"

@@ -75,7 +75,7 @@ def rows(results: Results) -> list[tuple[str, str]]:
     entries += [("data", f"{path}: {inline_yaml(value)}") for path, value in results.data.items()]
     for name, value in results.metrics.items():
         counts = name == "validation_examples"
-        shown = f"{value:.0f}" if counts else f"{value:.4f}"
+        text = f"{value:.0f}" if counts else f"{value:.4f}"
         notes = [] if counts else [sparkline(results.history.get(name, ()))]
         if name == results.best_metric and name in results.best:
             best_step = int(results.best["best_ckpt_global_step"])
@@ -83,7 +83,7 @@ def rows(results: Results) -> list[tuple[str, str]]:
         if name in results.baselines:
             constant, result = results.baselines[name]
             notes.append(f"{constant} {result:.4f}")
-        entries.append((name, "  ".join([shown, *filter(None, notes)])))
+        entries.append((name, "  ".join([text, *filter(None, notes)])))
     if warning := worse_than_constant(results.metrics, results.baselines):
         entries.append(("warning", warning))
     entries.append(("parameters", f"{results.parameters:,}"))

@@ -299,7 +299,7 @@ def _dash_index(line: Series) -> int:
 
 def draw_charts(charts: Iterable[Chart]) -> str:
     """Returns an SVG document with charts side by side, without those that are empty."""
-    drawings = [(chart, drawn) for chart in charts if (drawn := _draw(chart)) is not None]
+    drawings = [(chart, drawing) for chart in charts if (drawing := _draw(chart)) is not None]
     columns = max(1, min(_COLUMNS, len(drawings)))
     left = max((left for _, (_, _, left) in drawings), default=LEFT)
     across = left + _WIDE + RIGHT + 2 * _PADDING
@@ -504,8 +504,8 @@ def _points(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
         for step, value in line.points.items()
         if _is_drawn(value, y_axis)
     }
-    lost = [step for step, value in line.points.items() if not abs(value) <= LARGEST]
-    for step in lost[:20] if _is_dot(line) or not line.quiet else []:
+    bad_steps = [step for step, value in line.points.items() if not abs(value) <= LARGEST]
+    for step in bad_steps[:20] if _is_dot(line) or not line.quiet else []:
         what = "too large" if math.isfinite(line.points[step]) else "not a finite number"
         hint = line.name if line.quiet else f"{line.name}, step {step:,}: {what}"
         yield _cross(x_axis.position(step), HEIGHT - 4, hint)

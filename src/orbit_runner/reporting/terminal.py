@@ -101,19 +101,19 @@ def _key_table(table: Table, width: int | None) -> Iterator[str]:
         [f"{text} *" if isinstance(text, Cell) and text.kind == "best" else text for text in row]
         for row in (table.head, *table.rows)
     ]
-    whole = [
+    cells = [
         [_cut(row[0], most), *(_cut(text, _MOST_KEY) for text in row[1:])]
         for row in rows
         if len(row) > 1
     ]
-    sizes = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    sizes = [max(map(len, column)) for column in zip(*cells, strict=True)]
     starts, used = [1], sizes[0]
     for column, size in enumerate(sizes[1:], 1):
         if column > starts[-1] and width is not None and used + _GAP + size > width:
             starts, used = [*starts, column], sizes[0]
         used += _GAP + size
     for start, end in itertools.pairwise([*starts, len(sizes)]):
-        lines = iter(table_lines([row[0], *row[start:end]] for row in whole))
+        lines = iter(table_lines([row[0], *row[start:end]] for row in cells))
         yield from [""] if start > 1 else []
         for row in rows:
             yield from ("", *row) if len(row) == 1 else [next(lines)]

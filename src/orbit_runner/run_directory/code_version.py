@@ -131,7 +131,7 @@ class GitError(Exception):
 def _git(*arguments: str) -> bytes:
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [*_GIT, *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -145,12 +145,12 @@ def _git(*arguments: str) -> bytes:
         raise GitError(f"git took longer than {_MAX_SECONDS:g} seconds") from None
     except OSError as error:
         raise GitError(str(error)) from None
-    if done.returncode:
-        message = done.stderr.decode("utf-8", "backslashreplace").strip()
+    if completed.returncode:
+        message = completed.stderr.decode("utf-8", "backslashreplace").strip()
         if "not a git repository" in message:
             raise GitError("not in a git repository")
         raise GitError(message.removeprefix("fatal: ") or f"git {arguments[0]} failed")
-    return done.stdout
+    return completed.stdout
 
 
 def keep_patch(code: CodeVersion, run: Path) -> JsonObject:

@@ -98,9 +98,9 @@ class RunDirectory:
     def require_config(self) -> Path:
         """Returns the path of the config; raises `RunnerError` if it does not exist."""
         if not self.config.is_file():
-            there = f"has no {CONFIG}" if self.path.is_dir() else "is not a directory"
+            problem = f"has no {CONFIG}" if self.path.is_dir() else "is not a directory"
             raise RunnerError(
-                f"{self.path} {there}\nspecify a run, such as runs/digits/a or one of a sweep; "
+                f"{self.path} {problem}\nspecify a run, such as runs/digits/a or one of a sweep; "
                 "`runner runs DIR` lists those in a directory",
                 path="RUN",
                 code="not-a-run",
@@ -175,9 +175,9 @@ def unsuitable_directory_reason(path: Path) -> str:
     directories = [f"{name}/" for name in others if os.path.isdir(os.path.join(path, name))]
     if not directories and len(others) <= _MOST_FILES:
         return ""
-    shown = (directories + [name for name in others if f"{name}/" not in directories])[:3]
-    more = f" and {len(others) - len(shown)} more" if len(others) > len(shown) else ""
+    first_names = (directories + [name for name in others if f"{name}/" not in directories])[:3]
+    more = f" and {len(others) - len(first_names)} more" if len(others) > len(first_names) else ""
     return (
-        f"{path} contains {', '.join(shown)}{more}, but no run\n"
+        f"{path} contains {', '.join(first_names)}{more}, but no run\n"
         f"its files would be mixed with those of the run; {way_out}"
     )

@@ -151,8 +151,8 @@ class RunReader:
     @property
     def ends(self) -> list[int]:
         """The steps at which the run was complete; it may have been resumed for more steps."""
-        done = (attempt for attempt in self.attempts if attempt.get("outcome") == "done")
-        return sorted({attempt["step"] for attempt in done if "step" in attempt})
+        finished = (attempt for attempt in self.attempts if attempt.get("outcome") == "done")
+        return sorted({attempt["step"] for attempt in finished if "step" in attempt})
 
     @property
     def is_overridden(self) -> bool:
@@ -276,8 +276,8 @@ class RunReader:
     def active(self) -> float | None:
         """When the run last wrote a record or ended, in seconds since the epoch."""
         times = [record.get("time") for record in self._records.values()]
-        written = [value for value in times if isinstance(value, float)]
-        return max([*written, *_parse_times(self.last_start, "finished")], default=None)
+        valid_times = [value for value in times if isinstance(value, float)]
+        return max([*valid_times, *_parse_times(self.last_start, "finished")], default=None)
 
     @functools.cached_property
     def _evaluated(self) -> dict[str, float]:

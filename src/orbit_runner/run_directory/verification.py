@@ -33,9 +33,9 @@ def verify(run: Path) -> list[Verdict]:
     """
     places = [*_find_checkpoints(run)]
     if not places:
-        there = "contains no checkpoint" if run.exists() else "does not exist"
+        problem = "contains no checkpoint" if run.exists() else "does not exist"
         raise RunnerError(
-            f"{run} {there}\nspecify a run directory", path="RUN", code="no-checkpoint"
+            f"{run} {problem}\nspecify a run directory", path="RUN", code="no-checkpoint"
         )
     count = format_count(len(places), "checkpoint")
     phase(f"reading the files of {count}")

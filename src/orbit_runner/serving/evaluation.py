@@ -111,8 +111,8 @@ class CheckpointEvaluation:
     @property
     def validation_steps(self) -> int:
         """The number of batches; -1 for all if their number is not known."""
-        asked = self.config.trainer.validation_steps
-        return self.adapter.validation_steps(self.section("validation_data"), asked)
+        configured = self.config.trainer.validation_steps
+        return self.adapter.validation_steps(self.section("validation_data"), configured)
 
     def section(self, name: str) -> Any:
         """Returns a section of the task's config, or None if it has none."""

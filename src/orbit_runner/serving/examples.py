@@ -78,11 +78,11 @@ def training_features(
 
 
 def _take_batches(batches: Iterator[Tensors], count: int) -> Iterator[Tensors]:
-    taken = 0
+    num_examples = 0
     for batch in batches:
         yield batch
-        taken += int(leading_size(batch))
-        if taken >= count:
+        num_examples += int(leading_size(batch))
+        if num_examples >= count:
             return
 
 
@@ -96,14 +96,14 @@ def _section(config: ExperimentConfig, name: str) -> Any:
             code="not-set",
         )
     size = min(getattr(data, "global_batch_size", 0) or _ROWS, _ROWS)
-    wanted = {
+    overrides = {
         "global_batch_size": size,
         "drop_remainder": False,
         "cache": False,
         "enable_tf_data_service": False,
         "tf_data_service_address": None,
     }
-    data = data.replace(**{n: value for n, value in wanted.items() if hasattr(data, n)})
+    data = data.replace(**{n: value for n, value in overrides.items() if hasattr(data, n)})
     return resolve_data_config(data, single_process_runtime(config.runtime))
 
 

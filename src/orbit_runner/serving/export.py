@@ -178,7 +178,7 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
     there is one already, or if writing fails.
     """
     aside = temporary_path(place)
-    old = temporary_path(place.with_name(f"old-{place.name}"))
+    old_place = temporary_path(place.with_name(f"old-{place.name}"))
     try:
         create_directory(place.parent)
         with _alone_scope(place.parent):
@@ -186,18 +186,18 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
             yield aside
             records = (place / RECORD, place / saved_model.EXTRA / RECORD)
             if replaces and any(record.is_file() for record in records):
-                place.rename(old)
+                place.rename(old_place)
             try:
                 aside.rename(place)
             except OSError:
-                if old.exists():
-                    old.rename(place)
+                if old_place.exists():
+                    old_place.rename(place)
                 raise
     except (OSError, tf.errors.OpError) as error:
-        there = f"{place} already exists" if place.exists() else first_line(error)
-        raise RunnerError(f"cannot write the export: {there}", code="not-writable") from error
+        problem = f"{place} already exists" if place.exists() else first_line(error)
+        raise RunnerError(f"cannot write the export: {problem}", code="not-writable") from error
     finally:
-        for path_aside in (aside, old):
+        for path_aside in (aside, old_place):
             shutil.rmtree(path_aside, ignore_errors=True)
 
 

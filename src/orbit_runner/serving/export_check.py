@@ -56,8 +56,8 @@ class ExportCheck:
     def degradation_of(self, metric: Metric) -> float:
         """Returns by how much the export is worse, in units of the metric if that is above 1."""
         before, after = self.model_metrics[metric.name], self.metrics[metric.name]
-        lost = before - after if metric.is_higher_better else after - before
-        return lost / max(1.0, abs(before))
+        decrease = before - after if metric.is_higher_better else after - before
+        return decrease / max(1.0, abs(before))
 
 
 class Examples:
@@ -145,12 +145,12 @@ class _ComparingModel:
         values = [value.numpy() for value in tf.nest.flatten(features)]
         outputs = []
         for output, answer in zip(tf.nest.flatten(expected), self._run(values), strict=True):
-            wanted = tf.cast(output, tf.float32).numpy()
-            apart = np.abs(wanted - answer.astype(np.float32).reshape(wanted.shape))
+            reference = tf.cast(output, tf.float32).numpy()
+            apart = np.abs(reference - answer.astype(np.float32).reshape(reference.shape))
             # Unlike `max`, this propagates NaN.
             self.difference = float(np.maximum(self.difference, np.max(apart, initial=0.0)))
-            self.largest = max(self.largest, float(np.max(np.abs(wanted), initial=0.0)))
-            tensor = tf.cast(answer.reshape(wanted.shape), output.dtype)
+            self.largest = max(self.largest, float(np.max(np.abs(reference), initial=0.0)))
+            tensor = tf.cast(answer.reshape(reference.shape), output.dtype)
             if keras_mask(output) is not None:
                 # The metrics leave out what the mask excludes.
                 set_keras_mask(tensor, keras_mask(output))

@@ -57,8 +57,8 @@ def single_process_runtime(runtime: RuntimeConfig, num_gpus: int = 0) -> Runtime
     Keeps precision and threads, and resets what determines the bits of training or where it runs.
     `num_gpus` has the same meaning as in the settings, but at most one GPU is used.
     """
-    alone = runtime.without("cluster", "service", "devices")
-    return alone.replace(
+    single_runtime = runtime.without("cluster", "service", "devices")
+    return single_runtime.replace(
         distribution_strategy="off", num_gpus=num_gpus, deterministic=False, run_eagerly=False
     )
 

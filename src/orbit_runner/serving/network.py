@@ -76,8 +76,8 @@ class Network:
         call = self.function(None)
 
         def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-            given = dict(zip(self.inputs, map(tf.constant, values), strict=True))
-            outputs = call(**given)
+            feeds = dict(zip(self.inputs, map(tf.constant, values), strict=True))
+            outputs = call(**feeds)
             return [outputs[name].numpy() for name in self.outputs]
 
         return run

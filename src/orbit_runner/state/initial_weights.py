@@ -47,10 +47,10 @@ def initialize(
     elif type(task).initialize is Task.initialize:
         loaded = _load_checkpoint(task.task_config, model, path)
     else:
-        where = local_checkpoint(path)
-        is_empty = may_be_empty and _is_empty_directory(where)
+        checkpoint = local_checkpoint(path)
+        is_empty = may_be_empty and _is_empty_directory(checkpoint)
         if not is_empty:
-            _require_checkpoint(where)
+            _require_checkpoint(checkpoint)
         loaded = _run_task_initialize(task, model, path, is_empty=is_empty)
         if is_empty and not loaded.variables:
             note(

@@ -104,8 +104,8 @@ def _local_values(
             name = f"{name}, call {counts[place, name]}"
         values = strategy.experimental_local_results(tensor)
         for replica, value in enumerate(values):
-            shown = f"{name}, replica {replica}" if len(values) > 1 else name
-            yield StepTensor(place, shown, np.asarray(value.numpy()))
+            label = f"{name}, replica {replica}" if len(values) > 1 else name
+            yield StepTensor(place, label, np.asarray(value.numpy()))
 
 
 class _Recorder(LayerCalls):

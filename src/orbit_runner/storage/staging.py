@@ -117,8 +117,8 @@ def _needed_files(section: Any, name: str) -> tuple[str, ...]:
         return (f"{tfds}/*",) if tfds else ()
     if name != "data_dir" or getattr(section, "source", "") == "image_csv":
         return ()  # `input_path` is a directory, and the CSV files may be outside of it.
-    given = getattr(section, "input_path", "") or ""
-    parts = ",".join([given] if isinstance(given, str) else given).split(",")
+    input_path = getattr(section, "input_path", "") or ""
+    parts = ",".join([input_path] if isinstance(input_path, str) else input_path).split(",")
     return tuple(part.strip() for part in parts if part.strip() and "://" not in part)
 
 

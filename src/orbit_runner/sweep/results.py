@@ -146,8 +146,8 @@ class SweepResults:
     def to_json(self) -> str:
         """Returns the text of `sweep.json`."""
         values = dataclasses.asdict(self)
-        for trial, written in zip(self.trials, values["trials"], strict=True):
-            written["objective"] = trial.objective
+        for trial, trial_values in zip(self.trials, values["trials"], strict=True):
+            trial_values["objective"] = trial.objective
         best = self.best
         values["best"] = None if best is None else best.number
         return json.dumps(values, indent=2) + "\n"

@@ -90,12 +90,14 @@ class Schedule:
                     for number in bracket
                 ]
                 continue
-            chosen = {number: self._settings(number) for number in bracket}
-            settings += chosen.values()
+            bracket_settings = {number: self._settings(number) for number in bracket}
+            settings += bracket_settings.values()
             bracket_progress = _Bracket(self._sweep, bracket, states)
             bracket_progress.decide()
             tasks += bracket_progress.tasks
-            trials += [bracket_progress.result(number, chosen[number]) for number in bracket]
+            trials += [
+                bracket_progress.result(number, bracket_settings[number]) for number in bracket
+            ]
             if (
                 self._learner is not None
                 and index == self._reported_batches

@@ -135,14 +135,14 @@ class Devices:
         """Returns the environment of a trial and its claims; None if too few GPUs are free."""
         if not self._per_job:
             return {}, []
-        taken = list[tuple[str, Claim]]()
+        acquired = list[tuple[str, Claim]]()
         for name in self._gpus:
             claim = self._claims.try_acquire(f"gpu-{self._place}-{_file_name(name)}")
             if claim is not None:
-                taken.append((name, claim))
-            if len(taken) == self._per_job:
-                return {_VISIBLE: ",".join(name for name, _ in taken)}, [c for _, c in taken]
-        release_all([claim for _, claim in taken])
+                acquired.append((name, claim))
+            if len(acquired) == self._per_job:
+                return {_VISIBLE: ",".join(name for name, _ in acquired)}, [c for _, c in acquired]
+        release_all([claim for _, claim in acquired])
         return None
 
 

@@ -132,8 +132,8 @@ class Assets:
         if self._run is None:
             return
         directory = self._run.assets
-        there = _read_files(directory) if self._is_new_run else {}
-        if any(self._files.get(name) != content for name, content in there.items()):
+        stored_files = _read_files(directory) if self._is_new_run else {}
+        if any(self._files.get(name) != content for name, content in stored_files.items()):
             note(f"note: the files of an earlier start are kept in {set_aside(directory, 'old')}")
         for name in self._files.keys() - self._stored:
             write_atomically(directory / name, self._files[name])

@@ -126,8 +126,8 @@ def make_metric(item: Item, num_classes: int | None, path: str, prefix: str = ""
     import tensorflow as tf
     import tf_keras
 
-    name, given = split_item(item)
-    config = None if given is None and ":" in name else dict(given or {})
+    name, arguments = split_item(item)
+    config = None if arguments is None and ":" in name else dict(arguments or {})
     class_name = name if ":" in name else _class_name(name, num_classes)
     if class_name == "AUC" and config and config.get("multi_label"):
         config.setdefault("num_labels", num_classes or 1)  # It creates its variables now.
@@ -141,16 +141,18 @@ def make_metric(item: Item, num_classes: int | None, path: str, prefix: str = ""
         raise SettingError(path, message, code="model-mismatch")
     if ":" not in name and type(metric).build is not tf_keras.layers.Layer.build:
         metric.build((None, num_classes or 1), (None, num_classes or 1))
-    shown = f"{prefix}{_shown_name(item)}"
+    full_name = f"{prefix}{_shown_name(item)}"
     if shape := tf.convert_to_tensor(metric.result()).shape.as_list():
         message = (
-            f"{shown} returns {shape} numbers, expected one\n"
+            f"{full_name} returns {shape} numbers, expected one\n"
             "set config: {average: macro}, or micro or weighted, if it has this argument"
         )
         raise SettingError(path, message, code="wrong-type")
     takes_classes = class_name.startswith(_TAKE_CLASSES) and getattr(metric, "sparse_y_true", True)
     takes_logits = name.lower() in _ACCURACY or bool((config or {}).get("from_logits"))
-    return ClassMetric(shown, path, metric, num_classes, ":" in name, takes_classes, takes_logits)
+    return ClassMetric(
+        full_name, path, metric, num_classes, ":" in name, takes_classes, takes_logits
+    )
 
 
 def _class_name(name: str, num_classes: int | None) -> str:

@@ -262,5 +262,5 @@ def _ignore_advice(model: tf_keras.Model, mismatches: dict[int, str]) -> str:
         for named in named_layers(model)
         if any(id(w) in mismatches for w in named.weights)
     ]
-    shown = ", ".join(layers[:_MAX_SHOWN])
-    return f"\nto keep the initial values of these layers, set {_IGNORE}: [{shown}]"
+    names = ", ".join(layers[:_MAX_SHOWN])
+    return f"\nto keep the initial values of these layers, set {_IGNORE}: [{names}]"

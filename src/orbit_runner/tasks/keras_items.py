@@ -315,8 +315,8 @@ def _object_item(value: Any) -> dict[str, Any] | None:
         config = _config_of(value)
         if _LAMBDA in json.dumps(config):
             return None
-        again = cls.from_config(copy.deepcopy(config))
-        if _config_of(again) != config or not _have_equal_values(again, value):
+        rebuilt = cls.from_config(copy.deepcopy(config))
+        if _config_of(rebuilt) != config or not _have_equal_values(rebuilt, value):
             return None
     except Exception:  # `get_config` and the constructor are code of the user.
         return None
@@ -325,12 +325,12 @@ def _object_item(value: Any) -> dict[str, Any] | None:
     return {CLASS_NAME: name if is_keras_class(cls) else register_function(cls), CONFIG: config}
 
 
-def _have_equal_values(made: Any, value: Any) -> bool:
+def _have_equal_values(rebuilt: Any, value: Any) -> bool:
     """Returns whether the plain attributes that two objects have are equal.
 
     One of them may have been used, so that some of its attributes are variables by now.
     """
-    first, second = _plain_values(made), _plain_values(value)
+    first, second = _plain_values(rebuilt), _plain_values(value)
     return all(first[name] == second[name] for name in first.keys() & second.keys())
 
 
@@ -349,9 +349,9 @@ def _plain_values(value: Any) -> dict[str, Any]:
 
 def _copy(value: Any) -> Any:
     # Not by `copy.copy`, for which Keras 3 serializes the object.
-    again = object.__new__(type(value))
-    vars(again).update(vars(value))
-    return again
+    duplicate = object.__new__(type(value))
+    vars(duplicate).update(vars(value))
+    return duplicate
 
 
 def _excluded_names(optimizer: Any) -> list[str]:

@@ -195,12 +195,12 @@ class BackgroundTracker:
             return
         self._thread.join(max(0.0, deadline - time.monotonic()))
         with self._changed:
-            left = len(self._waiting) + self._unsent
-            if self._finished and not left:
+            num_unsent = len(self._waiting) + self._unsent
+            if self._finished and not num_unsent:
                 return
         slow = ": it did not answer in time" if self._thread.is_alive() else ""
-        what = f"{left} records" if left else "the end of the run"
-        where = "; metrics.jsonl has them" if left else ""
+        what = f"{num_unsent} records" if num_unsent else "the end of the run"
+        where = "; metrics.jsonl has them" if num_unsent else ""
         note(f"warning: tracker {self.name}: {what} could not be sent{slow}{where}")
 
     def _work(self, info: RunInfo, keep_id: Callable[[str], None]) -> None:

@@ -91,11 +91,11 @@ def handle_divergence(run: Run, error: Diverged) -> None:
 
 def _advice(run: Run, error: Diverged) -> str:
     steps = run.checkpoints.folder.committed_steps()
-    saved = max((step for step in steps if step < error.step), default=0)
+    last_saved = max((step for step in steps if step < error.step), default=0)
     lines = []
     if error.first_above is None:
-        several = f"one of steps {saved + 1} to {error.step}"
-        which = several if saved + 1 < error.step else f"step {error.step}"
+        several = f"one of steps {last_saved + 1} to {error.step}"
+        which = several if last_saved + 1 < error.step else f"step {error.step}"
         lines.append(f"  the first step that is not finite is {which}")
     directory = shlex.quote(str(run.model_dir))
     lines.append(f"`runner replay {directory} --find` finds the step, its layer and its examples")
@@ -144,8 +144,12 @@ def _roll_back(run: Run, reason: str) -> None:
     run.trainer.rewind()
     run.restore_callbacks()
     run.records.write_event({"event": RECOVERED, "recoveries": trials})
-    same = same_order_reason(run.section("train_data"))
-    order = f"the same order of examples, because {same}" if same else "another order of examples"
+    same_order = same_order_reason(run.section("train_data"))
+    order = (
+        f"the same order of examples, because {same_order}"
+        if same_order
+        else "another order of examples"
+    )
     count = f"recovery {trials} of {run.config.trainer.recovery_max_trials}"
     note(
         f"training diverged: {reason}\n"

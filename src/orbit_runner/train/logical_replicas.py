@@ -79,13 +79,13 @@ class Shards:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         first = tf.cast(replica, tf.int32) * self.each
         cut = tf.nest.map_structure(lambda tensor: cut_rows(tensor, self.each), inputs)
-        old = [tf.identity(variable) for variable in averaged]
+        old_values = [tf.identity(variable) for variable in averaged]
         totals = [tf.identity(variable) for variable in metrics]
 
         def compute(
-            batch: types.Tensors, logical: tf.Tensor, step: tf.Tensor, old: Tensors
+            batch: types.Tensors, logical: tf.Tensor, step: tf.Tensor, old_values: Tensors
         ) -> Tensors:
-            for variable, value in zip(averaged, old, strict=True):
+            for variable, value in zip(averaged, old_values, strict=True):
                 variable.assign(value)
             for variable in metrics:
                 variable.assign(tf.zeros(variable.shape, variable.dtype))
@@ -94,12 +94,12 @@ class Shards:
             return [*results, *map(tf.identity, averaged), *map(tf.identity, metrics)]
 
         call = trace_function(
-            compute, tf.nest.map_structure(lambda shards: shards[0], cut), first, step, old
+            compute, tf.nest.map_structure(lambda shards: shards[0], cut), first, step, old_values
         )
 
         def shard(index: tf.Tensor) -> Tensors:
             batch = tf.nest.map_structure(lambda tensor: tensor[index], cut)
-            return list(call(batch, first + index, step, old))
+            return list(call(batch, first + index, step, old_values))
 
         sums = self._sum_all_shards(
             shard, [tf.TensorSpec(output.shape, output.dtype) for output in call.outputs]
@@ -226,8 +226,8 @@ def _sum_blocks(
         block: tf.Tensor, arrays: list[tf.TensorArray]
     ) -> tuple[tf.Tensor, list[tf.TensorArray]]:
         sums = block_of(block)
-        written = [a.write(block, total) for a, total in zip(arrays, sums, strict=True)]
-        return block + 1, written
+        new_arrays = [a.write(block, total) for a, total in zip(arrays, sums, strict=True)]
+        return block + 1, new_arrays
 
     _, arrays = tf.while_loop(
         lambda block, _: block < blocks, take, (tf.constant(0), arrays), parallel_iterations=1

@@ -136,7 +136,7 @@ def build_steps(
             unknown_name_message("trainer", kind, list(_KINDS)),
             code="not-allowed",
         )
-    metrics = {name: one.build_metrics(training=True) for name, one in task.tasks.items()}
+    metrics = {name: subtask.build_metrics(training=True) for name, subtask in task.tasks.items()}
     step_metrics = StepMetrics(task.loss, tasks=metrics)
     if kind == "joint":
         return JointSteps(task, state, step_metrics)

@@ -325,8 +325,8 @@ def _resume_reasons(run: Run) -> Iterator[str]:
     assert record is not None
     now = run.checkpoints.conditions
     yield from record.inexact
-    same = is_made_with(run.model_dir, record.config, run.written_config)
-    changed = [] if same else ["with another config"]
+    has_same_config = is_made_with(run.model_dir, record.config, run.written_config)
+    changed = [] if has_same_config else ["with another config"]
     # With logical replicas, the weights do not depend on the strategy.
     if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
         changed.append(f"under another strategy ({record.strategy} → {now.strategy})")

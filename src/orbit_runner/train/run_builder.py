@@ -154,12 +154,12 @@ def _ends_loops_at_records(request: RunRequest, workers: Workers, callbacks: Cal
 
 def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
     """Returns the number of batches of an evaluation, or -1 if it is not known."""
-    asked = config.trainer.validation_steps
+    configured = config.trainer.validation_steps
     data: Any = getattr(config.for_task.task, "validation_data", None)
-    steps = adapter.validation_steps(data, asked)
+    steps = adapter.validation_steps(data, configured)
     if steps:
         return steps
-    if asked == 0:
+    if configured == 0:
         raise SettingError(
             "trainer.validation_steps", "got 0, allowed: -1 or at least 1", code="out-of-range"
         )

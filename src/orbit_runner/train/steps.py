@@ -61,7 +61,7 @@ class StepMetrics(tf.Module):
 
     def all(self) -> list[Any]:
         """Returns the metrics, first the loss."""
-        return [self.loss, *self.own, *(one for name in self.tasks for one in self._of(name))]
+        return [self.loss, *self.own, *(metric for name in self.tasks for metric in self._of(name))]
 
     def _of(self, task: str) -> list[Any]:
         return [self._task_losses[task], *self.tasks[task]]

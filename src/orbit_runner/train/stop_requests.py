@@ -66,10 +66,10 @@ class StopRequests:
         measurements, which differ. Saves and raises Interrupted if any worker got a signal. Raises
         StopTraining if a callback of any worker asked to stop.
         """
-        chosen = self.exit_if_requested(step, save, steps)
+        length = self.exit_if_requested(step, save, steps)
         if self.reason:
             raise StopTraining
-        return chosen
+        return length
 
     def agree_on_stop(self) -> str:
         """Returns why a callback of any worker asked to stop, or "" if none did.
@@ -86,7 +86,7 @@ class StopRequests:
         Otherwise, returns the `steps` of the chief. All workers must call it together.
         """
         own = self.signals.received or self._server_signal()
-        chosen, stops, *counts = self._workers.all_reduce_sum(
+        length, stops, *counts = self._workers.all_reduce_sum(
             [
                 steps if self._workers.is_chief else 0,
                 bool(self.reason),
@@ -104,7 +104,7 @@ class StopRequests:
             save()
             self._workers.acknowledge()
             raise StoppedAtStep(step)
-        return chosen
+        return length
 
     def _server_signal(self) -> int | None:
         leaving = self._leaving_members()

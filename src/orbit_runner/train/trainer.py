@@ -169,16 +169,16 @@ class Trainer(orbit.AbstractTrainer):
                 self._begin_loop(step)
                 source = self._start_batches(step)
                 loop = self._loop = self._loop or self._make_loop()
-                left = int(num_steps)
-                while left:
-                    left -= self._run_piece(loop, source, left)
+                remaining = int(num_steps)
+                while remaining:
+                    remaining -= self._run_piece(loop, source, remaining)
                 logs = self._end_loop()
         except tf.errors.OutOfRangeError as error:
             raise self._end_of_data_error() from error
-        taken = self._global_step() - step
-        if taken < int(num_steps):
+        steps_taken = self._global_step() - step
+        if steps_taken < int(num_steps):
             raise self._end_of_data_error()
-        self.timer.add(taken, time.perf_counter() - start)
+        self.timer.add(steps_taken, time.perf_counter() - start)
         if not is_traced:
             phase("training", minor=True)
         for values in (*(record for _, record in self.earlier_records), logs):

@@ -70,8 +70,8 @@ class Watch(Stage):
 
     def piece_length(self, step: int, steps: int) -> int:
         """Returns how many of the next `steps` steps can run in one loop, from a global step on."""
-        left = self._interval - step % self._interval
-        return 1 if left == 1 else min(steps, left - 1)
+        remaining = self._interval - step % self._interval
+        return 1 if remaining == 1 else min(steps, remaining - 1)
 
     def wrap_loop(self, loop: Loop, step: int) -> Loop:
         """Returns what runs a piece; a measured step is a piece of its own."""
@@ -146,8 +146,8 @@ class Watch(Stage):
         for weight, old, new in zip(self._weights, before, after, strict=True):
             layers.setdefault(self._layers[weight.name], []).append((old, new - old))
         for layer, pairs in layers.items():
-            old, moved = zip(*pairs, strict=True)
-            squares = tf.math.divide_no_nan(_sum_of_squares(moved), _sum_of_squares(old))
+            old, updates = zip(*pairs, strict=True)
+            squares = tf.math.divide_no_nan(_sum_of_squares(updates), _sum_of_squares(old))
             yield f"{UPDATE_RATIO}{layer}", tf.sqrt(squares)
 
     def values(self) -> tf.Tensor:

@@ -122,20 +122,20 @@ def _members(cls: type) -> Iterator[object]:
 def _values_read(function: types.FunctionType) -> Iterator[object]:
     """Yields the values that a function reads from outside, except those that it sets itself."""
     read: dict[str, None] = {}
-    written = set()
+    assigned = set()
     for code in _codes(function.__code__):
         for instruction in dis.get_instructions(code):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 read[str(instruction.argval)] = None
             elif instruction.opname in ("STORE_GLOBAL", "STORE_DEREF"):
-                written.add(str(instruction.argval))
+                assigned.add(str(instruction.argval))
     values = {name: function.__globals__[name] for name in read if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             values[name] = cell.cell_contents
         except ValueError:  # The variable is not set yet.
             continue
-    yield from (item for item in values.items() if item[0] not in written)
+    yield from (item for item in values.items() if item[0] not in assigned)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -179,10 +179,10 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
     bad = sum(bool(line.strip()) for line in lines[:-1]) - len(good)
     if bad <= 0:
         return
-    moved = set_aside(path)
+    copy = set_aside(path)
     write_atomically(path, b"".join(line + b"\n" for line in good).decode())
     note(
-        f"warning: invalid lines in {path}: {bad}; the file was moved to {moved.name}, and its "
+        f"warning: invalid lines in {path}: {bad}; the file was moved to {copy.name}, and its "
         f"{len(good)} valid records were kept"
     )
 
@@ -241,13 +241,13 @@ def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
     if not path.exists():
         return
     lines = path.read_bytes().splitlines()
-    kept = [
+    remaining_lines = [
         line
         for line, record in parse_records(lines)
         if record is not None and (record["step"] <= after or (keeps_events and "event" in record))
     ]
-    if kept != lines:
-        write_atomically(path, b"".join(line + b"\n" for line in kept))
+    if remaining_lines != lines:
+        write_atomically(path, b"".join(line + b"\n" for line in remaining_lines))
 
 
 def to_jsonable(value: object) -> Any:

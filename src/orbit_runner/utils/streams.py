@@ -71,10 +71,10 @@ class TolerantFile(io.FileIO):
         size = len(rest)
         try:
             while rest:
-                written = super().write(rest)
-                if written is None:  # A non-blocking descriptor, such as one end of a pty.
+                count = super().write(rest)
+                if count is None:  # A non-blocking descriptor, such as one end of a pty.
                     select.select([], [self], [], 1.0)
-                rest = rest[written or 0 :]
+                rest = rest[count or 0 :]
         except OSError as error:
             self.error = self.error or error
         return size
@@ -123,20 +123,20 @@ def discard_native_output_scope() -> Iterator[None]:
     """
     replaced = sys.stderr
     stream = None
-    kept = os.dup(2)
+    descriptor = os.dup(2)
     if _descriptor(replaced) == 2:
-        stream = sys.stderr = open_tolerant_stream(kept, replaced)
+        stream = sys.stderr = open_tolerant_stream(descriptor, replaced)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
+        os.dup2(descriptor, 2)
         if stream is not None:
             stream.flush()
             sys.stderr = replaced
-        os.close(kept)
+        os.close(descriptor)
 
 
 def _descriptor(stream: TextIO | None) -> int:

@@ -241,8 +241,8 @@ def _import_class(class_name: str, base: type, path: str) -> type[Any]:
             f"{class_name} is not a subclass of orbit_runner.{base.__name__}",
             code="import-failed",
         )
-    here = (member for member in vars(module).values() if isinstance(member, type))
-    known = [cls.__name__ for cls in here if issubclass(cls, base) and cls is not base]
+    classes = (member for member in vars(module).values() if isinstance(member, type))
+    known = [cls.__name__ for cls in classes if issubclass(cls, base) and cls is not base]
     raise SettingError(
         path,
         f"{module_name}: {unknown_name_message(base.__name__.lower(), name, known)}",

@@ -12,8 +12,8 @@ from tests.support.choices import batches_of, chosen_pairs, eval_users, make_cho
 def test_distinct_draws_contain_no_duplicates(count):
     sizes = tf.constant([1, 2, 3, 4, 5, 9, 16, 17, 39, 40, 41, 1000], tf.int64)
     keys = tf.cast(tf.range(len(sizes)), tf.uint64) * 7919
-    found = draw_distinct(sizes, keys, count).numpy()
-    for size, row in zip(sizes.numpy(), found, strict=True):
+    draws = draw_distinct(sizes, keys, count).numpy()
+    for size, row in zip(sizes.numpy(), draws, strict=True):
         below = row[row < size]
         assert len(below) == min(size, count) == len(set(below))
         assert (row[:size] < size).all()

@@ -26,11 +26,11 @@ def _write(folder, variant, text=None):
     return path
 
 
-def _assert_rows(found, rows=ROWS):
+def _assert_rows(ratings, rows=ROWS):
     expected = np.array(rows)
-    np.testing.assert_array_equal(found.users, expected[:, 0])
-    np.testing.assert_array_equal(found.items, expected[:, 1])
-    np.testing.assert_array_equal(found.times, expected[:, 3])
+    np.testing.assert_array_equal(ratings.users, expected[:, 0])
+    np.testing.assert_array_equal(ratings.items, expected[:, 1])
+    np.testing.assert_array_equal(ratings.times, expected[:, 3])
 
 
 @pytest.mark.parametrize("variant", NAMES)

@@ -33,9 +33,9 @@ def test_unchosen_maps_each_rank_to_its_item():
 def test_unchosen_ranks_do_not_overflow_32_bits():
     users, items = np.array([0, 69_999, 69_999]), np.array([5, 0, 69_998])
     unchosen = NegativeItems(users, items, 70_000, 70_000)
-    asked = tf.constant([0, 0, 69_999, 69_999, 69_998])
+    requesting = tf.constant([0, 0, 69_999, 69_999, 69_998])
     ranks = tf.constant([4, 5, 0, 69_997, 69_999], tf.int64)
-    assert unchosen(asked, ranks).numpy().tolist() == [4, 6, 1, 69_999, 69_999]
+    assert unchosen(requesting, ranks).numpy().tolist() == [4, 6, 1, 69_999, 69_999]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -52,20 +52,20 @@ def test_leave_one_out_matches_a_loop_on_random_data(scale):
     by_user = {}
     for (user, item), when in latest.items():
         by_user.setdefault(user, {})[when] = item
-    kept = {user: found for user, found in by_user.items() if len(found) >= 20}
+    kept = {user: items for user, items in by_user.items() if len(items) >= 20}
     assert 0 < len(kept) < 30
     source = _split(rows, 20)
     assert source.user_ids.tolist() == sorted(kept)
     assert source.item_ids.tolist() == sorted(
-        {i for found in kept.values() for i in found.values()}
+        {i for items in kept.values() for i in items.values()}
     )
     held_out = [kept[user][max(kept[user])] for user in sorted(kept)]
     assert source.item_ids[source.held_out].tolist() == held_out
     expected = sorted(
         (user, item)
-        for user, found in kept.items()
-        for when, item in found.items()
-        if when != max(found)
+        for user, items in kept.items()
+        for when, item in items.items()
+        if when != max(items)
     )
     assert _trained(source) == expected
 
@@ -97,10 +97,10 @@ def test_small_synthetic_set_is_a_prefix_of_a_larger_one(num_examples):
 
 
 def test_synthetic_choices_depend_only_on_seed_and_user():
-    one, same, other = (synthetic.load_ratings(seed=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one.items, same.items)
-    assert one.items[:20].tolist() != other.items[:20].tolist()
-    source = leave_one_out(one)
+    ratings, same, other = (synthetic.load_ratings(seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(ratings.items, same.items)
+    assert ratings.items[:20].tolist() != other.items[:20].tolist()
+    source = leave_one_out(ratings)
     first, second = (
         source.items[a:b] for a, b in zip(source.starts, source.starts[1:3], strict=False)
     )

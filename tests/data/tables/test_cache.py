@@ -44,7 +44,7 @@ def test_only_new_columns_are_read(built, tmp_path):
     path = write_csv(tmp_path / "a.csv", make_rows())
     _read(path)
 
-    found = _read(path, KINDS | {"w": "number", "age": "category"})
+    table = _read(path, KINDS | {"w": "number", "age": "category"})
 
     assert built == [sorted(KINDS), ["age", "w"]]
-    assert found.columns["w"].values[:4].tolist() == [1, 2, 3, 1]
+    assert table.columns["w"].values[:4].tolist() == [1, 2, 3, 1]

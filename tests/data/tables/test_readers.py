@@ -39,14 +39,14 @@ def open_table(name, *paths, data_dir="", **options):
     return dataset
 
 
-def check_rows(found, rows):
-    assert found.size == len(rows)
+def check_rows(table, rows):
+    assert table.size == len(rows)
     for name in ("size", "age"):
         expected = [np.nan if row[name] is None else row[name] for row in rows]
-        np.testing.assert_array_equal(found.columns[name].values, np.array(expected, np.float32))
+        np.testing.assert_array_equal(table.columns[name].values, np.array(expected, np.float32))
     for name in ("color", "y"):
-        column = found.columns[name]
-        assert [column.text(row) for row in range(found.size)] == [row[name] or "" for row in rows]
+        column = table.columns[name]
+        assert [column.text(row) for row in range(table.size)] == [row[name] or "" for row in rows]
         assert list(column.vocabulary) == sorted({row[name] for row in rows} - {None})
 
 
@@ -63,12 +63,12 @@ def test_every_format_gives_the_same_columns(source, tmp_path, monkeypatch):
     # A single Arrow file is not a directory that `datasets` saved.
     places = {"data_dir": str(tmp_path)} if source != "hugging_face" else {}
     paths = () if places else (path,)
-    found = read_table(open_table(source, *paths, **places), KINDS)
+    table = read_table(open_table(source, *paths, **places), KINDS)
 
-    check_rows(found, rows)
-    assert found.name == source
-    np.testing.assert_array_equal(found.columns["id"].values, keys)
-    assert found.places.text(50) == f"{path}, row 51"
+    check_rows(table, rows)
+    assert table.name == source
+    np.testing.assert_array_equal(table.columns["id"].values, keys)
+    assert table.places.text(50) == f"{path}, row 51"
 
 
 @pytest.mark.parametrize("source", [entry.name for entry in TABLE_SOURCES.entries()])
@@ -84,11 +84,11 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(write_csv(tmp_path / "x", rows[:60]).read_bytes()))
 
-    found = read_table(open_table("csv", tmp_path / "*.csv*"), KINDS)
+    table = read_table(open_table("csv", tmp_path / "*.csv*"), KINDS)
 
-    check_rows(found, rows)
-    assert found.places.text(59) == f"{path}, row 60"
-    assert found.places.text(60) == f"{tmp_path / 'b.csv'}, row 1"
+    check_rows(table, rows)
+    assert table.places.text(59) == f"{path}, row 60"
+    assert table.places.text(60) == f"{tmp_path / 'b.csv'}, row 1"
 
 
 def test_csv_settings_apply(tmp_path):
@@ -96,12 +96,12 @@ def test_csv_settings_apply(tmp_path):
     options = {"delimiter": "|", "column_names": ("n", "color", "t"), "missing_values": ("-", " ?")}
 
     reader = open_table("csv", tmp_path / "a.csv", **options)
-    found = read_table(reader, {"n": "number", "color": "category", "t": "category"})
+    table = read_table(reader, {"n": "number", "color": "category", "t": "category"})
 
     assert reader.kinds == {"n": "number", "color": "category", "t": "category"}
-    np.testing.assert_array_equal(found.columns["n"].values, np.array([3, np.nan], np.float32))
-    assert [found.columns["color"].text(row) for row in range(2)] == ["red", ""]
-    assert found.columns["t"].vocabulary == ("a\nb", "c")
+    np.testing.assert_array_equal(table.columns["n"].values, np.array([3, np.nan], np.float32))
+    assert [table.columns["color"].text(row) for row in range(2)] == ["red", ""]
+    assert table.columns["t"].vocabulary == ("a\nb", "c")
 
 
 # The values of each column, and their texts in all formats.
@@ -143,12 +143,12 @@ def test_a_value_is_the_same_category_and_key_in_each_format(source, kind, tmp_p
     _write_values(path)
     missing = ("", "NaN") if source == "csv" else ()
 
-    found = read_table(
+    table = read_table(
         open_table(source, path, missing_values=missing), dict.fromkeys(VALUES, kind)
     )
 
     for name, (_, texts) in VALUES.items():
-        column = found.columns[name]
+        column = table.columns[name]
         if kind == "key":
             assert column.values.tolist() == hash_texts(texts).tolist(), name
         else:
@@ -186,12 +186,12 @@ def test_a_function_returns_arrays(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
 
-    found = read_table(
+    table = read_table(
         open_table("arrays", function="own_table:load"), {"x_1": "number", "y": "category"}
     )
 
-    assert found.columns["x_1"].values.tolist() == [1, 3, 5]
-    assert found.columns["y"].vocabulary == ("a", "b")
+    assert table.columns["x_1"].values.tolist() == [1, 3, 5]
+    assert table.columns["y"].vocabulary == ("a", "b")
     for function, code in (
         ("own_table:uneven", "bad-data"),
         ("own_table:wrong", "bad-data"),

@@ -27,10 +27,10 @@ def test_every_file_has_url_size_and_checksum(data):
 def test_declared_results_are_produced_by_the_files(data):
     plain = {file.name for file in data.files if not file.is_archive}
     named = {name for file in data.files for name in (file.members or {}).values()}
-    whole = any(file.is_archive and file.members is None for file in data.files)
+    unpacks_all = any(file.is_archive and file.members is None for file in data.files)
 
     assert data.results
-    assert whole or {*data.results} == plain | named
+    assert unpacks_all or {*data.results} == plain | named
 
 
 def pairs():

@@ -55,13 +55,13 @@ def published(name, content, *, is_archive=False, members=None, results=()):
 
 
 def tar_of(files):
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def names(folder):

@@ -64,33 +64,33 @@ def test_all_members_meet_and_release_their_ports(count):
 
 def test_no_member_continues_before_the_last_one_arrives():
     first, second, third = _clusters(3)
-    gone = []
+    departed = []
     threads = [
-        threading.Thread(target=lambda c=c: (_meet(c), gone.append(str(c.me))))
+        threading.Thread(target=lambda c=c: (_meet(c), departed.append(str(c.me))))
         for c in (first, second)
     ]
     for thread in threads:
         thread.start()
     time.sleep(1.0)
-    assert gone == []
+    assert departed == []
     _meet(third)
     for thread in threads:
         thread.join(600)
-    assert sorted(gone) == ["worker 0", "worker 1"]
+    assert sorted(departed) == ["worker 0", "worker 1"]
 
 
 @pytest.mark.slow
 def test_missing_member_is_named_while_waiting_and_in_the_error():
-    clusters, told = _clusters(3), list[str]()
+    clusters, messages = _clusters(3), list[str]()
     threads = [threading.Thread(target=lambda: _all_meet(clusters[1:2], {"timeout": 3.0}))]
     threads[0].start()
     begun = time.monotonic()
     with raises("member-lost") as caught:
-        _meet(clusters[0], told.append, timeout=3.0)
+        _meet(clusters[0], messages.append, timeout=3.0)
 
     assert time.monotonic() - begun < 60
     assert caught.value.exit_code == 138
-    assert told[-1].startswith("waiting for worker 2 (127.0.0.1:")
+    assert messages[-1].startswith("waiting for worker 2 (127.0.0.1:")
     threads[0].join()
 
 
@@ -103,11 +103,11 @@ def test_members_with_different_purposes_are_rejected():
 
 
 def test_members_with_different_clusters_are_rejected():
-    one, other = _clusters(2)
+    cluster, other = _clusters(2)
     third = (*other.jobs["worker"], "127.0.0.1:9")
     larger = Cluster({"worker": third}, other.me, "a test")
 
-    errors = _all_meet([one, larger], {}, {"timeout": 2.0})
+    errors = _all_meet([cluster, larger], {}, {"timeout": 2.0})
 
     assert isinstance(errors[0], ClusterError)
     assert "worker 1 has a different cluster" in str(errors[0])
@@ -163,9 +163,9 @@ def test_port_in_use_by_another_process_is_reported(family, own, reuse):
     with socket.create_server((host, 0), family=family, reuse_port=reuse) as other:
         port = other.getsockname()[1]
 
-        said = port_problem(f"somewhere:{port}")
+        problem = port_problem(f"somewhere:{port}")
 
-    assert said == f"port {port} of somewhere:{port} is in use by another process"
+    assert problem == f"port {port} of somewhere:{port} is in use by another process"
 
 
 def test_checking_a_free_port_leaves_it_free(free):
@@ -174,6 +174,6 @@ def test_checking_a_free_port_leaves_it_free(free):
 
 
 def test_probe_finds_no_server_at_a_free_port_and_an_unknown_host(free):
-    found = [probe(there) for there in (f"127.0.0.1:{free}", f"{NOWHERE}:1", "a..b:1")]
+    answers = [probe(there) for there in (f"127.0.0.1:{free}", f"{NOWHERE}:1", "a..b:1")]
 
-    assert found == [Liveness.GONE] * 3
+    assert answers == [Liveness.GONE] * 3

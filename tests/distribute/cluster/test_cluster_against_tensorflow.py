@@ -25,11 +25,11 @@ ALL = {"chief": ["c:1"], "worker": ["w:1", "x:1"], "ps": ["p:1", "q:1"], "evalua
     ],
 )
 def test_tf_config_is_read_as_tensorflow_reads_it(jobs, role, index, monkeypatch):
-    said = json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})
+    variable = json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})
 
-    cluster = from_tf_config(said)
+    cluster = from_tf_config(variable)
 
-    for text in (said, cluster.tf_config()):
+    for text in (variable, cluster.tf_config()):
         monkeypatch.setenv("TF_CONFIG", text)
         theirs = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         assert theirs.cluster_spec().as_dict() == {r: list(a) for r, a in cluster.jobs.items()}

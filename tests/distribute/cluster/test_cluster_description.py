@@ -42,10 +42,10 @@ def test_valid_address_is_accepted_and_split(address, parts):
     ],
 )
 def test_invalid_address_is_rejected_with_a_short_message(address, said):
-    found = address_problem(address)
+    problem = address_problem(address)
 
-    assert said in found
-    assert len(found) < 160
+    assert said in problem
+    assert len(problem) < 160
 
 
 def test_members_are_ordered_by_role_with_the_chief_first():

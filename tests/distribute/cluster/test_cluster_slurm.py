@@ -133,4 +133,4 @@ def test_roles_are_assigned_by_rank(runtime, tasks, roles):
     )
     ranks = [{**environ, "SLURM_PROCID": str(rank)} for rank in range(tasks)]
 
-    assert [str(from_slurm(runtime, one).me) for one in ranks] == roles
+    assert [str(from_slurm(runtime, variables).me) for variables in ranks] == roles

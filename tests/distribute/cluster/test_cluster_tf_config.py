@@ -103,9 +103,9 @@ def test_invalid_hosts_are_rejected(hosts, index, said):
 
 
 def test_remote_cluster_setting_is_parsed():
-    found = parse_remote_cluster("worker=a:1, b:1; ps = c:1 ;")
+    addresses = parse_remote_cluster("worker=a:1, b:1; ps = c:1 ;")
 
-    assert found == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
+    assert addresses == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def started(monkeypatch):
     def build(platform, **changes):
         there, calls = _FakeTpu(platform), list[Any]()
 
-        def find(**asked):
-            calls.append(("find", asked))
+        def find(**arguments):
+            calls.append(("find", arguments))
             return there
 
         def initialize(given):
@@ -97,9 +97,9 @@ def test_each_replica_has_one_device_per_part(started, platform, dims, replicas,
 
     assert isinstance(strategy, tf.distribute.TPUStrategy)
     assert strategy.num_replicas_in_sync == replicas
-    shown = strategy.extended._tpu_devices
-    assert shown.shape == (replicas, devices)
-    assert len(set(shown.flat)) == replicas * devices
+    devices_of_replicas = strategy.extended._tpu_devices
+    assert devices_of_replicas.shape == (replicas, devices)
+    assert len(set(devices_of_replicas.flat)) == replicas * devices
     assert strategy.extended._device_assignment is not None
     assert [name for name, _ in calls] == ["find", "initialize"]
 
@@ -180,21 +180,21 @@ def strategy():
 
 def shardings(strategy, inputs, dims):
     """Traces a step; returns the shardings for XLA, and the inputs as the step gets them."""
-    found = []
+    results = []
 
     @tf.function(autograph=False)
     def step(given):
-        found.append(split_inputs(strategy, given, dims))
-        return found[0]
+        results.append(split_inputs(strategy, given, dims))
+        return results[0]
 
     graph = step.get_concrete_function(inputs).graph
-    told = []
+    shardings_of_inputs = []
     for operation in graph.get_operations():
         if operation.type == "XlaSharding":
             sharding = xla_data_pb2.OpSharding()
             sharding.ParseFromString(operation.get_attr("_XlaSharding"))
-            told.append((operation.inputs[0].shape.as_list(), sharding))
-    return told, found[0]
+            shardings_of_inputs.append((operation.inputs[0].shape.as_list(), sharding))
+    return shardings_of_inputs, results[0]
 
 
 IMAGE = tf.TensorSpec([8, 32, 16, 3])
@@ -202,12 +202,12 @@ LABEL = tf.TensorSpec([8], tf.int32)
 
 
 def test_images_are_split_and_labels_are_not(strategy):
-    told, back = shardings(
+    shardings_of_inputs, back = shardings(
         strategy, ({"image": IMAGE, "more": [IMAGE]}, LABEL, LABEL), (1, 2, 2, 1)
     )
 
-    assert [shape for shape, _ in told] == [[8, 32, 16, 3]] * 2
-    for _, sharding in told:
+    assert [shape for shape, _ in shardings_of_inputs] == [[8, 32, 16, 3]] * 2
+    for _, sharding in shardings_of_inputs:
         assert list(sharding.tile_assignment_dimensions) == [1, 2, 2, 1]
         assert list(sharding.tile_assignment_devices) == [0, 1, 2, 3]
     images, label, weight = back
@@ -216,9 +216,9 @@ def test_images_are_split_and_labels_are_not(strategy):
 
 
 def test_batches_of_unknown_size_are_split(strategy):
-    told, _ = shardings(strategy, tf.TensorSpec([None, 32, 32, 3]), (2, 2, 1, 1))
+    shardings_of_inputs, _ = shardings(strategy, tf.TensorSpec([None, 32, 32, 3]), (2, 2, 1, 1))
 
-    assert [list(s.tile_assignment_dimensions) for _, s in told] == [[2, 2, 1, 1]]
+    assert [list(s.tile_assignment_dimensions) for _, s in shardings_of_inputs] == [[2, 2, 1, 1]]
 
 
 def test_inputs_are_unchanged_without_partition_dims(strategy):
@@ -315,13 +315,13 @@ def test_v4_32_devices_are_numbered_as_on_a_real_tpu():
 
 @pytest.mark.parametrize(("name", "parts"), SPLITS)
 def test_each_device_is_in_one_replica_and_replicas_are_blocks(name, parts):
-    made = make_topology(name)
-    shape = computation_shape(made.mesh_shape.tolist(), parts)
+    topology = make_topology(name)
+    shape = computation_shape(topology.mesh_shape.tolist(), parts)
 
-    cores = assign_devices(made, parts).core_assignment
+    cores = assign_devices(topology, parts).core_assignment
 
-    assert cores.shape == (np.prod(made.mesh_shape) // parts, parts, 4)
-    assert len(np.unique(cores.reshape(-1, 4), axis=0)) == np.prod(made.mesh_shape)
+    assert cores.shape == (np.prod(topology.mesh_shape) // parts, parts, 4)
+    assert len(np.unique(cores.reshape(-1, 4), axis=0)) == np.prod(topology.mesh_shape)
     extents = cores.max(axis=1) - cores.min(axis=1) + 1
     assert (extents == shape).all()
 

@@ -81,7 +81,7 @@ def test_killed_sweep_has_the_results_of_an_undisturbed_one(
     assert not (tmp_path / "killed" / "failures").exists()
     for record in (tmp_path / "killed" / "trials").glob("*/run.json"):
         attempts = json.loads(record.read_text())["attempts"]
-        assert [one.get("outcome") for one in attempts].count("done") <= 1
+        assert [attempt.get("outcome") for attempt in attempts].count("done") <= 1
 
 
 def _start(file: Path, folder: Path, *, jobs: int = 1) -> psutil.Popen:
@@ -110,12 +110,12 @@ def _disturb(
 
 
 def _kill_one(processes: list[psutil.Popen], rng: random.Random) -> bool:
-    found = [process for process in processes if process.poll() is None]
-    for process in [*found]:
+    running = [process for process in processes if process.poll() is None]
+    for process in [*running]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += process.children(recursive=True)
-    if not found:
+            running += process.children(recursive=True)
+    if not running:
         return False
     with contextlib.suppress(psutil.NoSuchProcess):
-        rng.choice(found).kill()
+        rng.choice(running).kill()
     return True

@@ -33,9 +33,9 @@ def test_correlation_is_that_of_spearman():
     rates = [draw.random() for _ in range(12)]
     values = [rate + draw.random() for rate in rates]
     trials = [make_trial(n, {RATE: rates[n], UNITS: [64]}, [values[n]]) for n in range(12)]
-    (found,) = importances(make_results(trials))
+    (importance,) = importances(make_results(trials))
     expected = scipy.stats.spearmanr(rates, values).statistic
-    assert found.correlation == pytest.approx(expected, rel=1e-9)
+    assert importance.correlation == pytest.approx(expected, rel=1e-9)
 
 
 def test_few_or_equal_trials_have_no_importance():

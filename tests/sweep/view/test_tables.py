@@ -23,8 +23,8 @@ def test_best_trials_come_first_and_others_last():
         make_trial(5, {}, [None], status="failed"),
         make_trial(6, {}, [0.9]),
     ]
-    assert [one.number for one in make_results(trials).ranked] == [3, 6, 1, 4, 2, 5, 0]
-    assert [one.number for one in make_results(trials, mode="min").ranked][:3] == [1, 3, 6]
+    assert [trial.number for trial in make_results(trials).ranked] == [3, 6, 1, 4, 2, 5, 0]
+    assert [trial.number for trial in make_results(trials, mode="min").ranked][:3] == [1, 3, 6]
 
 
 def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner():
@@ -76,15 +76,15 @@ _TRIALS = [
 
 
 def test_line_is_printed_when_a_trial_ends(capfd):
-    shown = TrialProgress("plain")
-    with shown.shown_scope():
-        shown.update(make_results([_TRIALS[0], *_TRIALS[2:]]), {2: ""})
+    progress = TrialProgress("plain")
+    with progress.shown_scope():
+        progress.update(make_results([_TRIALS[0], *_TRIALS[2:]]), {2: ""})
         assert capfd.readouterr().err.splitlines() == [
             "training 3 trials of digits_mlp …",
             "already ended: 1 finished, 2 pending",
         ]
-        shown.update(make_results(_TRIALS), {2: ""})
-        shown.update(make_results(_TRIALS), {2: ""})
+        progress.update(make_results(_TRIALS), {2: ""})
+        progress.update(make_results(_TRIALS), {2: ""})
     printed = capfd.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines()[0].startswith(
@@ -95,7 +95,7 @@ def test_line_is_printed_when_a_trial_ends(capfd):
 
 
 def test_quiet_prints_nothing(capfd):
-    shown = TrialProgress("none")
-    with shown.shown_scope():
-        shown.update(make_results(_TRIALS), {})
+    progress = TrialProgress("none")
+    with progress.shown_scope():
+        progress.update(make_results(_TRIALS), {})
     assert capfd.readouterr() == ("", "")

@@ -24,25 +24,25 @@ LABELS = np.array([0, 0, 0, 0, 2, 2, 1])
 
 
 def test_balanced_weights_are_those_of_scikit_learn():
-    found = class_weights("balanced", classes_of_labels(LABELS, ["a", "b", "c"]))
+    weights = class_weights("balanced", classes_of_labels(LABELS, ["a", "b", "c"]))
     expected = compute_class_weight("balanced", classes=np.arange(3), y=LABELS)
-    assert [*found] == ["a", "b", "c"]
-    np.testing.assert_allclose([*found.values()], expected)
+    assert [*weights] == ["a", "b", "c"]
+    np.testing.assert_allclose([*weights.values()], expected)
     left = class_weights("balanced", classes_of_labels(LABELS), np.array([0, 4]))
     expected = compute_class_weight("balanced", classes=np.arange(3), y=LABELS[[1, 2, 3, 5, 6]])
     np.testing.assert_allclose([*left.values()], expected)
     # A class without examples has the weight 1.
-    found = class_weights("balanced", Classes(np.array([0, 0, 2]), ["a", "b", "c"]))
-    assert found == {"a": 0.75, "b": 1.0, "c": 1.5}
+    weights = class_weights("balanced", Classes(np.array([0, 0, 2]), ["a", "b", "c"]))
+    assert weights == {"a": 0.75, "b": 1.0, "c": 1.5}
 
 
 @pytest.mark.parametrize(
     "labels", [LABELS[:, np.newaxis], LABELS.astype(np.float32), np.eye(3)[LABELS]]
 )
 def test_forms_of_labels(labels):
-    found = classes_of_labels(labels)
-    np.testing.assert_array_equal(found.numbers, LABELS)
-    assert found.names == ["0", "1", "2"]
+    classes = classes_of_labels(labels)
+    np.testing.assert_array_equal(classes.numbers, LABELS)
+    assert classes.names == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("labels", [np.array([0.5, 1]), np.array([-1, 1]), np.zeros((2, 3))])
@@ -56,9 +56,9 @@ def test_weights_of_numbers_of_shares_and_of_examples():
     numbers, shares = tf.constant([0, 1, 1]), tf.constant([[1, 0], [0, 1], [0.5, 0.5]])
     np.testing.assert_allclose(training_labels(numbers, None, by_class).weights, [1, 4, 4])
     np.testing.assert_allclose(training_labels(shares, None, by_class).weights, [1, 4, 2.5])
-    found = training_labels(numbers, tf.constant([0.0, 2.0, 1.0]), by_class)
-    np.testing.assert_allclose(found.weights, [0, 8, 4])
-    np.testing.assert_allclose(found.counts, [0, 2, 1])
+    labels = training_labels(numbers, tf.constant([0.0, 2.0, 1.0]), by_class)
+    np.testing.assert_allclose(labels.weights, [0, 8, 4])
+    np.testing.assert_allclose(labels.counts, [0, 2, 1])
     assert training_labels(numbers, None, {}) is numbers
 
 
@@ -69,12 +69,12 @@ def _check_training_loss(task, labels, logits):
     losses = task.example_losses(labels, logits)
     expected = float(tf.reduce_sum(losses * weights)) / 3
     np.testing.assert_allclose(task.build_losses(weighted, logits), expected, rtol=1e-6)
-    found = []
-    for one in (labels, weighted):
+    results = []
+    for batch_labels in (labels, weighted):
         metrics = task.build_metrics()
-        task.process_metrics(metrics, one, logits)
-        found.append([float(metric.result()) for metric in metrics])
-    assert found[0] == found[1]
+        task.process_metrics(metrics, batch_labels, logits)
+        results.append([float(metric.result()) for metric in metrics])
+    assert results[0] == results[1]
 
 
 def test_loss_and_metrics_of_images_texts_and_tables(shared_path, tmp_path):
@@ -89,18 +89,18 @@ def test_loss_and_metrics_of_images_texts_and_tables(shared_path, tmp_path):
 
 def test_weights_of_each_task(shared_path, tmp_path):
     write_texts(tmp_path)
-    found = {
+    adapters = {
         "text": TabularTask(text_config(tmp_path, task__class_weights="balanced").task),
         "table": TabularTask(table_config(shared_path, task__class_weights="balanced").task),
         "images": ImageClassificationTask(digits_config(task__class_weights="balanced").task),
         "keras": KerasTask(keras_config(task__class_weights="balanced").task),
     }
-    for name, task in found.items():
+    for name, task in adapters.items():
         numbers = task.training_classes().numbers
         expected = compute_class_weight("balanced", classes=np.unique(numbers), y=numbers)
         np.testing.assert_allclose([*task.loss_by_class.values()], expected, err_msg=name)
-    assert [*found["text"].loss_by_class] == ["english", "german"]
-    assert [*found["table"].loss_by_class] == [*found["table"].fitted.classes["y"]]
+    assert [*adapters["text"].loss_by_class] == ["english", "german"]
+    assert [*adapters["table"].loss_by_class] == [*adapters["table"].fitted.classes["y"]]
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_class_weights_change_the_weights_of_a_run_that_resumes_exactly(shared_p
         ("{big: 0, small: 0}", "all weights are 0"),
     ],
 )
-def test_value_that_is_no_weight_is_an_error(value, expected):
+def test_value_that_is_not_a_weight_is_an_error(value, expected):
     with pytest.raises(ConfigError) as caught:
         table_config("a.csv", task__class_weights=value)
     assert expected in str(caught.value)
@@ -159,5 +159,5 @@ def test_table_must_have_one_target_of_classification():
 
 def test_inspection_has_the_weights(shared_path):
     config = table_config(shared_path, task__class_weights="{big: 1, small: 2.5}")
-    found = inspect_experiment(config)
-    assert found.as_dict()["loss_by_class"] == {"big": 1.0, "small": 2.5}
+    inspection = inspect_experiment(config)
+    assert inspection.as_dict()["loss_by_class"] == {"big": 1.0, "small": 2.5}

@@ -31,20 +31,20 @@ def far_classes():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    found = tmp_path_factory.mktemp("data")
+    directory = tmp_path_factory.mktemp("data")
     rows = make_rows()
-    write_csv(found / "a.csv", rows[:80])
-    write_parquet(found / "b.parquet", [{**row, "color": "violet"} for row in rows[80:]])
-    write_texts(found / "first")
-    write_texts(found / "second", train=12)
-    write_folder(found / "left" / "train", {"cat": 9, "dog": 3})
-    write_folder(found / "right" / "train", {"cat": 4, "dog": 5}, first=20)
-    write_folder(found / "left" / "val", {"cat": 2, "dog": 2}, first=40)
+    write_csv(directory / "a.csv", rows[:80])
+    write_parquet(directory / "b.parquet", [{**row, "color": "violet"} for row in rows[80:]])
+    write_texts(directory / "first")
+    write_texts(directory / "second", train=12)
+    write_folder(directory / "left" / "train", {"cat": 9, "dog": 3})
+    write_folder(directory / "right" / "train", {"cat": 4, "dog": 5}, first=20)
+    write_folder(directory / "left" / "val", {"cat": 2, "dog": 2}, first=40)
     for name, sizes in (("left", (5, 7)), ("right", (9,))):
         for kind, write in (("tfrecord", write_file), ("array_record", write_array_file)):
-            (found / kind / name).mkdir(parents=True)
-            write_set(found / kind / name, sizes, classes=5, write=write)
-    return found
+            (directory / kind / name).mkdir(parents=True)
+            write_set(directory / kind / name, sizes, classes=5, write=write)
+    return directory
 
 
 def _table(folder, **changes):
@@ -132,12 +132,12 @@ def test_runner_batch_names_the_rows_that_the_pipeline_reads(name, folder):
             assert _labels(task, batch) == labels
     assert abs(numbers[True] - 6 * size * 0.75) <= 12
     first = order.step(9).chosen[2]
-    (found,) = [
-        one
-        for one in order.occurrences(first["example"], 9)
-        if one["step"] == 9 and one["row"] == 2
+    (description,) = [
+        occurrence
+        for occurrence in order.occurrences(first["example"], 9)
+        if occurrence["step"] == 9 and occurrence["row"] == 2
     ]
-    assert found["position"] == first["position"]
+    assert description["position"] == first["position"]
 
 
 def _labels(task, batch):
@@ -210,20 +210,21 @@ def test_sources_that_do_not_fit_together_are_named(folder, tmp_path):
     rows = [{"size": 1.0, "color": "red", "y": "big", "agee": 2}]
     write_csv(tmp_path / "odd.csv", rows)
     mixture = [{}, {"input_path": str(tmp_path / "odd.csv")}]
-    found = dict(pairs(_table(folder, task__train_data__mixture=mixture).data.problems()))
-    assert found == {
+    problems = dict(pairs(_table(folder, task__train_data__mixture=mixture).data.problems()))
+    assert problems == {
         "train_data.mixture[1]": f"{tmp_path / 'odd.csv'}: has no column 'age'; did you mean "
         f"'agee'?, which {folder / 'a.csv'} of mixture[0] has"
     }
     write_folder(tmp_path / "fish" / "train", {"cat": 1, "fish": 1})
     mixture = [{"data_dir": str(folder / "left")}, {"data_dir": str(tmp_path / "fish")}]
-    found = dict(pairs(_images(folder, task__train_data__mixture=mixture).data.problems()))
+    problems = dict(pairs(_images(folder, task__train_data__mixture=mixture).data.problems()))
     assert (
         "has other classes than mixture[0], image_folder: only here fish; only in mixture[0], "
-        "image_folder dog" in (found["train_data.mixture[1]"])
+        "image_folder dog" in (problems["train_data.mixture[1]"])
     )
     mixture = [{}, {"function": "tests.support.keras_models:two_inputs"}]
-    found = dict(pairs(keras_config(task__train_data__mixture=mixture).data.problems()))
+    problems = dict(pairs(keras_config(task__train_data__mixture=mixture).data.problems()))
     assert (
-        "got x.left float32 [2], expected none as in mixture[0]" in found["train_data.mixture[1]"]
+        "got x.left float32 [2], expected none as in mixture[0]"
+        in problems["train_data.mixture[1]"]
     )

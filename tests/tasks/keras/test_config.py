@@ -89,11 +89,11 @@ def test_arguments_of_the_function_are_settings_with_its_defaults(experiment):
 
 def test_written_config_has_the_same_fingerprint(experiment):
     config = _resolved(experiment).config
-    again = experiment.with_name("again.yaml")
-    again.write_text(to_yaml(config))
+    rewritten = experiment.with_name("again.yaml")
+    rewritten.write_text(to_yaml(config))
 
-    assert config_fingerprint(_resolved(again).config) == config_fingerprint(config)
-    assert yaml.safe_load(again.read_text())["task"]["model"]["arguments"]["rate"] == 0.5
+    assert config_fingerprint(_resolved(rewritten).config) == config_fingerprint(config)
+    assert yaml.safe_load(rewritten.read_text())["task"]["model"]["arguments"]["rate"] == 0.5
 
 
 def test_another_function_replaces_the_arguments(experiment):
@@ -149,12 +149,12 @@ def test_another_function_replaces_the_arguments(experiment):
     ],
 )  # fmt: skip
 def test_mistake_is_reported_with_its_setting_and_origin(experiment, override, path, message):
-    found = [row for row in _problems(experiment, override) if row[0] == path]
+    problems = [row for row in _problems(experiment, override) if row[0] == path]
 
-    assert [(row[0], row[1]) for row in found] == [(path, message)]
+    assert [(row[0], row[1]) for row in problems] == [(path, message)]
     # A setting that is missing has the origin of its section.
     missing = message.startswith("is not set")
-    assert found[0][2].startswith(f"{experiment}:6" if missing else "--params_override[0]")
+    assert problems[0][2].startswith(f"{experiment}:6" if missing else "--params_override[0]")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,6 @@ def test_mistakes_are_reported_before_tensorflow_is_imported(experiment):
         (["show", "--check", str(experiment)], 0),
         ([f"--experiment={experiment}", "--task.model.arguments.unit=3", "--model_dir=r"], 2),
     ):
-        done = runner(*arguments, env={**os.environ, "PYTHONPATH": path})
-        assert done.returncode == code, done.stderr
-        assert "it was imported" not in done.stderr
+        completed = runner(*arguments, env={**os.environ, "PYTHONPATH": path})
+        assert completed.returncode == code, completed.stderr
+        assert "it was imported" not in completed.stderr

@@ -109,8 +109,8 @@ def test_unusable_file_is_reported_with_input_path(tmp_path, content, message):
     elif content is not None:
         np.savez(path, **content)
 
-    found = dict(pairs(task_data(_npz(path)).problems()))
-    assert message in found["train_data.input_path"]
+    problems = dict(pairs(task_data(_npz(path)).problems()))
+    assert message in problems["train_data.input_path"]
 
 
 def _npz(*paths):

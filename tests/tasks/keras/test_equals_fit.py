@@ -177,8 +177,8 @@ def _clips(version, labels, name):
 
 def _metric_case(cell, version, items, kind):
     def compiled(package):
-        made = [item.make(package.metrics, name=f"metric_{n}") for n, item in enumerate(items)]
-        return {"loss": loss_of(package, cell), kind: made}
+        built = [item.make(package.metrics, name=f"metric_{n}") for n, item in enumerate(items)]
+        return {"loss": loss_of(package, cell), kind: built}
 
     return case_of(version, cell, compiled)
 

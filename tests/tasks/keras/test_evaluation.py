@@ -53,20 +53,20 @@ def _expected(batch, loss, data, **arguments):
             *(keras_models.Rows(), keras_models.Gap(name="gap")),
         ],
     )
-    found = model.evaluate(*data[:2], batch, 0, *data[2:], return_dict=True)
-    return {"validation_loss" if name == "loss" else name: found[name] for name in found}
+    results = model.evaluate(*data[:2], batch, 0, *data[2:], return_dict=True)
+    return {"validation_loss" if name == "loss" else name: results[name] for name in results}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", _PLACES)
 def test_evaluation_is_that_of_keras(place):
     strategy, batch, changes = _PLACES[place]
-    _, found = evaluate(_config(batch, task__model__arguments__activity=0.1, **changes), strategy)
+    _, results = evaluate(_config(batch, task__model__arguments__activity=0.1, **changes), strategy)
 
-    assert found.pop("validation_examples") == 37
+    assert results.pop("validation_examples") == 37
     expected = _expected(batch, "mse", keras_models.numbers(), activity=0.1)
     assert expected["rows"] == 37
-    _assert_close(found, expected)
+    _assert_close(results, expected)
 
 
 @pytest.mark.slow
@@ -77,39 +77,39 @@ def test_weights_of_examples_are_not_taken_for_padding(place):
         f"task__{section}__function": f"{_HERE}:weighted_numbers"
         for section in ("train_data", "validation_data")
     }
-    _, found = evaluate(_config(batch, **changes, **both), strategy)
+    _, results = evaluate(_config(batch, **changes, **both), strategy)
 
-    assert found.pop("validation_examples") == 37
-    _assert_close(found, _expected(batch, "mse", keras_models.weighted_numbers()))
+    assert results.pop("validation_examples") == 37
+    _assert_close(results, _expected(batch, "mse", keras_models.weighted_numbers()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [8, 37])
 def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch):
-    _, found = evaluate(_config(batch, task__loss=f"{_HERE}:mean_squared"))
+    _, results = evaluate(_config(batch, task__loss=f"{_HERE}:mean_squared"))
 
-    del found["validation_examples"]
-    _assert_close(found, _expected(batch, keras_models.mean_squared, keras_models.numbers()))
+    del results["validation_examples"]
+    _assert_close(results, _expected(batch, keras_models.mean_squared, keras_models.numbers()))
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "logical"])
 def test_state_that_is_not_a_sum_is_that_of_keras(strategy):
     changes = {"runtime__logical_replicas": 4} if strategy == "logical" else {}
     changes["task__metrics"] = f"['{_HERE}:Largest']"
-    model, found = evaluate(_config(8, **changes))
+    model, results = evaluate(_config(8, **changes))
 
     outputs = model(keras_models.numbers()[0], training=False).numpy()
-    np.testing.assert_allclose(found["largest"], np.abs(outputs - 0.5).max(), rtol=1e-6)
+    np.testing.assert_allclose(results["largest"], np.abs(outputs - 0.5).max(), rtol=1e-6)
 
 
 def test_fewer_validation_steps_leave_out_the_last_examples():
-    _, found = evaluate(_config(8, trainer__validation_steps=2))
+    _, results = evaluate(_config(8, trainer__validation_steps=2))
 
-    assert found["validation_examples"] == 16
-    assert found["rows"] == 16
+    assert results["validation_examples"] == 16
+    assert results["rows"] == 16
 
 
-def _assert_close(found, expected):
-    assert found.keys() == expected.keys()
+def _assert_close(actual, expected):
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=2e-6, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=2e-6, atol=1e-7, err_msg=name)

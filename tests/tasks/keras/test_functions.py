@@ -87,12 +87,12 @@ def test_functions_of_one_name_have_names_of_their_own(kind):
         names = [register_function(function) for function in (first, second, first)]
         sizes = [len(load_function(name, "")()[1]) for name in names]
     with passed_functions_scope():
-        again = [register_function(function) for function in (first, second)]
+        second_names = [register_function(function) for function in (first, second)]
 
     assert names[1] == f"{names[0]}_2"
     assert names[0] == names[2]
     assert sizes == [40, 20, 40]
-    assert again == names[:2]
+    assert second_names == names[:2]
 
 
 def _two_outputs():

@@ -88,8 +88,8 @@ def test_random_draws_are_a_function_of_the_step():
         with keyed_draws_scope(1, step, 0):
             return model(tf.ones([2, 4]), training=True)
 
-    first, again, second = (outputs(tf.constant(step)).numpy() for step in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
+    first, repeated, second = (outputs(tf.constant(step)).numpy() for step in (1, 1, 2))
+    np.testing.assert_array_equal(first, repeated)
     assert np.abs(first - second).max() > 1e-3
     assert not unkeyed_draws(outputs.get_concrete_function(tf.constant(1)))
     after = [generator.state.numpy() for generator in _generators(model.keras_3_model)]
@@ -142,9 +142,9 @@ assert drawn == random.random()  # Importing Keras 3 draws numbers.
 print(keras_3.is_imported(), policy, keras.__spec__.loader)
 """
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}  # As in all processes of this package.
-    done = process(sys.executable, "-c", program, env=environment)
-    assert done.stdout.startswith("True mixed_bfloat16"), done.stderr
-    assert "orbit_runner" not in done.stdout
+    completed = process(sys.executable, "-c", program, env=environment)
+    assert completed.stdout.startswith("True mixed_bfloat16"), completed.stderr
+    assert "orbit_runner" not in completed.stdout
 
 
 def test_names_of_layers_begin_again():

@@ -235,11 +235,11 @@ def test_default_optimizer_of_compile_is_that_of_the_run(version, tmp_path):
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_run_has_the_model_for_other_processes(version, tmp_path):
     config = _config(digest=_quoted(compiled_model(version)))
-    whole, _ = run(config, tmp_path / "whole")
+    uninterrupted, _ = run(config, tmp_path / "whole")
     run(config.replace(trainer=config.trainer.replace(train_steps=10)), tmp_path / "parts")
     MODELS.clear()
     parts, _ = run(config, tmp_path / "parts")
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    assert weights_fingerprint(parts) == weights_fingerprint(uninterrupted)
 
 
 @pytest.mark.slow

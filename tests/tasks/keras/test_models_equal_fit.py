@@ -277,7 +277,7 @@ def _two_inputs(form, package):
     layers = package.layers
     inputs = [package.Input([4], name="left"), package.Input([4], name="right")]
     shared = package.Sequential([package.Input([4]), layers.Dense(4, activation="tanh")])
-    x = layers.concatenate([shared(one) for one in inputs])
+    x = layers.concatenate([shared(tensor) for tensor in inputs])
     output = layers.Dense(3, activation="softmax")(x)
     named = dict(zip(("left", "right"), inputs, strict=True))
     return package.Model(inputs if form == "list" else named, output)
@@ -382,12 +382,12 @@ def test_loss_of_an_output_counts_each_example_once(tmp_path, version):
     numbers = fits.train(case, tmp_path)
     model = case.build()
     model.set_weights(numbers.weights)
-    found = {name: np.asarray(value) for name, value in model(validation.x).items()}
+    outputs = {name: np.asarray(value) for name, value in model(validation.x).items()}
 
     rows = np.arange(VALIDATION)
     losses = {
-        "kind": -np.log(found["kind"][rows, validation.y["kind"]]).mean(),
-        "price": np.square(found["price"][:, 0] - validation.y["price"]).mean(),
+        "kind": -np.log(outputs["kind"][rows, validation.y["kind"]]).mean(),
+        "price": np.square(outputs["price"][:, 0] - validation.y["price"]).mean(),
     }
     for name, expected in losses.items():
         np.testing.assert_allclose(numbers.evaluation[f"{name}_loss"], expected, rtol=1e-5)

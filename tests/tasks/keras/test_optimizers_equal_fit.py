@@ -175,15 +175,15 @@ def _in_form(form, package):
     """Returns the arguments of `compile` in a form."""
     losses, metrics, optimizers = package.losses, package.metrics, package.optimizers
     module = package.__name__
-    made = losses.Huber(), metrics.MeanAbsoluteError(), optimizers.Adam()
+    objects = losses.Huber(), metrics.MeanAbsoluteError(), optimizers.Adam()
     serialized = [
         {key: kind.serialize(value)[key] for key in ("class_name", "config")}
-        for kind, value in zip((losses, metrics, optimizers), made, strict=True)
+        for kind, value in zip((losses, metrics, optimizers), objects, strict=True)
     ]
     names = [f"{module}.losses:Huber", f"{module}.metrics:MeanAbsoluteError"]
     parts = {
         "names": ("huber", "MeanAbsoluteError", "adam"),
-        "objects": made,
+        "objects": objects,
         "serialized": serialized,
         "by module": (*names, f"{module}.optimizers:Adam"),
     }

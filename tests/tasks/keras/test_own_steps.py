@@ -146,10 +146,10 @@ def test_weights_and_logs_are_those_of_fit(tmp_path, name):
     initial = model.get_weights()
 
     def build():
-        made = program.model()
-        _build(made, program.data())
-        made.set_weights(initial)
-        return made
+        model = program.model()
+        _build(model, program.data())
+        model.set_weights(initial)
+        return model
 
     result = _train(build, program, tmp_path)
     rows = np.arange(_BATCH * _STEPS) % _ROWS

@@ -124,13 +124,13 @@ def test_dataset_of_tf_data_is_trained_on_as_a_function_that_returns_it(tmp_path
 
 @pytest.mark.slow
 def test_run_on_a_dataset_of_tf_data_resumes_exactly_and_only_with_the_same(tmp_path):
-    whole = _run(tmp_path / "whole", _dataset(), epochs=4)
+    uninterrupted = _run(tmp_path / "whole", _dataset(), epochs=4)
     _run(tmp_path / "parts", _dataset(), epochs=1)
     notes = Notes()
     parts = _run(tmp_path / "parts", _dataset(), epochs=4, callbacks=[notes])
 
     assert notes.started_at == [3]
-    assert parts.weights == whole.weights
+    assert parts.weights == uninterrupted.weights
     for other in (_dataset().map(lambda x, y: (x + 1, y)), _dataset(60)):
         with raises("data-changed"):
             _run(tmp_path / "parts", other, epochs=5)
@@ -147,8 +147,8 @@ def test_dataset_that_differs_each_time_is_reported(tmp_path):
     assert result.metrics["validation_examples"] == 20
     paths = [reason.partition(":")[0] for reason in result.inexact]
     assert paths == ["task.train_data", "task.validation_data"]
-    again = _run(tmp_path, shuffled(40), validation=shuffled(20), epochs=2)
-    assert again.step == 8
+    resumed = _run(tmp_path, shuffled(40), validation=shuffled(20), epochs=2)
+    assert resumed.step == 8
 
 
 def _unseeded():

@@ -42,33 +42,35 @@ def classifier(served):
 
 
 def _predicted(predictor, *arguments, lines=()):
-    return [found.data for found in predictor.predict(list(predictor.items(arguments, lines)))]
+    return [
+        prediction.data for prediction in predictor.predict(list(predictor.items(arguments, lines)))
+    ]
 
 
 def test_classes_and_probabilities_are_predicted(classifier, tmp_path):
     model, predictor = classifier
     x, _ = keras_models.classes(3)
     np.savez(tmp_path / "rows.npz", x=x)
-    found = _predicted(predictor, str(tmp_path / "rows.npz"))
+    predictions = _predicted(predictor, str(tmp_path / "rows.npz"))
 
     logits = model(x.astype(np.float32), training=False).numpy()
-    assert [row["row"] for row in found] == [0, 1, 2]
-    assert [row["class"] for row in found] == logits.argmax(axis=1).tolist()
-    np.testing.assert_allclose([row["outputs"] for row in found], logits, rtol=1e-4)
+    assert [row["row"] for row in predictions] == [0, 1, 2]
+    assert [row["class"] for row in predictions] == logits.argmax(axis=1).tolist()
+    np.testing.assert_allclose([row["outputs"] for row in predictions], logits, rtol=1e-4)
     np.testing.assert_allclose(
-        [row["probabilities"] for row in found], tf.nn.softmax(logits), rtol=1e-4
+        [row["probabilities"] for row in predictions], tf.nn.softmax(logits), rtol=1e-4
     )
 
 
 def test_rows_are_json_arguments_files_and_lines(classifier, tmp_path):
     _, predictor = classifier
     (tmp_path / "rows.jsonl").write_text('[1, 2, 3, 4]\n\n{"x": [1, 2, 3, 4]}\n')
-    found = _predicted(
+    predictions = _predicted(
         predictor, "[1, 2, 3, 4]", str(tmp_path / "rows.jsonl"), "-", lines=["[1,2,3,4]\n"]
     )
 
-    assert len(found) == 4
-    assert len({json.dumps(row["outputs"]) for row in found}) == 1
+    assert len(predictions) == 4
+    assert len({json.dumps(row["outputs"]) for row in predictions}) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,12 @@ def test_rows_are_json_arguments_files_and_lines(classifier, tmp_path):
     ],
 )
 def test_unusable_row_is_reported_in_its_place(classifier, line, message):
-    found = _predicted(classifier[1], "-", lines=["[0, 0, 0, 0]", line, "[0, 0, 0, 0]"])
+    predictions = _predicted(classifier[1], "-", lines=["[0, 0, 0, 0]", line, "[0, 0, 0, 0]"])
 
-    assert [row["row"] for row in found] == [0, 1, 2]
-    assert {**found[0], "row": 2} == found[2]
-    assert found[1]["error"].startswith("standard input:2: ")
-    assert message in found[1]["error"]
+    assert [row["row"] for row in predictions] == [0, 1, 2]
+    assert {**predictions[0], "row": 2} == predictions[2]
+    assert predictions[1]["error"].startswith("standard input:2: ")
+    assert message in predictions[1]["error"]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +120,11 @@ def test_several_inputs_keep_their_names(tmp_path, where):
     task = KerasTask(keras_config(**ADDER).task)
     model = task.build_model()
     predictor = task.predictor(_signatures(task, model, tmp_path, where))
-    (found,) = _predicted(predictor, '{"right": [1, 2], "left": [3, 4]}')
+    (prediction,) = _predicted(predictor, '{"right": [1, 2], "left": [3, 4]}')
 
     features = {"left": tf.constant([[3.0, 4.0]]), "right": tf.constant([[1.0, 2.0]])}
-    np.testing.assert_allclose(found["outputs"], model(features)[0], rtol=1e-4)
-    assert "class" not in found
+    np.testing.assert_allclose(prediction["outputs"], model(features)[0], rtol=1e-4)
+    assert "class" not in prediction
     (row,) = _predicted(predictor, "[1, 2]")
     assert row["error"] == "got [1, 2], expected an object with the inputs left, right"
     np.savez(tmp_path / "rows.npz", left=np.zeros([3, 2]), right=np.zeros([2, 2]))
@@ -296,20 +298,20 @@ def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path):
     odd = tmp_path / "odd.png"
     odd.write_bytes(files[0].read_bytes()[:50])
     lines = ["\n", f"{files[1]}\n", json.dumps(np.zeros([10, 12, 3]).tolist())]
-    found = _predicted(predictor, str(tmp_path / "validation"), str(odd), "-", lines=lines)
+    predictions = _predicted(predictor, str(tmp_path / "validation"), str(odd), "-", lines=lines)
 
     (batch,) = task.build_inputs(config.validation_data)
     logits = model(batch[0][: len(files)], training=False).numpy()
-    assert [row["image"] for row in found[:5]] == [*map(str, files)]
-    np.testing.assert_allclose([row["outputs"] for row in found[:5]], logits, rtol=1e-5)
-    assert {row["label"] for row in found[:5]} <= {"cat", "dog"}
-    assert found[5]["error"].startswith("cannot be decoded: ")
-    assert found[6] == found[1]
-    assert found[7]["row"] == 7
+    assert [row["image"] for row in predictions[:5]] == [*map(str, files)]
+    np.testing.assert_allclose([row["outputs"] for row in predictions[:5]], logits, rtol=1e-5)
+    assert {row["label"] for row in predictions[:5]} <= {"cat", "dog"}
+    assert predictions[5]["error"].startswith("cannot be decoded: ")
+    assert predictions[6] == predictions[1]
+    assert predictions[7]["row"] == 7
     exported = ArrayPredictor(_signatures(task, model, tmp_path / "export", "export"))
-    assert _predicted(exported, str(files[1]))[0]["label"] == found[1]["label"]
-    (shown,) = predictor.predict([*predictor.items([str(files[0])], ())])
-    assert shown.text.startswith(f"{files[0]}: class ")
+    assert _predicted(exported, str(files[1]))[0]["label"] == predictions[1]["label"]
+    (prediction,) = predictor.predict([*predictor.items([str(files[0])], ())])
+    assert prediction.text.startswith(f"{files[0]}: class ")
 
 
 def table_net():
@@ -349,7 +351,7 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(table_predictor, t
     (tmp_path / "rows.jsonl").write_text(f"{json.dumps(columns)}\n{json.dumps(by_input)}\n")
     arrays = {"numbers": np.array([[30, 2.5]]), "home town": np.array(["Rome"])}
     np.savez(tmp_path / "rows.npz", **arrays)
-    found = _predicted(
+    predictions = _predicted(
         predictor,
         json.dumps(columns),
         json.dumps(by_input),
@@ -358,8 +360,8 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(table_predictor, t
         "-",
         lines=["income,age,home town\n", "2.5,30, Rome \n"],
     )
-    assert len(found) == 6
-    assert [row["outputs"] for row in found] == [expected[0]["outputs"]] * 6
+    assert len(predictions) == 6
+    assert [row["outputs"] for row in predictions] == [expected[0]["outputs"]] * 6
     (true,) = _predicted(predictor, '{"age": 41, "income": 1.5, "home town": true}')
     assert true["outputs"] == expected[1]["outputs"]
 
@@ -379,10 +381,12 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(table_predictor, t
 )
 def test_unusable_row_of_a_table_is_reported_in_its_place(table_predictor, line, message):
     good = '{"age": 3, "income": 1, "home town": ""}'
-    found = _predicted(table_predictor[0], "-", lines=[f"{text}\n" for text in (good, line, good)])
-    assert [row["row"] for row in found] == [f"standard input, row {n}" for n in (1, 2, 3)]
-    assert {**found[0], "row": ""} == {**found[2], "row": ""}
-    assert message in found[1]["error"]
+    predictions = _predicted(
+        table_predictor[0], "-", lines=[f"{text}\n" for text in (good, line, good)]
+    )
+    assert [row["row"] for row in predictions] == [f"standard input, row {n}" for n in (1, 2, 3)]
+    assert {**predictions[0], "row": ""} == {**predictions[2], "row": ""}
+    assert message in predictions[1]["error"]
 
 
 def test_arguments_that_are_no_rows_of_a_table(table_predictor):

@@ -135,13 +135,13 @@ def test_model_garden_experiment_is_equal_on_any_number_of_devices(name, tmp_pat
         folder = tmp_path / strategy
         run_official(params, folder, "train_and_eval", strategy, task, logical_replicas=4)
 
-    one, *others = (
+    one_device, *others = (
         (_content(tmp_path / s), _logs(tmp_path / s))
         for s in ("one_device", "mirrored2", "mirrored4")
     )
-    assert one[0]["step"] > 1
-    assert len([record for record in one[1] if record["split"] == "validation"]) >= 1
-    assert others == [one, one]
+    assert one_device[0]["step"] > 1
+    assert len([record for record in one_device[1] if record["split"] == "validation"]) >= 1
+    assert others == [one_device, one_device]
 
 
 @pytest.mark.slow
@@ -161,8 +161,8 @@ def test_evaluation_takes_the_examples_of_the_same_batches(logical, steps, tmp_p
 @pytest.mark.slow
 def test_run_continues_on_another_number_of_devices(tmp_path):
     changes = {**_SHORT, "trainer__checkpoint_interval": 1}
-    whole, results = _resnet(**changes), Notes()
-    run(whole, tmp_path / "whole", strategy="mirrored2")
+    config, results = _resnet(**changes), Notes()
+    run(config, tmp_path / "whole", strategy="mirrored2")
     for step, strategy in enumerate(("mirrored4", "one_device", "mirrored2", "mirrored4"), 1):
         part = _resnet(**{**changes, "trainer__train_steps": step})
         run(part, tmp_path / "parts", strategy=strategy, notes=results)
@@ -172,13 +172,13 @@ def test_run_continues_on_another_number_of_devices(tmp_path):
 
 
 def test_logical_replicas_have_different_masks_and_their_number_matters(tmp_path):
-    found = set()
+    fingerprints = set()
     for count in (0, 2, 4):
         config = _digits(**{**_SHORT, "runtime__logical_replicas": count})
         run(config, tmp_path / str(count), "train")
-        found.add(_content(tmp_path / str(count))["weights"])
+        fingerprints.add(_content(tmp_path / str(count))["weights"])
 
-    assert len(found) == 3
+    assert len(fingerprints) == 3
 
 
 @pytest.mark.slow

@@ -23,14 +23,14 @@ def _shards(pipelines, place, devices, *, ends=True):
     ],
 )
 def test_pipelines_share_the_shards_of_each_step(pipelines, place, devices, firsts):
-    found = list(_shards(pipelines, place, devices))
+    batches = list(_shards(pipelines, place, devices))
 
-    assert [int(one[0]) for one, _ in found] == firsts
-    assert all(int(one[0]) == -int(other[0]) for one, other in found)
+    assert [int(batch[0]) for batch, _ in batches] == firsts
+    assert all(int(batch[0]) == -int(other[0]) for batch, other in batches)
 
 
 @pytest.mark.parametrize("pipelines", [1, 2])
 def test_endless_dataset_stays_endless(pipelines):
-    found = _shards(pipelines, 0, 2, ends=False)
+    batches = _shards(pipelines, 0, 2, ends=False)
 
-    assert int(found.cardinality()) == tf.data.INFINITE_CARDINALITY
+    assert int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY

@@ -25,9 +25,9 @@ def test_sum_adds_neighbors_in_a_graph_as_in_numpy(count):
     terms = _TERMS[:count]
     rows = np.stack([terms, terms[::-1]], axis=1)
 
-    found = tf.function(tree_sum)(tf.constant(rows)).numpy()
+    sums = tf.function(tree_sum)(tf.constant(rows)).numpy()
 
-    assert found.tolist() == [_pairs([*terms]), _pairs([*terms[::-1]])]
+    assert sums.tolist() == [_pairs([*terms]), _pairs([*terms[::-1]])]
 
 
 def test_order_of_the_tree_differs_from_adding_left_to_right():
@@ -74,11 +74,11 @@ def test_devices_get_the_rows_of_their_shards(devices, pipelines):
     rows = 12 // devices
     for pipeline in range(pipelines):
         context = tf.distribute.InputContext(pipelines, pipeline, devices)
-        found = [*sharded_inputs(_shards, context, 4).as_numpy_iterator()]
+        batches = [*sharded_inputs(_shards, context, 4).as_numpy_iterator()]
 
         local = devices // pipelines
-        assert len(found) == 4 * local
-        for number, (values, negated) in enumerate(found):
+        assert len(batches) == 4 * local
+        for number, (values, negated) in enumerate(batches):
             step, device = number // local, pipeline * local + number % local
             first = 12 * step + device * rows
             assert values.tolist() == [*range(first, first + rows)]

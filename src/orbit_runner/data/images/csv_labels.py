@@ -98,10 +98,10 @@ def _table_error_scope(field: str) -> Iterator[None]:
         raise DataError(str(error), field=field, code="bad-record") from None
 
 
-def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
+def _choose_columns(reader: TableDataset, *configured: str) -> tuple[str, str]:
     """Returns the columns with the paths and with the labels."""
     known = list(reader.kinds)
-    for field, name in zip(_FIELDS, given, strict=True):
+    for field, name in zip(_FIELDS, configured, strict=True):
         if name:
             _check_column(reader, name, field)
     if len(known) < 2:
@@ -111,7 +111,7 @@ def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
             field="labels_file",
             code="unknown-column",
         )
-    paths, labels = (name or known[place] for place, name in enumerate(given))
+    paths, labels = (name or known[place] for place, name in enumerate(configured))
     return paths, labels
 
 
@@ -138,16 +138,16 @@ def _read_columns(
         return read_table(reader, kinds)
 
 
-def _image_paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:
+def _image_paths(table: TablePart, name: str, root: str) -> tuple[str, ...]:
     """Returns the paths of the images of a part; checks that they exist."""
-    column = listed.column(name)
+    column = table.column(name)
     paths = [os.path.normpath(os.path.join(root, text)) for text in column.vocabulary]
-    _check_values(listed, name, column.is_missing(), "has no value, expected the path of an image")
+    _check_values(table, name, column.is_missing(), "has no value, expected the path of an image")
     above = os.path.join(root, "") if root != "." else ""
     outside = [not p.startswith(above) or p.startswith("..") for p in paths]
-    _check_values(listed, name, np.array(outside)[column.values], f"is not in {root}")
+    _check_values(table, name, np.array(outside)[column.values], f"is not in {root}")
     absent = _find_missing_files(paths, column.values)
-    _check_values(listed, name, absent[column.values], f"is not a file in {root}")
+    _check_values(table, name, absent[column.values], f"is not a file in {root}")
     return tuple(paths[code] for code in column.values.tolist())
 
 
@@ -162,26 +162,26 @@ def _find_missing_files(paths: Sequence[str], codes: np.ndarray) -> np.ndarray:
     return missing
 
 
-def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
+def _class_numbers(table: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
     """Returns the class of each image, int32 [n]."""
-    column = listed.column(name)
-    _check_values(listed, name, column.is_missing(), "has no value, expected the name of a class")
+    column = table.column(name)
+    _check_values(table, name, column.is_missing(), "has no value, expected the name of a class")
     label = column.numbers(classes)
     new = label < 0
-    near = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
-    _check_values(listed, name, new, f"is not a label of classes_file{near}")
+    hint = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
+    _check_values(table, name, new, f"is not a label of classes_file{hint}")
     return label
 
 
-def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str) -> None:
+def _check_values(table: TablePart, name: str, wrong: np.ndarray, problem: str) -> None:
     """Raises `DataError` for the first row in which the value of a column is wrong."""
     if not wrong.any():
         return
     row = int(wrong.argmax())
-    text = listed.column(name).text(row)
+    text = table.column(name).text(row)
     got = f"got {text!r}, which " if text else ""
     raise DataError(
-        f"{listed.location(row)}: column {name!r}: {got}{problem}{format_others(int(wrong.sum()))}",
+        f"{table.location(row)}: column {name!r}: {got}{problem}{format_others(int(wrong.sum()))}",
         field="labels_file",
         code="bad-record",
     )

@@ -36,7 +36,7 @@ class BadImages:
         Returns an error message if there are more than `limit`, otherwise an empty string.
         """
         with self._lock:
-            for name in (each.decode(errors="replace") for each in names):
+            for name in (encoded.decode(errors="replace") for encoded in names):
                 if name in self._names:
                     continue
                 self._names.add(name)

@@ -182,8 +182,8 @@ def load(*, split: str, data_dir: str = "") -> FileImages:
     Raises `DataError` if a directory or its images are missing.
     """
     root = data_folder("image_folder", data_dir, _HINT)
-    every, chosen = _split_folders(root, split)
-    classes = {above: [path.name for path in _subfolders(above)] for above in every}
+    all_folders, folders = _split_folders(root, split)
+    classes = {above: [path.name for path in _subfolders(above)] for above in all_folders}
     labels = tuple(sorted({name for names in classes.values() for name in names}))
     if not labels:
         raise DataError(
@@ -193,7 +193,7 @@ def load(*, split: str, data_dir: str = "") -> FileImages:
     numbers = {name: number for number, name in enumerate(labels)}
     progress = Progress("looking for images")
     class_images = []
-    for above in chosen:
+    for above in folders:
         for name in classes[above]:
             part = _list_images(above / name, skipped)
             class_images.append((numbers[name], str(above / name), part))
@@ -217,7 +217,7 @@ def load(*, split: str, data_dir: str = "") -> FileImages:
         labels=labels,
         paths=paths,
         directories=directories,
-        root=str(chosen[0] if len(chosen) == 1 else root),
+        root=str(folders[0] if len(folders) == 1 else root),
     ).with_shape()
 
 
@@ -228,17 +228,17 @@ def _split_folders(root: Path, split: str) -> tuple[list[Path], list[Path]]:
         kind: next((root / n for n in names if next(_subfolders(root / n), None)), None)
         for kind, names in _SPLITS.items()
     }
-    every = [path for path in split_directories.values() if path is not None]
-    if not every:
+    all_folders = [path for path in split_directories.values() if path is not None]
+    if not all_folders:
         return [root], [root]
-    wanted = every if split == "all" else [split_directories[split]]
-    if None in wanted:
+    folders = all_folders if split == "all" else [split_directories[split]]
+    if None in folders:
         raise DataError(
             f"image_folder: no directory {format_choices(_SPLITS[split])} with class directories "
             f"in {root}",
             code="missing-file",
         )
-    return every, [path for path in wanted if path is not None]
+    return all_folders, [path for path in folders if path is not None]
 
 
 def _subfolders(directory: Path) -> Iterator[Path]:

@@ -44,8 +44,8 @@ class Mixer:
         self._seed = seed
         self._mixup = stored_tensor(_quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
         self._cutmix = stored_tensor(_quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
-        both = mixing.mixup_alpha and mixing.cutmix_alpha
-        self._switch = mixing.switch_prob if both else float(not mixing.mixup_alpha)
+        has_both = mixing.mixup_alpha and mixing.cutmix_alpha
+        self._switch = mixing.switch_prob if has_both else float(not mixing.mixup_alpha)
 
     def __call__(
         self,

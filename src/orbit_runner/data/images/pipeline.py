@@ -85,16 +85,16 @@ def decode_at_once(reader: ImageReader[ImageDataset], batch: Columns, shape: Sha
     # The op decodes JPEG, too.
     images = [tf.io.decode_png(raw, channels=shape[2]) for raw in tf.unstack(batch["raw"])]
     shapes = tf.stack([tf.shape(image) for image in images])
-    same = tf.reduce_all(shapes == shape, axis=1)
+    has_shape = tf.reduce_all(shapes == shape, axis=1)
 
     def problem() -> tf.Tensor:
-        other = tf.argmin(tf.cast(same, tf.int32))
+        other = tf.argmin(tf.cast(has_shape, tf.int32))
         expected = f"{list(shape)} as in the first record: all images must have the same size"
         text = f": got an image of shape {{}}, expected {expected}"
         names = reader.names(batch["id"][other : other + 1])
         return names[0] + tf.strings.format(text, shapes[other])
 
-    size = shape + zero_or_raise(tf.reduce_all(same), problem)
+    size = shape + zero_or_raise(tf.reduce_all(has_shape), problem)
     image = tf.stack([tf.reshape(image, size) for image in images])
     rest = {name: column for name, column in batch.items() if name != "raw"}
     return rest | {
@@ -276,9 +276,9 @@ def _make_bad_image_check(
         zero = bad.check(batch["good"], batch["id"], reader.names)
         # A slice of all images, which costs nothing but depends on the zero. If only the shape or
         # the weights depended on it, TensorFlow could optimize the check away.
-        whole = tf.slice(image, [zero, 0, 0, 0], [-1, -1, -1, -1])
+        checked = tf.slice(image, [zero, 0, 0, 0], [-1, -1, -1, -1])
         return {
-            "image": tf.ensure_shape(whole, image.shape),
+            "image": tf.ensure_shape(checked, image.shape),
             "label": batch["label"],
             "weight": weight,
         }

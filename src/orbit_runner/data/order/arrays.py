@@ -66,8 +66,8 @@ def namespace_of(*values: Array) -> Arrays:
 @functools.cache  # AutoGraph does not convert such functions, and would warn about the import.
 def _of_tensors() -> Arrays:
     # By name, because it imports this module.
-    found: Arrays = importlib.import_module("orbit_runner.data.order.tf_arrays").TENSORFLOW
-    return found
+    arrays: Arrays = importlib.import_module("orbit_runner.data.order.tf_arrays").TENSORFLOW
+    return arrays
 
 
 def _uint64(values: Array) -> Array:

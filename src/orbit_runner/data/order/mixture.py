@@ -167,10 +167,10 @@ class MixtureOrder:
         mixture = self._mixture
         length = self._mixture.block
         share = int(np.diff(mixture.edges)[group][0])
-        near = turns * int(mixture.edges[-1]) // (share * length) + _NEAR[:, np.newaxis]
-        near = np.maximum(near, 0)
-        is_before = self._earlier_turns(near * length, group) <= turns
-        blocks = np.where(is_before, near, 0).max(axis=0)
+        candidates = turns * int(mixture.edges[-1]) // (share * length) + _NEAR[:, np.newaxis]
+        candidates = np.maximum(candidates, 0)
+        is_before = self._earlier_turns(candidates * length, group) <= turns
+        blocks = np.where(is_before, candidates, 0).max(axis=0)
         starts = blocks * length
         slots = self._first_slot(starts, group) + turns - self._earlier_turns(starts, group)
         if self._shuffle:
@@ -222,11 +222,11 @@ def _share_edges(weights: Sequence[float]) -> np.ndarray:
     exact = [Fraction(repr(float(weight))) for weight in weights]
     total = sum(exact)
     shares = [weight / total for weight in exact]
-    whole = math.lcm(*(share.denominator for share in shares))
-    if whole > _LARGEST_WHOLE:
-        whole = _LARGEST_WHOLE
+    denominator = math.lcm(*(share.denominator for share in shares))
+    if denominator > _LARGEST_WHOLE:
+        denominator = _LARGEST_WHOLE
     sums = [sum(shares[:count], Fraction(0)) for count in range(len(shares) + 1)]
-    return np.array([round(share * whole) for share in sums], np.int64)
+    return np.array([round(share * denominator) for share in sums], np.int64)
 
 
 def make_order(

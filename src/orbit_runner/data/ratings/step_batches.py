@@ -99,16 +99,16 @@ def pair_chunks(
     leave out, ascending. The item of an interaction that is left out still counts as one that the
     user has interacted with, so that the items sampled for other examples stay the same.
     """
-    each = 1 + num_negatives
+    pairs_per_choice = 1 + num_negatives
     batch_size = global_batch_size // replicas
-    order = make_order(source.size * each, seed, shuffle, excluded, xp=TENSORFLOW)
+    order = make_order(source.size * pairs_per_choice, seed, shuffle, excluded, xp=TENSORFLOW)
     all_users, all_items = Table(source.users), Table(source.items)
     negatives = NegativeItems(source.users, source.items, source.num_users, source.num_items)
 
     def make(positions: tf.Tensor) -> Tensors:
         ids, epochs, _ = order(tf.reshape(positions, [-1]))
-        choices = ids // each
-        chosen = tf.equal(ids, choices * each)
+        choices = ids // pairs_per_choice
+        chosen = tf.equal(ids, choices * pairs_per_choice)
         users = all_users(choices, epochs)
         bits = random_bits(seed, ids, epochs, NEGATIVES)
         free = tf.cast(negatives.count(users), tf.uint64)
@@ -166,8 +166,8 @@ class Candidates:
             ranks = tf.range(count, dtype=tf.int64) + tf.zeros_like(users)[:, tf.newaxis]
         valid = ranks < free[:, tf.newaxis]
         ranks = tf.where(valid, ranks, 0)
-        each = tf.repeat(users, count)
-        drawn = tf.reshape(self._negatives(each, tf.reshape(ranks, [-1])), [-1, count])
+        repeated_users = tf.repeat(users, count)
+        drawn = tf.reshape(self._negatives(repeated_users, tf.reshape(ranks, [-1])), [-1, count])
         held_out = tf.gather(self._held_out, users)[:, tf.newaxis]
         items = tf.where(valid, tf.cast(drawn, tf.int32), held_out)
         return tf.concat([held_out, items], 1), tf.pad(

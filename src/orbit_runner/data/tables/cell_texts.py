@@ -62,8 +62,8 @@ def normal_text(text: str) -> str:
     """
     if not text.isascii():
         return unicodedata.normalize("NFC", text)
-    if whole := _WHOLE.fullmatch(text):
-        text = whole[1]
+    if match := _WHOLE.fullmatch(text):
+        text = match[1]
     elif time := _TIME.fullmatch(text):
         date, minute, second, fraction, utc, hours, minutes = time.groups()
         clock = f"{minute}{second or ':00'}{(fraction or '').rstrip('.')}"

@@ -193,9 +193,11 @@ def class_numbers(part: TablePart, name: str, classes: Sequence[str]) -> np.ndar
     return numbers
 
 
-def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Sequence[str]) -> None:
+def check_names(
+    source: str, requested: Iterator[str] | Sequence[str], known: Sequence[str]
+) -> None:
     """Raises `DataError` for a column that the table does not have."""
-    for name in wanted:
+    for name in requested:
         if name not in known:
             message = unknown_name_message("column", name, known)
             raise DataError(f"{source}: {message}", field="columns", code="unknown-column")

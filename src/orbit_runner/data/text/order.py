@@ -87,8 +87,8 @@ def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 
     counts = np.bincount(buckets, minlength=len(widths))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     members = np.argsort(buckets, kind="stable").astype(np.int64)
-    starts, taken = _cut_batches(offsets, rows, rows_multiple)
-    return BatchPlan(members, offsets, starts, taken)
+    starts, sizes = _cut_batches(offsets, rows, rows_multiple)
+    return BatchPlan(members, offsets, starts, sizes)
 
 
 def bucket_widths(longest: int) -> np.ndarray:
@@ -134,16 +134,16 @@ def _cut_batches(
     # The number of rows is rounded up; the additional rows are padding.
     ends[-1] += -ends[-1] % multiple
     starts = []
-    taken = []
+    counts = []
     start = 0
     while start < ends[-1]:
         # A batch whose last pair is in bucket j must fit at the width of that bucket.
         fitting = np.minimum(rows, ends - start)
         count = int(fitting.max()) // multiple * multiple
         starts.append(start)
-        taken.append(count)
+        counts.append(count)
         start += count
-    return np.array(starts, np.int64), np.array(taken, np.int64)
+    return np.array(starts, np.int64), np.array(counts, np.int64)
 
 
 class StepPairs(NamedTuple):
@@ -200,8 +200,12 @@ class BucketOrder:
     def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
         """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
         plan = self._plan
-        each = self._plan.steps_per_epoch
-        epochs = np.arange(first // each, max(first // each, -(-stop // each)), dtype=np.int64)
+        steps_per_epoch = self._plan.steps_per_epoch
+        epochs = np.arange(
+            first // steps_per_epoch,
+            max(first // steps_per_epoch, -(-stop // steps_per_epoch)),
+            dtype=np.int64,
+        )
         members = np.flatnonzero(plan.members == example)
         if not len(members):  # It is left out.
             epochs = epochs[:0]
@@ -209,13 +213,13 @@ class BucketOrder:
         batches = np.searchsorted(plan.batch_starts, places, side="right") - 1
         turns = batches
         if self._shuffle:
-            turns = invert(batches, each, random_bits(self._seed, 0, epochs, BATCHES))
+            turns = invert(batches, steps_per_epoch, random_bits(self._seed, 0, epochs, BATCHES))
         rows = places - plan.batch_starts[batches]
         before = [
             self._count_earlier_rows(int(turn), int(epoch))
             for turn, epoch in zip(turns, epochs, strict=True)
         ]
-        steps = epochs * each + turns
+        steps = epochs * steps_per_epoch + turns
         inside = (steps >= first) & (steps < stop)
         columns = steps, rows, epochs, rows + np.array(before, np.int64)
         return Occurrences(*(column[inside] for column in columns))

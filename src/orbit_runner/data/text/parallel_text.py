@@ -181,11 +181,11 @@ def _encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) ->
 def _encode_chunks(vocabulary: Vocabulary, files: Sequence[Path]) -> Iterator[Ragged]:
     lines = read_files(files)
     progress = Progress(f"splitting {files[0].name} into subwords")
-    done = 0
+    num_lines = 0
     while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
         yield vocabulary.encode(chunk)
-        done += len(chunk)
-        progress(f"{done:,} lines")
+        num_lines += len(chunk)
+        progress(f"{num_lines:,} lines")
 
 
 def _find_file(directory: Path, split: str, language: str) -> Path:

@@ -134,8 +134,8 @@ def unreadable_error(path: Path, error: OSError) -> DataError:
 
 
 def _check_lengths(path: Path, starts: Sequence[int], heads: bytearray) -> None:
-    whole = len(heads) // HEAD_BYTES * HEAD_BYTES
-    table = np.frombuffer(heads, np.uint8, whole).reshape(-1, HEAD_BYTES)
+    complete_bytes = len(heads) // HEAD_BYTES * HEAD_BYTES
+    table = np.frombuffer(heads, np.uint8, complete_bytes).reshape(-1, HEAD_BYTES)
     stored = np.ascontiguousarray(table[:, 8:]).view("<u4")[:, 0]
     wrong = masked_crc32c(table[:, :8]) != stored
     if wrong.any():

@@ -61,8 +61,8 @@ def select_own_positions(
     step = positions // slices.global_batch_size
     replica = (positions - step * slices.global_batch_size) // slices.batch_size
     turn = step - (start_step + slices.first_step)
-    here = (replica >= slices.first_replica) & (replica < slices.first_replica + slices.replicas)
-    return here & (turn % slices.step_stride == 0)
+    is_own = (replica >= slices.first_replica) & (replica < slices.first_replica + slices.replicas)
+    return is_own & (turn % slices.step_stride == 0)
 
 
 class RecordReader(ExampleReader[RecordImages]):

@@ -93,10 +93,10 @@ class Reader:
         """Returns an epoch's chunks of records and their indices, from the place `first`."""
         blocks, starts = self._order.blocks(epoch)
         block = tf.searchsorted(starts, first[tf.newaxis], side="right")[0] - 1
-        left = tf.data.Dataset.from_tensor_slices(blocks[block:])
+        remaining = tf.data.Dataset.from_tensor_slices(blocks[block:])
         skips = tf.data.Dataset.from_tensors(first - starts[block])
         none = tf.data.Dataset.from_tensors(np.int64(0)).repeat()
-        pairs = tf.data.Dataset.zip((left, skips.concatenate(none)))
+        pairs = tf.data.Dataset.zip((remaining, skips.concatenate(none)))
         # Each block is one element, so the blocks stay in order. The option `deterministic` may
         # reorder batches, but here the order must be fixed: a record's place follows from it.
         pieces = pairs.interleave(
@@ -116,8 +116,8 @@ class Reader:
         def add_ids(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             message = ": has changed since its records were counted"
             named = [tf.gather(self._files, file) + message]
-            whole = tf.debugging.Assert(tf.size(data, tf.int64) == records - skip, named)
-            with tf.control_dependencies([whole]):
+            assertion = tf.debugging.Assert(tf.size(data, tf.int64) == records - skip, named)
+            with tf.control_dependencies([assertion]):
                 return tf.identity(data), first + tf.range(skip, records)
 
         return dataset.take(records).skip(skip).batch(BLOCK_RECORDS).map(add_ids)
@@ -174,8 +174,8 @@ def add_records(source: RecordImages, columns: tf.data.Dataset) -> tf.data.Datas
         starts, ends = tf.gather(offsets, index), tf.gather(offsets, index + 1)
         files = find.paths(file)
         records = tf.data.Dataset.from_tensor_slices((files, starts, ends)).flat_map(_read_record)
-        whole = tf.data.Dataset.from_tensors((batch, files, ends - starts))
-        return tf.data.Dataset.zip((whole, records.batch(len(batch["id"])))).map(add)
+        batches = tf.data.Dataset.from_tensors((batch, files, ends - starts))
+        return tf.data.Dataset.zip((batches, records.batch(len(batch["id"])))).map(add)
 
     def add(
         whole: tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], records: tf.Tensor

@@ -116,7 +116,7 @@ class ExampleImages(StoredImages):
     def joined_rows(self: _Examples, datasets: Sequence[_Examples]) -> dict[str, Any]:
         """Returns no fields. Raises `DataError` if the features of the datasets differ."""
         for number, dataset in enumerate(datasets[1:], 1):
-            names = [str(each.files[0].parent) for each in (dataset, self)]
+            names = [str(part.files[0].parent) for part in (dataset, self)]
             check_equal(number, names[0], names[1], dataset._features(), self._features())
         return {}
 

@@ -22,17 +22,17 @@ def split_address(address: str) -> tuple[str, int]:
 
 def address_problem(address: object) -> str:
     """Returns what is wrong with the format of an address, `host:port`; "" if it is valid."""
-    shown = repr(address) if len(repr(address)) < 80 else f"{address!r:.60} …"
-    expected = f"got {shown}, expected host:port, such as 10.0.0.1:2222"
+    quoted = repr(address) if len(repr(address)) < 80 else f"{address!r:.60} …"
+    expected = f"got {quoted}, expected host:port, such as 10.0.0.1:2222"
     if not isinstance(address, str) or "://" in address:
         return expected
     host, colon, port = address.rpartition(":")
     if not colon or not host or any(char.isspace() for char in address):
         return expected
     if not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
-        return f"got port {port[:20]!r} in {shown}, allowed: 1 to 65535"
+        return f"got port {port[:20]!r} in {quoted}, allowed: 1 to 65535"
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        return f"got {shown}, expected an IPv6 host in brackets"
+        return f"got {quoted}, expected an IPv6 host in brackets"
     return ""
 
 

@@ -86,7 +86,7 @@ def _wait(
     missing: Callable[[], list[Member]], timeout: float, tell: Callable[[str], None], who: str = ""
 ) -> None:
     begun = time.monotonic()
-    told = ""
+    reported = ""
     while members := missing():
         waited = time.monotonic() - begun
         names = format_members(members)
@@ -96,9 +96,9 @@ def _wait(
                 "check that the process is running and its port is reachable; "
                 "runtime.cluster_start_timeout sets how long to wait"
             )
-        if waited > _SILENCE_SECONDS and names != told:
+        if waited > _SILENCE_SECONDS and names != reported:
             tell(f"waiting for {names}")
-            told = names
+            reported = names
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -144,11 +144,11 @@ class _Barrier:
                 answer = _exchange(connection, self._greeting)
         except (OSError, ValueError):
             return
-        there = self._compare(answer)
-        if there == member:
+        answering = self._compare(answer)
+        if answering == member:
             self._reached.add(member)
         else:
-            self._mismatch = f"{member.address}: expected {member}, got {there}"
+            self._mismatch = f"{member.address}: expected {member}, got {answering}"
 
     def _receive(self) -> None:
         while self._open:

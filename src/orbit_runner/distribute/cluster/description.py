@@ -115,9 +115,9 @@ def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
                 yield f"cluster.{role}[{index}]: {problem}"
                 continue
             host, port = split_address(address)
-            there = seen.setdefault((host.lower(), port), f"{role}[{index}]")
-            if there != f"{role}[{index}]":
-                yield f"cluster.{role}[{index}]: got {address}, already used by {there}"
+            first_use = seen.setdefault((host.lower(), port), f"{role}[{index}]")
+            if first_use != f"{role}[{index}]":
+                yield f"cluster.{role}[{index}]: got {address}, already used by {first_use}"
     for role in ("chief", "evaluator"):
         if len(jobs.get(role, ())) > 1:
             yield f"cluster.{role}: got {len(jobs[role])} {role}s, allowed: one"
@@ -130,11 +130,11 @@ def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
         yield f"task.type: {unknown_name_message('role', role, ROLES)}"
         return
     # An evaluator communicates with no member, so launchers often leave it out.
-    there = len(jobs.get(role, ())) or (1 if role == "evaluator" else 0)
-    if not there:
+    num_members = len(jobs.get(role, ())) or (1 if role == "evaluator" else 0)
+    if not num_members:
         yield f"task.type: got {role!r}, but the cluster has no {role}"
-    elif not 0 <= index < there:
-        some = f"0 to {there - 1}" if there > 1 else "0"
+    elif not 0 <= index < num_members:
+        some = f"0 to {num_members - 1}" if num_members > 1 else "0"
         yield f"task.index: got {index}, allowed: {some} (the cluster's {role} addresses)"
 
 

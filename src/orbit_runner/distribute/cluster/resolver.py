@@ -88,12 +88,12 @@ def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[s
                 yield f"describes no {role}, but `parameter_server` requires one"
     workers = len(jobs.get("worker", ())) if runtime.traits.is_asynchronous else trainers
     servers = len(jobs.get("ps", ()))
-    for field, asked, there in (
+    for field, configured, actual in (
         ("num_workers", runtime.num_workers, workers),
         ("num_parameter_servers", runtime.num_parameter_servers, servers),
     ):
-        if asked and asked != there:
-            yield f"runtime.{field} is {asked}, but the cluster has {there}"
+        if configured and configured != actual:
+            yield f"runtime.{field} is {configured}, but the cluster has {actual}"
 
 
 def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
@@ -221,11 +221,11 @@ def adapt_to_role(
     if cluster.me.role == "evaluator":
         runtime = config.runtime
         several = runtime.num_gpus not in (0, 1)
-        alone = runtime.replace(
+        own_runtime = runtime.replace(
             distribution_strategy="mirrored" if several else "one_device",
             all_reduce_alg=None,
         )
-        return config.replace(runtime=alone), EVALUATOR_MODE
+        return config.replace(runtime=own_runtime), EVALUATOR_MODE
     if not cluster.jobs.get("evaluator") or mode != "train_and_eval":
         return config, mode
     if config.trainer.early_stopping is not None:
@@ -240,6 +240,6 @@ def adapt_to_role(
 
 def common_purpose(config: ExperimentConfig, mode: str) -> str:
     """Returns a text that is the same on all members that run the same experiment."""
-    same = config.replace(runtime=config.runtime.replace(task_index=-1))
-    digest = hashlib.sha256(to_yaml(same).encode()).hexdigest()
+    shared_config = config.replace(runtime=config.runtime.replace(task_index=-1))
+    digest = hashlib.sha256(to_yaml(shared_config).encode()).hexdigest()
     return f"{mode} of {config.name or 'an experiment'}, config {digest[:12]}"

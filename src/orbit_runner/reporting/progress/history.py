@@ -130,9 +130,9 @@ def format_metric(name: str, value: float) -> str:
 
 def format_metrics(numbers: Mapping[str, float], *, loss: str) -> str:
     """Returns numbers as text: the loss, whose key is `loss`, then the metrics."""
-    shown = [format_metric("loss", numbers[loss])] if loss in numbers else []
+    texts = [format_metric("loss", numbers[loss])] if loss in numbers else []
     metrics = other_metrics(numbers)
-    return "  ".join([*shown, *(format_metric(name, value) for name, value in metrics.items())])
+    return "  ".join([*texts, *(format_metric(name, value) for name, value in metrics.items())])
 
 
 def step_text(history: History) -> str:

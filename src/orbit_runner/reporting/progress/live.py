@@ -65,10 +65,10 @@ class LiveProgress(History):
 
     def _lines(self, columns: int) -> list[Text]:
         # One column less, because terminals differ in what they do after the last one.
-        shown = lines(self._view, max(_LEAST_WIDTH, columns - 1), time.monotonic())
-        if len(shown) >= self._console.height:
-            shown = shown[1:2]  # The line of the phase.
-        return shown
+        view_lines = lines(self._view, max(_LEAST_WIDTH, columns - 1), time.monotonic())
+        if len(view_lines) >= self._console.height:
+            view_lines = view_lines[1:2]  # The line of the phase.
+        return view_lines
 
     def phase(self, text: str, *, minor: bool = False) -> None:
         """Shows the name of the next phase."""
@@ -114,8 +114,8 @@ class LiveLines(Live):
         )
 
     def _text(self) -> Text:
-        shown = self._get_lines(self.console.width)
-        return Text("\n", no_wrap=True, overflow="crop").join(shown)
+        lines = self._get_lines(self.console.width)
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 
 @dataclasses.dataclass
@@ -182,8 +182,8 @@ def _phase_text(view: View, now: float) -> Text:
 
 def _bar(fraction: float, width: int) -> Text:
     halves = round(min(1.0, max(0.0, fraction)) * width * 2)
-    done = "━" * (halves // 2) + "╸" * (halves % 2)
-    return Text.assemble((done, "cyan"), ("─" * (width - len(done)), "bright_black"))
+    filled = "━" * (halves // 2) + "╸" * (halves % 2)
+    return Text.assemble((filled, "cyan"), ("─" * (width - len(filled)), "bright_black"))
 
 
 def _metric_texts(history: History) -> Iterator[Text]:

@@ -47,10 +47,10 @@ class KerasFile(NetworkFormat):
             )
         try:
             with tempfile.TemporaryDirectory() as directory:
-                saved = Path(directory) / path.name
+                saved_path = Path(directory) / path.name
                 with uncompiled_scope(model):  # Loss and metrics may be functions of the user.
-                    model.save(saved)
-                copy_reproducibly(saved, path)
+                    model.save(saved_path)
+                copy_reproducibly(saved_path, path)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise RunnerError(
                 f"the network cannot be saved: {first_line(error)}", code="export-failed"

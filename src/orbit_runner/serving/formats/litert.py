@@ -67,8 +67,8 @@ class LiteRT(NetworkFormat):
         def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
             answers = []
             for row in range(len(values[0])):
-                given = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
-                answer = runner(**given)
+                feeds = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
+                answer = runner(**feeds)
                 answers.append([answer[name] for name in outputs])
             return [np.concatenate(parts) for parts in zip(*answers, strict=True)]
 

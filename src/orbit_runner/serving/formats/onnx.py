@@ -49,8 +49,8 @@ class Onnx(NetworkFormat):
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
         def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-            given = dict(zip(inputs, values, strict=True))
-            return list(session.run(list(outputs), given))
+            feeds = dict(zip(inputs, values, strict=True))
+            return list(session.run(list(outputs), feeds))
 
         return run
 

@@ -165,10 +165,10 @@ def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
         return []
     files = [RunDirectory(directory / run.directory).metrics for run in best.runs]
     curves = [MetricLog(file).curves()[0] for file in files]
-    shown = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
-    shown |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
+    colors = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
+    colors |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
     charts: dict[str, list[Series]] = {}
-    for (split, name), color in shown.items():
+    for (split, name), color in colors.items():
         seed_curves = [
             run_curves[split, name] for run_curves in curves if (split, name) in run_curves
         ]

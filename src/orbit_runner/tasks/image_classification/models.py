@@ -118,10 +118,10 @@ class ResNetCifarConfig(ImageModelConfig):
         yield from super().problems()
         if self.version not in CIFAR_LAYERS:
             return
-        near = nearest_cifar_depths(self.depth, self.version)
-        if near != (self.depth,):
+        depths = nearest_cifar_depths(self.depth, self.version)
+        if depths != (self.depth,):
             rule = f"{CIFAR_LAYERS[self.version]}n+2 in version {self.version}"
-            nearest = " and ".join(map(str, near))
+            nearest = " and ".join(map(str, depths))
             yield not_allowed("depth", f"got {self.depth}, expected {rule}\nnearest: {nearest}")
 
 

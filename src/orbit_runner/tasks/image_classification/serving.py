@@ -158,13 +158,15 @@ class ImagePredictor:
         ]
 
     def _prediction(self, path: Path, result: np.ndarray | str) -> Prediction:
-        shown = f"{path!s:<{self._path_width}}"
+        path_text = f"{path!s:<{self._path_width}}"
         if isinstance(result, str):
-            return Prediction(f"{shown}  error: {result}", {"image": str(path), "error": result})
+            return Prediction(
+                f"{path_text}  error: {result}", {"image": str(path), "error": result}
+            )
         best = [
             {"label": self._names[k], "class": k, "probability": float(f"{result[k]:.6g}")}
             for k in np.argsort(-result, kind="stable")[: self._top_k].tolist()
         ]
         labels = [f"{x['label']:<{self._label_width}} {x['probability']:.4f}" for x in best]
         data = {"image": str(path), "predictions": best}
-        return Prediction("  ".join([shown, *labels]).rstrip(), data)
+        return Prediction("  ".join([path_text, *labels]).rstrip(), data)

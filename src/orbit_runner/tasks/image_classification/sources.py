@@ -121,8 +121,8 @@ def is_ready(
         return False
     if params.traits.is_generated:
         return True
-    same = dataset.spec(input_size)[0] == dataset.spec()[0]
-    return same and not has_image_augmentation(params) and params.mixup_and_cutmix is None
+    has_input_size = dataset.spec(input_size)[0] == dataset.spec()[0]
+    return has_input_size and not has_image_augmentation(params) and params.mixup_and_cutmix is None
 
 
 def pixel_statistics(

@@ -54,8 +54,8 @@ def classes_of_labels(
         rows = rows.argmax(axis=1)
     if rows.ndim == 2 and rows.shape[1] == 1:
         rows = rows[:, 0]
-    whole = rows.ndim == 1 and rows.dtype.kind in "iufb" and np.array_equal(rows, rows // 1)
-    if not whole or rows.min() < 0:
+    are_integers = rows.ndim == 1 and rows.dtype.kind in "iufb" and np.array_equal(rows, rows // 1)
+    if not are_integers or rows.min() < 0:
         raise DataError(
             "the labels are not classes: expected integers from 0, one for each example",
             code="bad-data",
@@ -87,8 +87,8 @@ def class_weights(
     """
     if setting != BALANCED:
         assert isinstance(setting, Mapping)
-        given = weights_by_class(setting, classes.names)
-        return {name: float(given[name]) for name in classes.names}
+        weights = weights_by_class(setting, classes.names)
+        return {name: float(weights[name]) for name in classes.names}
     counts = classes.counts(excluded)
     present = int((counts > 0).sum())
     total = int(counts.sum())

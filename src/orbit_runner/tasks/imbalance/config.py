@@ -56,7 +56,7 @@ class MixedDataConfig(DataConfig):
         Rule("mixture", lambda data: len(data.mixture) == 1,
              "got one source, expected two or more", "out-of-range"),
         Rule("mixture",
-             lambda data: len(data.mixture) > 1 and not any(one.weight for one in data.mixture),
+             lambda data: len(data.mixture) > 1 and not any(s.weight for s in data.mixture),
              "all weights are 0", "out-of-range"),
     )  # fmt: skip
     mixture: list[MixtureSource] = field(

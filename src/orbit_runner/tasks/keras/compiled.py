@@ -154,11 +154,11 @@ class Compiled(abc.ABC):
                 "define train_step, test_step or compute_loss instead",
                 code="not-supported",
             )
-        given = {name: value for name, value in settings.items() if value is not None}
+        passed = {name: value for name, value in settings.items() if value is not None}
         before = compile_arguments(self.model) if is_compiled(self.model) else {}
         if "compile" in self.own_methods:
-            if given:
-                name = next(iter(given))
+            if passed:
+                name = next(iter(passed))
                 raise SettingError(
                     _PATH.format(name),
                     f"{type(self.model).__name__} defines compile, so what it is compiled with "
@@ -174,9 +174,9 @@ class Compiled(abc.ABC):
                 )
             self.untrack_compiled()
             return before
-        arguments = {name: given.get(name, before.get(name)) for name in _ARGUMENTS}
+        arguments = {name: passed.get(name, before.get(name)) for name in _ARGUMENTS}
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        if given or not is_compiled(self.model):
+        if passed or not is_compiled(self.model):
             try:
                 self._compile(arguments)
             except CALL_ERRORS as error:

@@ -105,10 +105,10 @@ class KerasModelConfig(Config):
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for a model that is missing or defined twice."""
-        given = [name for name in ("build", "file", "digest") if getattr(self, name)]
-        if len(given) > 1:
-            yield conflict(given[1], f"{given[0]} is set, too; remove one")
-        elif not given:
+        sources = [name for name in ("build", "file", "digest") if getattr(self, name)]
+        if len(sources) > 1:
+            yield conflict(sources[1], f"{sources[0]} is set, too; remove one")
+        elif not sources:
             yield not_set("build", "is not set; set it, or file")
         elif self.arguments and not self.build:
             yield no_effect("arguments", "has no effect without build; remove it")

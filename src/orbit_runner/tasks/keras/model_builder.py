@@ -190,26 +190,26 @@ def _own_classes(model: Any) -> dict[str, type]:
 def _file_of(model: tf_keras.Model | keras.Model) -> bytes:
     """Returns the `.keras` file of a model, without what `compile` was told."""
     with tempfile.TemporaryDirectory() as directory, uncompiled_scope(model):
-        saved = Path(directory) / MODEL_FILE
+        saved_path = Path(directory) / MODEL_FILE
         copy = Path(directory) / f"copy-{MODEL_FILE}"
         try:
             with warnings.catch_warnings():  # It may not have been called yet.
                 warnings.simplefilter("ignore")
-                model.save(saved)
+                model.save(saved_path)
         except Exception as error:  # The code of the model may raise any error.
             raise SettingError(_MODEL, _copy_problem(model, error), code="bad-model") from error
-        copy_reproducibly(saved, copy)
+        copy_reproducibly(saved_path, copy)
         return copy.read_bytes()
 
 
-def copy_reproducibly(saved: Path, path: Path) -> None:
+def copy_reproducibly(source_path: Path, path: Path) -> None:
     """Copies a .keras file, which is a ZIP archive, without the times and addresses in it.
 
     Args:
-        saved: The file.
+        source_path: The file.
         path: The path of the copy.
     """
-    with zipfile.ZipFile(saved) as source, zipfile.ZipFile(path, "w") as target:
+    with zipfile.ZipFile(source_path) as source, zipfile.ZipFile(path, "w") as target:
         for name in source.namelist():
             content = source.read(name)
             if name == _METADATA:
@@ -265,9 +265,9 @@ def _load_file(
         with warnings.catch_warnings(), tempfile.TemporaryDirectory() as directory:
             # The state of the optimizer is not used.
             warnings.filterwarnings("ignore", message="Skipping variable loading for optimizer")
-            saved = Path(directory) / MODEL_FILE
-            saved.write_bytes(content)
-            return load(saved, custom_objects=objects, safe_mode=not is_trusted)
+            saved_path = Path(directory) / MODEL_FILE
+            saved_path.write_bytes(content)
+            return load(saved_path, custom_objects=objects, safe_mode=not is_trusted)
     except Exception as error:  # Keras and the code of custom layers may raise any error.
         raise SettingError(
             path, f"{name} cannot be loaded: {_loading_problem(error)}", code="bad-model"
@@ -302,13 +302,13 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
             if len(inputs) == len(names)
             else dict(enumerate(inputs))
         )
-    given = [*map(str, inputs)] if isinstance(inputs, dict) else ["x"]
-    if len(names) == len(given) == 1:
+    keys = [*map(str, inputs)] if isinstance(inputs, dict) else ["x"]
+    if len(names) == len(keys) == 1:
         return
-    if {*names} != {*given}:
+    if {*names} != {*keys}:
         raise SettingError(
             "task.model",
-            f"the model has the inputs {', '.join(names)}, but the data has {', '.join(given)}\n"
+            f"the model has the inputs {', '.join(names)}, but the data has {', '.join(keys)}\n"
             "the keys of the dict of arrays must be the names of the inputs",
             code="model-mismatch",
         )

@@ -533,8 +533,8 @@ def _text(prefix: str, answer: _Answer, data: Mapping[str, Any]) -> str:
     if number is not None and np.ndim(number) == 0:
         best = float(np.max(answer[f"{prefix}{PROBABILITIES}"]))
         return f"class {number if label is None else label} ({best:.4f})"
-    shown = json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
-    return shown if label is None else f"class {label} {shown}"
+    outputs_text = json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
+    return outputs_text if label is None else f"class {label} {outputs_text}"
 
 
 def _round_values(value: Any) -> Any:

@@ -270,7 +270,7 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         classes=class_names(config) if is_table else {**train.class_names},
         size=train.count_examples(),
         are_cropped=train.are_cropped,
-        columns={path: names_of(listed) for path, listed in columns.items()},
+        columns={path: names_of(columns_of_path) for path, columns_of_path in columns.items()},
     )
 
 

@@ -207,11 +207,11 @@ def passed_stream(dataset: tf.data.Dataset, name: str, *, is_training: bool) -> 
     tf.config.experimental.enable_op_determinism()  # As in the run.
     try:
         size, digest = source.read_first()
-        again = source.read_first()[1]
+        second_digest = source.read_first()[1]
     finally:
         if not was_deterministic:
             disable_op_determinism()
-    repeats = digest == again
+    repeats = digest == second_digest
     # The digest must be the same at the next start, and that of training data another than that of
     # validation data, which may begin with the same batches.
     known = f"{is_training} {digest if repeats else dataset.element_spec}"

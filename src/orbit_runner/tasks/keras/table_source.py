@@ -31,8 +31,12 @@ _Columns = Mapping[str, "str | tuple[str, ...]"]
 
 def table_query(config: KerasConfig) -> TableQuery:
     """Returns what a config reads of its tables."""
-    listed = config.inputs or ()
-    named = listed if isinstance(listed, Mapping) else dict(zip(listed, listed, strict=True))
+    configured = config.inputs or ()
+    named = (
+        configured
+        if isinstance(configured, Mapping)
+        else dict(zip(configured, configured, strict=True))
+    )
     inputs, outputs = _by_path(X, named), _by_path(Y, config.outputs)
     lists = [names for names in (*outputs.values(), *inputs.values()) if not isinstance(names, str)]
     numbers = {name for names in lists for name in names}

@@ -251,10 +251,10 @@ class KerasTask(Task):
 
     def num_examples(self, params: KerasDataConfig) -> int | None:
         """Returns the number of examples of a section that are used, None if it is not known."""
-        stored = self._source(params).stored
-        if stored is None:
+        dataset = self._source(params).stored
+        if dataset is None:
             return self._trained_arrays.size if params.is_training else None
-        return stored.size - len(self.excluded_examples(params))
+        return dataset.size - len(self.excluded_examples(params))
 
     def train_step(
         self,

@@ -170,10 +170,10 @@ def _example_count(*values: Any) -> int:
     parts = [
         next(iter(value.values()), ()) if isinstance(value, Mapping) else value for value in values
     ]
-    listed = [part for part in parts if isinstance(part, (list, tuple)) and part]
+    sequences = [part for part in parts if isinstance(part, (list, tuple)) and part]
     arrays = [part for part in parts if _is_array(part)]
-    rows = [part for part in listed if not _is_array(part[0])]
-    arrays += rows or [part[0] for part in listed]
+    rows = [part for part in sequences if not _is_array(part[0])]
+    arrays += rows or [part[0] for part in sequences]
     return len(arrays[0]) if arrays else 0
 
 

@@ -95,10 +95,10 @@ def _top_items(
     items = tf.range(tables.num_items)
     scores = score(tf.fill([tables.num_items], user), items)
     chosen = tables.chosen[tables.starts[user] : tables.starts[user + 1]]
-    taken = tf.tensor_scatter_nd_update(
+    is_chosen = tf.tensor_scatter_nd_update(
         tf.zeros_like(scores, tf.bool), chosen[:, tf.newaxis], tf.ones_like(chosen, tf.bool)
     )
-    scores = tf.where(taken, -1.0, scores)
+    scores = tf.where(is_chosen, -1.0, scores)
     # `k` may be larger than the number of items.
     scores = tf.pad(scores, [[0, tf.maximum(k - tables.num_items, 0)]], constant_values=-1.0)
     best, places = tf.math.top_k(scores, k)

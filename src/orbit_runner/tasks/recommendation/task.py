@@ -71,8 +71,8 @@ class RecommendationTask(Task):
         """Returns the number of pairs for training, or of users for evaluation."""
         source = load_source(params)
         if params.is_training:
-            whole = source.size * (1 + params.num_negatives)
-            return whole - len(self.excluded_examples(params))
+            total = source.size * (1 + params.num_negatives)
+            return total - len(self.excluded_examples(params))
         return source.num_users
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:

@@ -92,15 +92,15 @@ class FeaturesConfig(Config):
         if self.exclude and self.names:
             message = "has no effect beside numeric, categorical, date or text, which list all"
             yield no_effect("exclude", message)
-        listed = [*self.numeric, *self.categorical, *self.date]
-        for name in sorted({name for name in listed if listed.count(name) > 1}):
+        names = [*self.numeric, *self.categorical, *self.date]
+        for name in sorted({name for name in names if names.count(name) > 1}):
             message = f"{name!r} is listed twice in numeric, categorical and date"
             yield Problem("categorical", message, code="set-twice")
         for index, text in enumerate(self.text):
             path = f"text[{index}].column"
             if not text.column:
                 yield not_set(path, "is not set")
-            elif text.column in self.names[: len(listed) + index]:
+            elif text.column in self.names[: len(names) + index]:
                 yield Problem(path, f"{text.column!r} is listed twice", code="set-twice")
 
     @property

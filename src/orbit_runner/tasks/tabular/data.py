@@ -93,12 +93,12 @@ class TabularData(TaskData):
             prefix = f"{target.column}_" if len(config.targets) > 1 else ""
             column = train.column(target.column).take(kept)
             other = validation.column(target.column)
-            both = (train_weights[kept], weights)
+            weight_pair = (train_weights[kept], weights)
             if target.type == CLASSIFICATION:
                 numbers = other.numbers(column.vocabulary)
-                results |= constant_class(column.values, numbers, both, prefix)
+                results |= constant_class(column.values, numbers, weight_pair, prefix)
             else:
-                results |= constant_number(column.values, other.values, both, prefix)
+                results |= constant_number(column.values, other.values, weight_pair, prefix)
         return results
 
     def summary(self) -> TableSummary | None:

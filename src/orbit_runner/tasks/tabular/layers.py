@@ -83,9 +83,9 @@ def days_and_seconds(seconds: tf.Tensor) -> tf.Tensor:
     known = tf.math.is_finite(seconds)
     most = tf.constant(_MOST_DAYS * DAY_SECONDS, tf.float64)
     seconds = tf.clip_by_value(tf.where(known, seconds, tf.zeros_like(seconds)), -most, most)
-    whole = tf.cast(tf.floor(seconds), tf.int64)
-    days = tf.where(known, tf.cast(whole // DAY_SECONDS, tf.int32), MISSING_DAY)
-    return tf.stack([days, tf.cast(tf.math.floormod(whole, DAY_SECONDS), tf.int32)], axis=1)
+    whole_seconds = tf.cast(tf.floor(seconds), tf.int64)
+    days = tf.where(known, tf.cast(whole_seconds // DAY_SECONDS, tf.int32), MISSING_DAY)
+    return tf.stack([days, tf.cast(tf.math.floormod(whole_seconds, DAY_SECONDS), tf.int32)], axis=1)
 
 
 def _day_in_year(days: tf.Tensor) -> tf.Tensor:

@@ -348,8 +348,8 @@ def _table_rows(
                 name: None if _is_missing(value, missing) else value
                 for name, value in zip(names, values, strict=True)
             }
-            shown = {n: text or "" for n, text in zip(names, next(cells), strict=True)}
-            yield Row(f"{path}, row {number}", known, cells=shown)
+            cell_texts = {n: text or "" for n, text in zip(names, next(cells), strict=True)}
+            yield Row(f"{path}, row {number}", known, cells=cell_texts)
 
 
 def _values(

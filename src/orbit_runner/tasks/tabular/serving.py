@@ -225,22 +225,24 @@ class RowPredictor:
                 texts.append(f"{name} {answer[name]:.6g}")
                 continue
             best = np.argsort(-answer[name], kind="stable")[: self._top_k].tolist()
-            listed = range(len(classes)) if self._top_k is None else best
-            shares = {classes[n]: float(f"{answer[name][n]:.6g}") for n in listed}
+            class_numbers = range(len(classes)) if self._top_k is None else best
+            shares = {classes[n]: float(f"{answer[name][n]:.6g}") for n in class_numbers}
             data[name] = {"class": classes[best[0]], "probabilities": shares}
             columns[f"predicted_{name}"] = classes[best[0]]
             columns |= {f"probability_{name}_{text}": share for text, share in shares.items()}
             likely = [f"{classes[n]} ({answer[name][n]:.4f})" for n in best[: self._top_k or 1]]
             texts.append(f"{name} {', '.join(likely)}")
-        new = {
+        new_categories = {
             name: value
             for (name, _, _), value in zip(self._columns, values, strict=True)
             if name in self._texts and value not in self._texts[name] and value
         }
         warning = ""
-        if new:
-            data["new_categories"] = new
-            warning = "new: " + ", ".join(f"{name} {text!r}" for name, text in new.items())
+        if new_categories:
+            data["new_categories"] = new_categories
+            warning = "new: " + ", ".join(
+                f"{name} {text!r}" for name, text in new_categories.items()
+            )
         if self._only_text:
             texts.append(shorten(str(values[0]), _MAX_TEXT_WIDTH))
         start = f"{row.where}: " if row.where else ""

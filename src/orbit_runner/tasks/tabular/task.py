@@ -212,8 +212,12 @@ class TabularTask(Task):
             if params.is_training:
                 lines = unused_columns(table_query(self.task_config))
             else:
-                new = shorten(", ".join(self.fitted.new_categories(part)), 400)
-                lines = [f"no training row has these categories: {new}"] if new else []
+                new_categories = shorten(", ".join(self.fitted.new_categories(part)), 400)
+                lines = (
+                    [f"no training row has these categories: {new_categories}"]
+                    if new_categories
+                    else []
+                )
             for line in lines:
                 note(f"note: {line}")
         return self._arrays[name]

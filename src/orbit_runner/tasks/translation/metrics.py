@@ -46,8 +46,8 @@ def smoothed_cross_entropy(
         return entropy
     vocabulary = tf.cast(tf.shape(logits)[-1], tf.float32)
     spread = label_smoothing * vocabulary / (vocabulary - 1.0)
-    chosen = tf.gather(logits, targets, batch_dims=2)
-    gap = chosen - tf.reduce_mean(logits, axis=-1)
+    target_logits = tf.gather(logits, targets, batch_dims=2)
+    gap = target_logits - tf.reduce_mean(logits, axis=-1)
     return entropy + spread * gap * token_mask(targets)
 
 

@@ -112,9 +112,11 @@ class LinePredictor:
             key=lambda n: len(items[n].text),
         )
         for first in range(0, len(order), _ROWS):
-            chosen = order[first : first + _ROWS]
-            rows = answer_rows(self._translate_rows, [items[n] for n in chosen])
-            answers |= {n: _answer(items[n].text, row) for n, row in zip(chosen, rows, strict=True)}
+            numbers = order[first : first + _ROWS]
+            rows = answer_rows(self._translate_rows, [items[n] for n in numbers])
+            answers |= {
+                n: _answer(items[n].text, row) for n, row in zip(numbers, rows, strict=True)
+            }
         return [answers[n] for n in range(len(items))]
 
     def _translate_rows(self, lines: Sequence[Line]) -> list[tuple[str, float]]:

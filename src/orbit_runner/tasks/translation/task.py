@@ -190,16 +190,16 @@ class TranslationTask(Task):
         if not self._translations or self.vocabulary is None or self._references is None:
             return None
         translations, references = self._translations, self._references
-        chosen = sorted(translations)[:_SENTENCES]
+        numbers = sorted(translations)[:_SENTENCES]
         pairs = self.pairs(self.task_config.validation_data)
-        sources = self.vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
+        sources = self.vocabulary.decode(pairs.sources.row(n).tolist() for n in numbers)
         count = f"the {len(translations):,} sentences that were translated"
         return ReportExamples(
-            note=f"the first {len(chosen)} of {count}",
+            note=f"the first {len(numbers)} of {count}",
             head=("source", "reference", "translation"),
             rows=[
                 (source, references[n], translations[n])
-                for n, source in zip(chosen, sources, strict=True)
+                for n, source in zip(numbers, sources, strict=True)
             ],
         )
 
@@ -291,10 +291,10 @@ def decode(
     if static:
         outputs = model({"inputs": inputs}, training=False)[OUTPUTS]
         return {OUTPUTS: outputs, IDS: tf.where(selected, ids, _NOT_SELECTED)}
-    chosen = tf.boolean_mask(inputs, selected)
+    selected_inputs = tf.boolean_mask(inputs, selected)
     outputs = tf.cond(
         tf.reduce_any(selected),
-        lambda: model({"inputs": chosen}, training=False)[OUTPUTS],
+        lambda: model({"inputs": selected_inputs}, training=False)[OUTPUTS],
         lambda: tf.zeros([0, 0], tf.int32),
     )
     return {OUTPUTS: outputs, IDS: tf.boolean_mask(ids, selected)}

@@ -106,8 +106,8 @@ class BestCheckpoint(Callback):
         is_better = self.comparison.is_better
         if not self._trains:
             self._ranking = ranking_on_disk(self._folder, self.comparison.metric, is_better)
-        new = Entry(value, int(self._state.global_step.numpy()))
-        ranking = insert_entry(self._ranking, new, is_better, self._keep)
+        entry = Entry(value, int(self._state.global_step.numpy()))
+        ranking = insert_entry(self._ranking, entry, is_better, self._keep)
         if ranking is None:
             return
         self._rule.ranking, self._rule.needed = ranking, self._steps_in_latest_ranking(run)
@@ -171,16 +171,16 @@ class BestCheckpoint(Callback):
         if not self._writes:
             return
         self._folder.clear_leftovers()
-        there = self._folder.committed_steps()
+        committed_steps = self._folder.committed_steps()
         ranked = [entry.step for entry in self._ranking]
-        missing = [step for step in ranked if step not in there]
+        missing = [step for step in ranked if step not in committed_steps]
         if missing and reports:
             names = ", ".join(map(self._name, missing))
             note(f"warning: checkpoints that are among the best are missing: {names}")
         if not ranked or ranked[0] in missing:
             return  # Whatever is there is better than nothing.
         self._rule.ranking, self._rule.needed = self._ranking, frozenset()
-        self._folder.prune(max(there))
+        self._folder.prune(max(committed_steps))
         self._write_info()
 
     def result(self) -> tuple[str, float, int] | None:

@@ -187,10 +187,10 @@ def sharded_inputs(
     which examples are in a shard must not depend on the number of pipelines.
     """
     dataset = _keep_own(build(tf.distribute.InputContext(1, 0, logical)), context, logical)
-    each = logical // context.num_replicas_in_sync
-    if each == 1:
+    shards_per_replica = logical // context.num_replicas_in_sync
+    if shards_per_replica == 1:
         return dataset
-    return dataset.batch(each, drop_remainder=True).map(_join_shards)
+    return dataset.batch(shards_per_replica, drop_remainder=True).map(_join_shards)
 
 
 def single_shards(

@@ -116,8 +116,12 @@ def chunked_loop(
     def loop(_: object, first: tf.Tensor, steps: tf.Tensor) -> None:
         def remaining_steps(done: tf.Tensor) -> tf.Tensor:
             """Returns the steps until the loop or the current record ends."""
-            left = steps - done
-            return left if recorder is None else tf.minimum(left, recorder.steps_left(first + done))
+            remaining = steps - done
+            return (
+                remaining
+                if recorder is None
+                else tf.minimum(remaining, recorder.steps_left(first + done))
+            )
 
         def take_chunk(
             done: tf.Tensor, batches: list[tf.Tensor]
@@ -154,7 +158,7 @@ def _distributed_chunk(chunks: Chunks, strategy: tf.distribute.Strategy, take: T
     def run_chunk(_: list[tf.Tensor], first: tf.Tensor, count: tf.Tensor) -> None:
         _take_rows(take, strategy.run(make_batches, args=(first, count)), count)
 
-    return lambda first, left: [], run_chunk
+    return lambda first, remaining: [], run_chunk
 
 
 def _overlapping_chunk(chunks: Chunks, take: Take, *, jit_compile: bool) -> Chunk:
@@ -163,9 +167,9 @@ def _overlapping_chunk(chunks: Chunks, take: Take, *, jit_compile: bool) -> Chun
 
     # A function, so that it is traced once although it is called in several places.
     @tf.function(autograph=False)
-    def make_batches(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
+    def make_batches(first: tf.Tensor, remaining: tf.Tensor) -> list[tf.Tensor]:
         # XLA needs static shapes. Batches that a short piece does not use are ignored.
-        count = chunks.length if jit_compile else tf.minimum(left, chunks.length)
+        count = chunks.length if jit_compile else tf.minimum(remaining, chunks.length)
         batches = chunks(first, count, 0)
         structure[:] = [batches]
         return tf.nest.flatten(batches)

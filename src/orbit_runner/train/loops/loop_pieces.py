@@ -84,8 +84,8 @@ class LoopLength:
         """Returns the length of the loop that starts at a step."""
         steps, seconds = self._last_loop()
         if steps:  # Their time may include tracing.
-            wanted = self._seconds * steps / max(seconds, 1e-9)
-            self._length = max(1.0, min(wanted, self._length * _LARGEST_GROWTH))
+            target = self._seconds * steps / max(seconds, 1e-9)
+            self._length = max(1.0, min(target, self._length * _LARGEST_GROWTH))
         length = round(min(self._length, self._most_steps))
         # Orbit itself ends loops at steps at which training pauses to evaluate or save.
         to_record = self._plan.next_record(step) - step
