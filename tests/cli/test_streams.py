@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from orbit_runner.reporting.progress import live
 from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.reporting.results import result_lines
 from orbit_runner.reporting.svg import draw_charts
-from orbit_runner.utils.streams import print_result
+from orbit_runner.utils.streams import TolerantFile, print_result
 from tests.reporting.test_reporting import _results
 from tests.support.run_directories import write_run
 
@@ -115,6 +116,23 @@ def test_run_is_recorded_as_done_even_if_output_streams_fail(redirection, code, 
     assert attempt["outcome"] == "done"
     if redirection in ("", "2>&-"):
         assert f"sha256 {attempt['weights']}" in completed.stdout.decode("ascii")
+
+
+def test_slow_reader_gets_all_that_is_written(monkeypatch):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    written = b"".join(b"%d\n" % number for number in range(100_000))
+    received = bytearray()
+    # Reads only when the pipe is full.
+    monkeypatch.setattr(select, "select", lambda *_: received.extend(os.read(reader, 2**20)))
+    try:
+        TolerantFile(writer).write(written)
+        received += os.read(reader, 2**20)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+    assert received == written
 
 
 # Colors, the title of the window, the start of the line, another direction, and an 8-bit command.

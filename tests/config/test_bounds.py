@@ -20,6 +20,7 @@ from tests.support.problems import check, fails, raises
         ("task.train_data.global_batch_size", 2 * 10**9),
         ("task.model.filters", "[32, 100000]"),
         ("task.model.dropout_rate", 1),
+        ("task.train_data.random_erasing.probability", 1.5),
         ("trainer.train_steps", "9" * 3000),
         ("trainer.train_epochs", ".inf"),
         ("trainer.checkpoint_interval", -2),

@@ -8,9 +8,12 @@ import sys
 
 import pytest
 
+from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.sharing import Claims, Devices, divide_cores, release_all, visible_gpus
+from orbit_runner.sweep.worker import Worker
 from orbit_runner.utils.signals import SignalGuard
 from tests.support.problems import raises
+from tests.sweep.sweep_files import TEXT, sweep_of
 
 
 @pytest.mark.parametrize(
@@ -113,3 +116,49 @@ def test_directory_that_cannot_be_made_is_reported(tmp_path):
 
     with raises("not-writable", "--model_dir"):
         Claims(tmp_path / "claims").try_acquire("a")
+
+
+class _Failing:
+    """Stands for a process whose trial fails when it is asked for the second time."""
+
+    trials = 1
+    running = 0
+    most = 0
+
+    def __init__(self, command: object) -> None:
+        self._asked = 0
+        _Failing.running += 1
+        _Failing.most = max(_Failing.most, _Failing.running)
+
+    def can_train(self, command: object) -> bool:
+        return False
+
+    def poll(self) -> int | None:
+        self._asked += 1
+        if self._asked == 1:
+            return None
+        _Failing.running -= 1
+        return 1
+
+    def kill(self) -> None: ...
+
+
+@pytest.mark.parametrize(("gpus", "most"), [("0", 1), ("0,1", 2)])
+def test_trial_waits_for_a_gpu(gpus, most, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr("orbit_runner.sweep.worker.TrialProcess", _Failing)
+    monkeypatch.setattr(_Failing, "most", 0)
+    sweep = sweep_of(TEXT.replace("trials: 8", "trials: 4"))
+    worker = Worker(
+        lambda: sweep,
+        SweepDirectory(tmp_path),
+        jobs=2,
+        devices_per_job=1,
+        signals=SignalGuard(),
+        show=lambda results, running: None,
+    )
+
+    results = worker.run()
+
+    assert [trial.status for trial in results.trials] == ["failed"] * 4
+    assert _Failing.most == most

@@ -89,6 +89,7 @@ def test_each_task_knows_what_a_constant_reaches(config, expected, here):
         ([0.5, 1.5], [0.5], None),
         ([["a"], ["b"]], [["a"]], None),
         ([3e8, 2e8], [3e8], None),  # A name for each class number would fill the memory.
+        (np.zeros(10**7 + 1, np.int8), [0], None),
     ],
 )
 def test_labels_of_keras_have_classes_in_each_form(train, validation, accuracy):
