@@ -58,6 +58,7 @@ def test_digits_are_shared_by_two_workers(digits):
     assert found.schedule.epochs == found.schedule.train_steps / found.scale.steps_per_epoch
     assert found.scale.steps_per_epoch * found.scale.examples_per_step == pytest.approx(1438)
     assert found.scale.gradient_bytes == 53002 * 4
+    assert (found.scale.file_reading, found.scale.file_bytes_per_step) == ("memory", 0.0)
     assert found.scale.checkpoint_interval == config.trainer.checkpoint_interval
 
 
