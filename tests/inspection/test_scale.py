@@ -63,6 +63,7 @@ def test_digits_are_shared_by_two_workers(digits):
         1438
     )
     assert inspection.scale.gradient_bytes == 53002 * 4
+    assert (inspection.scale.file_reading, inspection.scale.file_bytes_per_step) == ("memory", 0.0)
     assert inspection.scale.checkpoint_interval == config.trainer.checkpoint_interval
 
 

@@ -24,15 +24,17 @@ _HERE = "tests.tasks.keras.test_datasets"
 class Points:
     """Examples by index: two inputs and a class."""
 
-    def __init__(self, size=60, odd=-1):
+    def __init__(self, size=60, odd=-1, odd_length=5):
         self.size = size
         self.odd = odd
+        self.odd_length = odd_length
 
     def __len__(self):
         return self.size
 
     def __getitem__(self, index):
-        point = np.random.default_rng(index).normal(size=5 if index == self.odd else 4)
+        length = self.odd_length if index == self.odd else 4
+        point = np.random.default_rng(index).normal(size=length)
         name = "even" if index % 2 == 0 else "odd"
         return {"point": point, "name": name, "y": np.int64(point[:3].argmax())}
 
@@ -47,9 +49,9 @@ def with_texts():
     return tf_keras.Model({"point": point, "name": name}, tf_keras.layers.Dense(3)(hidden))
 
 
-def points(size=60, odd=-1):
+def points(size=60, odd=-1, odd_length=5):
     """Returns examples by index."""
-    return Points(size, odd)
+    return Points(size, odd, odd_length)
 
 
 def _part_sources(config):
@@ -130,10 +132,11 @@ def test_run_on_objects_is_resumed_exactly(tmp_path):
     assert logs["validation_examples"] > 5
 
 
-def test_object_whose_examples_differ_ends_the_run_with_its_index(tmp_path):
+@pytest.mark.parametrize("length", [3, 5])
+def test_object_whose_examples_differ_ends_the_run_with_its_index(length, tmp_path):
     config = keras_config(
         **NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
-        task__train_data__arguments="{odd: 11}",
+        task__train_data__arguments=f"{{odd: 11, odd_length: {length}}}",
         task__model=f"{_HERE}:with_texts",
         task__validation_split=0.2,
     )
