@@ -1,4 +1,9 @@
-"""The notebooks run in order; their last cells assert what they claim."""
+"""The notebooks run in order; their last cells assert what they claim.
+
+Results are stored in the notebooks. To update them after a change, install `jupyter` in a copy of
+`.venv`, run `jupyter nbconvert --to notebook --execute --inplace
+--ExecutePreprocessor.record_timing=False notebooks/*.ipynb`, and look at them.
+"""
 
 from __future__ import annotations
 
