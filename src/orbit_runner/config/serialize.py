@@ -92,11 +92,11 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     lines: list[tuple[str, str]] = []
     keeps_tuples = bool(getattr(config, "is_official", False))  # Other tasks take any list.
     for node in walk(config):
-        shown = origin = ""
+        value_text = origin = ""
         if not isinstance(node.value, Config):
-            shown = f" {_dump_inline(plain_value(node.value, keeps_tuples=keeps_tuples))}"
+            value_text = f" {_dump_inline(plain_value(node.value, keeps_tuples=keeps_tuples))}"
             origin = str((origins or {}).get(node.path, DEFAULT))
-        lines.append((f"{'  ' * node.path.count('.')}{node.field.name}:{shown}", origin))
+        lines.append((f"{'  ' * node.path.count('.')}{node.field.name}:{value_text}", origin))
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
     width = min(60, max(len(text) for text, _ in lines))
