@@ -24,8 +24,8 @@ def test_batch_leaves_excluded_examples_out():
     values = output_of(["batch", "digits", f"--example={ids[0]}", "--json", flag])
     other = output_of(["batch", "digits", f"--example={rows[4]['example']}", "--json", flag])
 
-    kept = [row["example"] for row in all_rows if row["example"] not in ids]
-    assert [row["example"] for row in rows][: len(kept)] == kept
+    remaining_ids = [row["example"] for row in all_rows if row["example"] not in ids]
+    assert [row["example"] for row in rows][: len(remaining_ids)] == remaining_ids
     sentence = "in no step: task.train_data.exclude leaves it out"
     assert seen == f"example {ids[0]:,} of digits\n{sentence}\n"
     excluded = json.loads(values)

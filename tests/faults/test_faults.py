@@ -97,9 +97,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 )
 @pytest.mark.promise(
     "faults",
-    "a call that fails (`ENOSPC`, `EIO`, `EROFS`, `EDQUOT`) or writes only in part causes no "
-    "traceback; the run goes on, or ends with exit code 1 and one message (2 if its directory is "
-    "read-only at the start)",
+    "if a call fails (`ENOSPC`, `EIO`, `EROFS`, `EDQUOT`) or writes only a part, the run goes on, "
+    "or it ends with one message, without a traceback; the exit code is 1, or 2 if the directory "
+    "cannot be written at the start",
 )
 @pytest.mark.promise(
     "faults",

@@ -43,8 +43,8 @@ def test_long_curve_has_the_range_of_each_group(tmp_path):
     assert list(curve) == sorted(curve)
     for first in range(0, _RECORDS, 20):
         group = {step: loss[step] for step in steps[first : first + 20]}
-        kept = [curve[step] for step in group if step in curve]
-        assert sorted(kept) == [min(group.values()), max(group.values())]
+        values = [curve[step] for step in group if step in curve]
+        assert sorted(values) == [min(group.values()), max(group.values())]
     assert len(curves[("train", "steps_per_second")]) <= 500
     assert speed == statistics.median(step / 7 for step in steps[1:])
 

@@ -191,20 +191,20 @@ def test_run_says_what_it_does_instead_of_callbacks_that_it_does_not_call(packag
         package.callbacks.ProgbarLogger(),
         package.callbacks.TerminateOnNaN(),
     ]
-    (kept,), _ = sort_callbacks(callbacks, evaluates=True)
+    (remaining,), _ = sort_callbacks(callbacks, evaluates=True)
     notes = Notes()
-    run(toy_config(trainer__train_steps=1), tmp_path / "run", callbacks=[kept], notes=notes)
+    run(toy_config(trainer__train_steps=1), tmp_path / "run", callbacks=[remaining], notes=notes)
     messages = [text for text in notes.notes if "is not called" in text]
     for callback, text in zip(callbacks, messages, strict=True):
         assert f": {type(callback).__name__} is not called: " in text
     assert not Path(path).exists()
-    assert kept.inexact_reason == ""
+    assert remaining.inexact_reason == ""
 
 
 @pytest.mark.parametrize("given", [None, (), keras.callbacks.History()])
 def test_callbacks_may_be_none_or_a_single_object_as_in_fit(given):
-    kept, _ = sort_callbacks(given, evaluates=True)
-    assert len(kept) == bool(given)
+    remaining, _ = sort_callbacks(given, evaluates=True)
+    assert len(remaining) == bool(given)
 
 
 def test_others_are_kept_and_the_run_is_not_reproducible_with_them():
@@ -212,11 +212,11 @@ def test_others_are_kept_and_the_run_is_not_reproducible_with_them():
     queue = keras.callbacks.LambdaCallback(on_epoch_end=_ignore)
     queue.waiting = iter([])
     callbacks = [keras.callbacks.ReduceLROnPlateau(), own, queue, keras.callbacks.History()]
-    kept, settings = sort_callbacks(callbacks, evaluates=True)
-    assert kept[0] is own
-    assert isinstance(kept[1], KerasCallbacks)
+    remaining, settings = sort_callbacks(callbacks, evaluates=True)
+    assert remaining[0] is own
+    assert isinstance(remaining[1], KerasCallbacks)
     assert settings == {}
-    assert [callback.inexact_reason for callback in kept] == [
+    assert [callback.inexact_reason for callback in remaining] == [
         "callbacks[1]: Callback was passed as an object, which config.yaml does not name",
         "callbacks[0]: ReduceLROnPlateau, callbacks[2]: LambdaCallback were passed as objects, "
         "which config.yaml does not name, and checkpoints do not contain callbacks[2].waiting",
@@ -240,11 +240,11 @@ def test_others_are_kept_and_the_run_is_not_reproducible_with_them():
 )
 def test_config_names_early_stopping_if_a_setting_does_the_same(package, arguments, expected):
     callbacks = [package.callbacks.History(), package.callbacks.EarlyStopping(**arguments)]
-    kept, settings = sort_callbacks(callbacks, evaluates=True)
+    remaining, settings = sort_callbacks(callbacks, evaluates=True)
     names = ("metric", "metric_comp", "patience", "min_delta")
     rule = expected and dict(zip(names, expected, strict=True))
     assert settings == ({"trainer.early_stopping": rule} if expected else {})
-    assert [bool(callback.inexact_reason) for callback in kept] == [expected is None]
+    assert [bool(callback.inexact_reason) for callback in remaining] == [expected is None]
 
 
 def test_config_does_not_name_early_stopping_if_another_callback_may_add_its_value():
@@ -451,30 +451,36 @@ _VALLEY = [5.0, 3.0, 4.0, 2.5, 4.0, 5.0]
 @pytest.mark.parametrize("package", PACKAGES)
 def test_callbacks_see_the_averaged_weights_that_are_evaluated(package, tmp_path):
     """With `use_ema`, a run does what `SwapEMAWeights` does, and restores averages."""
-    kept = []
+    epoch_weights = []
     history = package.callbacks.History()
     early = package.callbacks.EarlyStopping(
         "val_script", patience=1, mode="min", restore_best_weights=True
     )
     swap = [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)] if package is keras else []
-    callbacks = [weights_by_epoch(package, kept), scripted(package, _VALLEY), *swap, early, history]
+    callbacks = [
+        weights_by_epoch(package, epoch_weights),
+        scripted(package, _VALLEY),
+        *swap,
+        early,
+        history,
+    ]
     optimizer = package.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
     result = train(package, tmp_path, callbacks, optimizer=optimizer)
     output = np.asarray(result.model(_VALIDATION[0]))
     loss = -np.log(output[np.arange(16), _VALIDATION[1]]).mean()
-    assert equal(result.model.get_weights(), kept[1])
+    assert equal(result.model.get_weights(), epoch_weights[1])
     np.testing.assert_allclose(loss, history.history["val_loss"][1], rtol=1e-6)
     np.testing.assert_allclose(loss, result.metrics["validation_loss"], rtol=1e-6)
     assert result.step == 3 * STEPS
 
 
 def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path):
-    kept = []
+    epoch_weights = []
     calls = []
 
     def make():
         return [
-            weights_by_epoch(keras, kept),
+            weights_by_epoch(keras, epoch_weights),
             scripted(keras, _VALLEY),
             keras.callbacks.EarlyStopping(
                 "val_script", patience=1, mode="min", restore_best_weights=True
@@ -485,7 +491,7 @@ def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path):
     first = train(keras, tmp_path / "run", make())
     callbacks = make()
     second = train(keras, tmp_path / "run", callbacks)
-    assert equal(first.model.get_weights(), kept[1])
+    assert equal(first.model.get_weights(), epoch_weights[1])
     assert second.weights == first.weights
     assert second.metrics == first.metrics
     assert calls == ["end"]
@@ -583,10 +589,10 @@ def test_run_on_two_replicas_with_an_optimizer_of_model_garden_is_exact(tmp_path
     def start(kill_at, folder="parts"):
         history = tf_keras.callbacks.History()
         rate = tf_keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
-        kept, _ = sort_callbacks([rate, history], evaluates=True)
+        remaining, _ = sort_callbacks([rate, history], evaluates=True)
         config = toy_config(trainer__checkpoint_interval=3, trainer__summary_interval=1)
         own = [_Kill(kill_at)] if kill_at else []
-        run(config, tmp_path / folder, strategy="mirrored2", callbacks=[*own, *kept])
+        run(config, tmp_path / folder, strategy="mirrored2", callbacks=[*own, *remaining])
         return history.history
 
     uninterrupted = start(0, "whole")
@@ -602,7 +608,7 @@ def test_run_that_returns_to_a_checkpoint_restores_the_callbacks(tmp_path):
         tf_keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
         history,
     ]
-    kept, _ = sort_callbacks(callbacks, evaluates=True)
+    remaining, _ = sort_callbacks(callbacks, evaluates=True)
     notes = Notes()
     config = toy_config(
         task__nan_from=13,
@@ -610,7 +616,7 @@ def test_run_that_returns_to_a_checkpoint_restores_the_callbacks(tmp_path):
         trainer__recovery_max_trials=1,
         trainer__summary_interval=1,
     )
-    run(config, tmp_path / "run", callbacks=kept, notes=notes)
+    run(config, tmp_path / "run", callbacks=remaining, notes=notes)
     assert any("returned to step 7" in text for text in notes.notes)
     assert history.epoch == [0, 1, 2, 3]
     np.testing.assert_allclose(history.history["lr"], 0.1 * 0.9 ** np.arange(1, 5), rtol=1e-6)

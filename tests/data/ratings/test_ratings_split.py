@@ -52,18 +52,18 @@ def test_leave_one_out_matches_a_loop_on_random_data(scale):
     by_user = {}
     for (user, item), when in latest.items():
         by_user.setdefault(user, {})[when] = item
-    kept = {user: items for user, items in by_user.items() if len(items) >= 20}
-    assert 0 < len(kept) < 30
+    items_of_users = {user: items for user, items in by_user.items() if len(items) >= 20}
+    assert 0 < len(items_of_users) < 30
     source = _split(rows, 20)
-    assert source.user_ids.tolist() == sorted(kept)
+    assert source.user_ids.tolist() == sorted(items_of_users)
     assert source.item_ids.tolist() == sorted(
-        {i for items in kept.values() for i in items.values()}
+        {i for items in items_of_users.values() for i in items.values()}
     )
-    held_out = [kept[user][max(kept[user])] for user in sorted(kept)]
+    held_out = [items_of_users[user][max(items_of_users[user])] for user in sorted(items_of_users)]
     assert source.item_ids[source.held_out].tolist() == held_out
     expected = sorted(
         (user, item)
-        for user, items in kept.items()
+        for user, items in items_of_users.items()
         for when, item in items.items()
         if when != max(items)
     )
