@@ -170,3 +170,10 @@ def test_written_config_omits_ineffective_settings_and_unselected_blocks():
 
     assert "cycle_length" not in text
     assert "sgd:" not in text
+
+
+def test_unsupported_setting_is_not_written():
+    config = resolve(Request(experiment="ncf_movielens")).config
+
+    assert config.task.train_data.split == ""
+    assert "task.train_data.split" not in flat_settings(config)
