@@ -75,19 +75,19 @@ _SEGMENTS = np.array([3, 1, 0, 250, 16, 17, 2, 99])
 
 
 def _hashed(seed, count):
-    return random_bits(seed, np.arange(count), 5, 99)
+    return random_bits(seed, np.arange(count), 5, "order")
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_random_bits_and_integers_match_tensorflow(seed):
     ids, epochs = np.arange(300), np.arange(300) % 7 * 10**9
 
-    bits = random_bits(seed, ids, epochs, 12345)
-    numbers = random_uniform_int(seed, ids, epochs, 12345, 162)
+    bits = random_bits(seed, ids, epochs, "order")
+    numbers = random_uniform_int(seed, ids, epochs, "order", 162)
 
     tensors = tf.constant(ids), tf.constant(epochs)
-    np.testing.assert_array_equal(bits, random_bits(seed, *tensors, 12345))
-    expected = random_uniform_int(seed, *tensors, 12345, 162)
+    np.testing.assert_array_equal(bits, random_bits(seed, *tensors, "order"))
+    expected = random_uniform_int(seed, *tensors, "order", 162)
     np.testing.assert_array_equal(numbers, expected)
 
 
@@ -141,11 +141,11 @@ def test_mix_matches_splitmix64():
 
 @pytest.mark.parametrize("seed", [0, 17, -1, 2**63, 2**64 - 1])
 def test_random_bits_match_python_integer_arithmetic(seed):
-    ids, epochs, salt = [0, 1, 2**40, 5], [0, 3, 2, 2**33], 9
-    got = random_bits(seed, tf.constant(ids, tf.int64), tf.constant(epochs, tf.int64), salt)
+    ids, epochs = [0, 1, 2**40, 5], [0, 3, 2, 2**33]
+    got = random_bits(seed, tf.constant(ids, tf.int64), tf.constant(epochs, tf.int64), "flip")
     for bits, number, epoch in zip(got.numpy(), ids, epochs, strict=True):
         state = seed & _MASK
-        for part in (salt, epoch, number):
+        for part in (int.from_bytes(b"flip", "big"), epoch, number):
             state = _mix_of_integers(((state ^ part) + 0x9E3779B97F4A7C15) & _MASK)
         assert bits == state
 
@@ -153,7 +153,7 @@ def test_random_bits_match_python_integer_arithmetic(seed):
 @pytest.mark.parametrize("maxval", [1, 2, 81, 162, 1000])
 def test_random_integers_are_uniform(maxval):
     size = 200_000
-    drawn = random_uniform_int(3, *_keys(size), 7, maxval).numpy()
+    drawn = random_uniform_int(3, *_keys(size), "a", maxval).numpy()
     counts = np.bincount(drawn, minlength=maxval)
     expected = size / maxval
     assert len(counts) == maxval
@@ -162,14 +162,14 @@ def test_random_integers_are_uniform(maxval):
     assert abs(surplus) <= 5 * np.sqrt(2 * (maxval - 1))
 
 
-@pytest.mark.parametrize("what", ["seed", "epoch", "salt", "id"])
+@pytest.mark.parametrize("what", ["seed", "epoch", "purpose", "id"])
 def test_draws_of_neighboring_keys_are_uncorrelated(what):
     ids, zeros = _keys(100_000)
-    first = random_uniform_int(3, ids, zeros, 7, 2**31).numpy()
+    first = random_uniform_int(3, ids, zeros, "a", 2**31).numpy()
     second = {
-        "seed": lambda: random_uniform_int(4, ids, zeros, 7, 2**31),
-        "epoch": lambda: random_uniform_int(3, ids, zeros + 1, 7, 2**31),
-        "salt": lambda: random_uniform_int(3, ids, zeros, 8, 2**31),
-        "id": lambda: random_uniform_int(3, ids + 1, zeros, 7, 2**31),
+        "seed": lambda: random_uniform_int(4, ids, zeros, "a", 2**31),
+        "epoch": lambda: random_uniform_int(3, ids, zeros + 1, "a", 2**31),
+        "purpose": lambda: random_uniform_int(3, ids, zeros, "b", 2**31),
+        "id": lambda: random_uniform_int(3, ids + 1, zeros, "a", 2**31),
     }[what]().numpy()
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.016

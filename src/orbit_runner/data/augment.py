@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.arrays import Gathered, stored_rows
-from orbit_runner.data.order.keyed_random import CROP_FLIP, random_uniform_int
+from orbit_runner.data.order.keyed_random import random_uniform_int
 from orbit_runner.data.stored_tensor import row_finder, stored_tensor
 
 
@@ -32,7 +32,7 @@ class CropFlip:
         """
         places = 2 * self.padding + 1
         # One number for all three, because each draw takes a dozen ops.
-        drawn = random_uniform_int(seed, ids, epochs, CROP_FLIP, places**2 * (1 + self.flip))
+        drawn = random_uniform_int(seed, ids, epochs, "crop", places**2 * (1 + self.flip))
         pairs, left = drawn // places, drawn % places
         return pairs % places, left, pairs >= places
 

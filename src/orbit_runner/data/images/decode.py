@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from orbit_runner.data.order.keyed_random import AREA_CROP, random_bits
+from orbit_runner.data.order.keyed_random import random_bits
 
 # From height and width, int32 [2], to first row, first column, height and width, int32 [4].
 Window = Callable[[tf.Tensor], tf.Tensor]
@@ -132,7 +132,7 @@ def inception_window(
     an aspect of 3/4 to 4/3. If ten draws do not fit the image, or the whole image is drawn, returns
     the central window with `fraction`, as in Model Garden.
     """
-    bits = random_bits(seed, number, epoch, AREA_CROP)
+    bits = random_bits(seed, number, epoch, "incep")
     first, length, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], axis=0),
         tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),

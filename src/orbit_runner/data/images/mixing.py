@@ -15,11 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.images.decode import interval_mask, round_to_uint8
-from orbit_runner.data.order.keyed_random import COLUMN, CUT, MIXED, ROW, SHARE, random_bits
+from orbit_runner.data.order.keyed_random import random_bits
 from orbit_runner.data.stored_tensor import stored_tensor
 
 _QUANTILES = 2**14
-_SALTS = {"mixed": MIXED, "cut": CUT, "share": SHARE, "row": ROW, "column": COLUMN}
+# Whether an image is mixed, whether by CutMix, its share, and the rectangle.
+_PURPOSES = {"mixed": "mix1", "cut": "mix2", "share": "mix3", "row": "mix4", "column": "mix5"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Mixer:
         channels] and float32 [b, num_classes].
         """
         unit = {
-            name: _to_unit_interval(random_bits(self._seed, ids, epochs, salt))
-            for name, salt in _SALTS.items()
+            name: _to_unit_interval(random_bits(self._seed, ids, epochs, purpose))
+            for name, purpose in _PURPOSES.items()
         }
         keeps = (unit["mixed"] >= self._mixing.prob) | ~_swap_pairs(good)
         cut = unit["cut"] < self._switch

@@ -21,13 +21,7 @@ from orbit_runner.data.images.decode import (
     resize,
     round_to_uint8,
 )
-from orbit_runner.data.order.keyed_random import (
-    ERASING,
-    FLIP,
-    JITTER,
-    random_bits,
-    random_uniform_int,
-)
+from orbit_runner.data.order.keyed_random import random_bits, random_uniform_int
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import DataError
 
@@ -48,7 +42,7 @@ def jitter(
     `epoch` are int64 scalars. Each factor is uniform between 1 - `strength` (at least 0) and 1 +
     `strength`, as in Model Garden, which scales them before the image is resized.
     """
-    key = tf.bitcast(random_bits(seed, number, epoch, JITTER), tf.int32)
+    key = tf.bitcast(random_bits(seed, number, epoch, "jitter"), tf.int32)
     least = max(0.0, 1.0 - strength)
     drawn = tf.random.stateless_uniform([3], key, minval=least, maxval=1.0 + strength)
     brightness, contrast, saturation = tf.unstack(drawn)
@@ -82,7 +76,7 @@ class Erasing:
         than the image is filled; if there is no such rectangle, the image is unchanged.
         """
         height, width = image.shape[:2]
-        key = tf.bitcast(random_bits(seed, number, epoch, ERASING), tf.int32)
+        key = tf.bitcast(random_bits(seed, number, epoch, "erase"), tf.int32)
         drawn = tf.random.stateless_uniform([_ERASING_TRIALS, 4], key)
         area = height * width * (self.min_area + (self.max_area - self.min_area) * drawn[:, 0])
         aspect = tf.exp(math.log(self.min_aspect) * (1 - 2 * drawn[:, 1]))
@@ -205,7 +199,7 @@ def augment(
         part = crop(convert_channels(raw, shape[2]), window)
     image = resize(part, shape[:2], preprocessing.method)
     if preprocessing.flip:
-        flipped = random_uniform_int(*key, FLIP, 2) == 1
+        flipped = random_uniform_int(*key, "flip", 2) == 1
         image = tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
     if preprocessing.jitter:
         image = jitter(image, preprocessing.jitter, *key)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orbit_runner.data.order.arrays import NUMPY, Array, Arrays, namespace_of
-from orbit_runner.data.order.keyed_random import EXAMPLES, random_bits
+from orbit_runner.data.order.keyed_random import random_bits
 from orbit_runner.data.order.permutation import invert, permute
 
 NO_EXAMPLES = np.zeros(0, np.int64)
@@ -82,7 +82,7 @@ class ShuffledOrder(EpochOrder):
         return invert(examples, self.size, self._keys(epochs)) if self.shuffle else examples
 
     def _keys(self, epochs: Array) -> Array:
-        return random_bits(self._seed, 0, epochs, EXAMPLES)
+        return random_bits(self._seed, 0, epochs, "order")
 
 
 class ExcludingOrder(EpochOrder):

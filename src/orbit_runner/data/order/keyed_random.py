@@ -9,32 +9,6 @@ import numpy as np
 
 from orbit_runner.data.order.arrays import Array, namespace_of
 
-# The purposes of draws, which are independent of each other. First, the order of examples: within
-# an epoch; of blocks of records, and within a window of records; of batches of sentence pairs, and
-# within a bucket of pairs.
-EXAMPLES = 0x6F72646572
-BLOCKS = 0x626C6F636B
-WINDOWS = 0x77696E646F77
-BATCHES = 0x6261746368
-PAIRS = 0x70616972
-# Mixtures: the positions of a block, and the examples of a group in one of its passes.
-MIXTURE = 0x6D697874757265
-PASSES = 0x706173736573
-# The augmentation of images.
-CROP_FLIP = 0x63726F70
-AREA_CROP = 0x696E636570
-FLIP = 0x666C6970
-JITTER = 0x6A6974746572
-ERASING = 0x6572617365
-# Mixup and CutMix: whether an image is mixed, whether by CutMix, its share, and the rectangle.
-MIXED = 0x6D697831
-CUT = 0x6D697832
-SHARE = 0x6D697833
-ROW = 0x6D697834
-COLUMN = 0x6D697835
-# Items that a user has not chosen, in training.
-NEGATIVES = 0x6E656761746976
-
 GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
@@ -52,12 +26,14 @@ def mix(values: Array) -> Array:
     return xp.bitwise_xor(values, xp.right_shift(values, 31))
 
 
-def random_bits(seed: int, ids: Array, epochs: Array, salt: int) -> Array:
+def random_bits(seed: int, ids: Array, epochs: Array, purpose: str) -> Array:
     """Returns 64 random bits per example: uint64, the shape to which ids and epochs broadcast.
 
     The seed is taken modulo 2^64. `ids` are indices of examples; they and `epochs` are int64
-    arrays, or integers. Draws with different salts are independent.
+    arrays, or integers. Draws for different purposes are independent. A purpose is what is drawn,
+    such as "order" or "flip", in at most eight ASCII characters.
     """
+    salt = int.from_bytes(purpose.encode(), "big")
     state = np.uint64(seed % 2**64)
     with np.errstate(over="ignore"):  # NumPy warns if a scalar overflows.
         for part in (salt, epochs, ids):
@@ -66,12 +42,12 @@ def random_bits(seed: int, ids: Array, epochs: Array, salt: int) -> Array:
     return state
 
 
-def random_uniform_int(seed: int, ids: Array, epochs: Array, salt: int, maxval: int) -> Array:
+def random_uniform_int(seed: int, ids: Array, epochs: Array, purpose: str, maxval: int) -> Array:
     """Returns a uniform integer from 0 to `maxval` - 1 per example: int64.
 
     `maxval` must be at most 2^31. The other arguments are those of `random_bits`.
     """
-    bits = random_bits(seed, ids, epochs, salt)
+    bits = random_bits(seed, ids, epochs, purpose)
     return namespace_of(bits).int64(scale(bits, np.uint64(maxval)))
 
 

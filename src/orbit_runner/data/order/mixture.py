@@ -26,7 +26,7 @@ from orbit_runner.data.order.epochs import (
     ShuffledOrder,
     exclude_examples,
 )
-from orbit_runner.data.order.keyed_random import MIXTURE, PASSES, random_bits
+from orbit_runner.data.order.keyed_random import random_bits
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
 from orbit_runner.errors import DataError
 
@@ -100,14 +100,14 @@ class MixtureOrder:
         blocks = positions // length
         slots = positions - blocks * length
         if self._shuffle:
-            slots = permute(slots, length, random_bits(self._seed, 0, blocks, MIXTURE))
+            slots = permute(slots, length, random_bits(self._seed, 0, blocks, "mixture"))
         groups, turns = self._turns(blocks * length, slots)
         sizes = xp.take(self._sizes, groups)
         passes = turns // sizes
         places = turns - passes * sizes
         inner = places
         if self._shuffle:
-            inner = self._permute(places, groups, random_bits(self._seed, groups, passes, PASSES))
+            inner = self._permute(places, groups, random_bits(self._seed, groups, passes, "passes"))
         members = xp.take(self._members, xp.take(self._starts, groups) + inner)
         return Rows(members, passes, places)
 
@@ -156,7 +156,7 @@ class MixtureOrder:
         passes = np.arange(int(turns[0]) // size, -(-int(turns[1]) // size), dtype=np.int64)
         places = np.full(len(passes), member[0] - mixture.starts[group[0]], np.int64)
         if self._shuffle and len(passes):
-            keys = random_bits(self._seed, group, passes, PASSES)
+            keys = random_bits(self._seed, group, passes, "passes")
             places = self._permute.invert(places, group, keys)
         # Two passes of a small group may be in the same block.
         positions = np.sort(self._positions_of_turns(group, passes * size + places))
@@ -174,7 +174,7 @@ class MixtureOrder:
         starts = blocks * length
         slots = self._first_slot(starts, group) + turns - self._earlier_turns(starts, group)
         if self._shuffle:
-            slots = invert(slots, length, random_bits(self._seed, 0, blocks, MIXTURE))
+            slots = invert(slots, length, random_bits(self._seed, 0, blocks, "mixture"))
         return starts + slots
 
 

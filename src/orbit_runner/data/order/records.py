@@ -13,7 +13,7 @@ import numpy as np
 
 from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
 from orbit_runner.data.order.epochs import EpochOrder
-from orbit_runner.data.order.keyed_random import BLOCKS, WINDOWS, random_bits
+from orbit_runner.data.order.keyed_random import random_bits
 from orbit_runner.data.order.permutation import invert, permute
 
 
@@ -45,7 +45,7 @@ class RecordOrder(EpochOrder):
         """
         blocks = self._xp.arange(self._num_blocks)
         if self._shuffles_blocks:
-            blocks = permute(blocks, self._num_blocks, random_bits(self._seed, 0, epoch, BLOCKS))
+            blocks = permute(blocks, self._num_blocks, random_bits(self._seed, 0, epoch, "block"))
         records = self._xp.take(self._records, blocks)
         return blocks, self._xp.cumsum(records) - records
 
@@ -64,7 +64,7 @@ class RecordOrder(EpochOrder):
         windows = places // self.window
         first = windows * self.window
         inner = places - first
-        keys = random_bits(self._seed, windows, epoch, WINDOWS)
+        keys = random_bits(self._seed, windows, epoch, "window")
         moved = permutation(inner, self.window, keys)
         rest = self.size % self.window
         if rest:

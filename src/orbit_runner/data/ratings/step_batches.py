@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
+from orbit_runner.data.order.keyed_random import random_bits, scale
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.permutation import walk_cycles
 from orbit_runner.data.order.sharding import count_eval_steps
@@ -75,7 +75,6 @@ def draw_distinct(sizes: tf.Tensor, keys: tf.Tensor, count: int) -> tf.Tensor:
 
 
 _CHUNK_PAIRS = 2**16
-_EVALUATION_SALT = 0x72616E6B
 
 
 def pair_chunks(
@@ -110,7 +109,7 @@ def pair_chunks(
         choices = ids // pairs_per_choice
         chosen = tf.equal(ids, choices * pairs_per_choice)
         users = all_users(choices, epochs)
-        bits = random_bits(seed, ids, epochs, NEGATIVES)
+        bits = random_bits(seed, ids, epochs, "negativ")
         free = tf.cast(negatives.count(users), tf.uint64)
         drawn = negatives(users, tf.cast(scale(bits, free), tf.int64))
         items = tf.where(chosen, all_items(choices, epochs), tf.cast(drawn, tf.int32))
@@ -160,7 +159,7 @@ class Candidates:
         free = self._negatives.count(users)
         count = self.width - 1
         if self._count:
-            keys = random_bits(self._seed, users, tf.zeros_like(users), _EVALUATION_SALT)
+            keys = random_bits(self._seed, users, tf.zeros_like(users), "rank")
             ranks = draw_distinct(tf.maximum(free, 1), keys, count)
         else:
             ranks = tf.range(count, dtype=tf.int64) + tf.zeros_like(users)[:, tf.newaxis]

@@ -10,7 +10,7 @@ import numpy as np
 
 from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
 from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows
-from orbit_runner.data.order.keyed_random import BATCHES, PAIRS, random_bits
+from orbit_runner.data.order.keyed_random import random_bits
 from orbit_runner.data.order.mixture import MixtureOrder, make_order
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
 from orbit_runner.data.order.steps import Occurrences, RowOrder
@@ -213,7 +213,7 @@ class BucketOrder:
         batches = np.searchsorted(plan.batch_starts, places, side="right") - 1
         turns = batches
         if self._shuffle:
-            turns = invert(batches, steps_per_epoch, random_bits(self._seed, 0, epochs, BATCHES))
+            turns = invert(batches, steps_per_epoch, random_bits(self._seed, 0, epochs, "batch"))
         rows = places - plan.batch_starts[batches]
         before = [
             self._count_earlier_rows(int(turn), int(epoch))
@@ -228,7 +228,7 @@ class BucketOrder:
         """Returns the batches of the plan that are read in some turns of an epoch."""
         if not self._shuffle:
             return turns
-        key = random_bits(self._seed, 0, epoch, BATCHES)
+        key = random_bits(self._seed, 0, epoch, "batch")
         return permute(turns, self._plan.steps_per_epoch, key)
 
     def _member_places(self, places: Array, epoch: Array) -> Array:
@@ -237,7 +237,7 @@ class BucketOrder:
             return places
         buckets = self._xp.count_at_most(self._offsets, places) - 1
         firsts = self._xp.take(self._offsets, buckets)
-        keys = random_bits(self._seed, buckets, epoch, PAIRS)
+        keys = random_bits(self._seed, buckets, epoch, "pair")
         return firsts + self._permute_within(places - firsts, buckets, keys)
 
     def _count_earlier_rows(self, turn: int, epoch: int) -> int:
@@ -250,7 +250,7 @@ class BucketOrder:
             return np.full(len(epochs), member, np.int64)
         offsets = self._plan.bucket_offsets
         bucket = np.searchsorted(offsets, [member], side="right") - 1
-        keys = random_bits(self._seed, bucket, epochs, PAIRS)
+        keys = random_bits(self._seed, bucket, epochs, "pair")
         inner = self._permute_within.invert(member - offsets[bucket], bucket, keys)
         return offsets[bucket] + inner
 

@@ -13,6 +13,9 @@ from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.shared_config import StoredDataConfig, TableSplitConfig
 
 if TYPE_CHECKING:
+    from orbit_runner.data.augment import CropFlip
+    from orbit_runner.data.images.mixing import Mixing
+    from orbit_runner.data.images.train_image import Policy, Preprocessing
     from orbit_runner.data.tables.split import RowSplit
 
 _RESIZE_METHODS = (
@@ -261,3 +264,55 @@ def has_image_augmentation(config: ImageDataConfig) -> bool:
     return config.augment == "inception" or bool(
         set(enabled_augmentations(config)) - {"mixup_and_cutmix"}
     )
+
+
+def make_crop_flip(config: ImageDataConfig) -> CropFlip | None:
+    """Returns how whole batches are cropped and flipped; None if they are not."""
+    if config.augment in ("none", "inception"):
+        return None
+    from orbit_runner.data.augment import CropFlip
+
+    return CropFlip(padding=config.augment_padding, flip=config.augment == "crop_flip")
+
+
+def make_mixing(config: ImageDataConfig, num_classes: int | None) -> Mixing | None:
+    """Returns how the images of a batch are mixed; None if they are not."""
+    if config.mixup_and_cutmix is None:
+        return None
+    from orbit_runner.data.images.mixing import Mixing
+
+    assert num_classes is not None
+    return Mixing(num_classes=num_classes, **config.mixup_and_cutmix.as_dict())
+
+
+def make_preprocessing(config: ImageDataConfig, *, is_in_memory: bool) -> Preprocessing:
+    """Returns how images are augmented and resized to the input size of the network.
+
+    Without random crops, as in evaluation, this takes the center of each image. If the dataset is
+    in memory, it takes the whole image.
+    """
+    from orbit_runner.data.images.train_image import Erasing, Preprocessing
+
+    inception = config.augment == "inception"
+    low, high = config.crop_area_range
+    return Preprocessing(
+        areas=(low, high) if inception else None,
+        center_crop_fraction=None if is_in_memory else config.center_crop_fraction,
+        method=config.tf_resize_method,
+        flip=inception and config.aug_rand_hflip,
+        jitter=config.color_jitter,
+        policy=_policy(config),
+        erasing=Erasing(**config.random_erasing.as_dict()) if config.random_erasing else None,
+    )
+
+
+def _policy(config: ImageDataConfig) -> Policy | None:
+    if config.aug_type is None:
+        return None
+    from orbit_runner.data.images.train_image import auto_augment, rand_augment
+
+    settings = config.aug_type.get().as_dict()
+    if config.aug_type.type == "autoaug":
+        return auto_augment(**settings)
+    del settings["magnitude_std"]
+    return rand_augment(**settings)

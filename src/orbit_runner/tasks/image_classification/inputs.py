@@ -10,26 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
-from orbit_runner.data.images.train_image import (
-    Erasing,
-    Policy,
-    Preprocessing,
-    auto_augment,
-    rand_augment,
-)
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.tasks.array_inputs import ArrayInputs, chunks_dataset
 from orbit_runner.tasks.base import section_of
-from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.data_config import (
+    ImageDataConfig,
+    make_crop_flip,
+    make_mixing,
+    make_preprocessing,
+)
 from orbit_runner.tasks.image_classification.sources import Size, is_ready
 
 if TYPE_CHECKING:
@@ -98,8 +94,8 @@ class ImageInputs:
                 start_step=start_step,
                 excluded=self.excluded,
                 mixture=self.mixture(),
-                augmentation=_make_crop_flip(params),
-                mixing=_make_mixing(params, self.num_classes),
+                augmentation=make_crop_flip(params),
+                mixing=make_mixing(params, self.num_classes),
             )
         else:
             batches = eval_images(
@@ -113,7 +109,7 @@ class ImageInputs:
         )
 
     def _make_chunks(self, source: ArraySource, replicas: int) -> Chunks:
-        augmentation = _make_crop_flip(self.params)
+        augmentation = make_crop_flip(self.params)
         chunks = _ARRAYS.chunks(
             source, self.params, replicas, self.excluded, self.mixture(), augmentation
         )
@@ -128,46 +124,3 @@ class ImageInputs:
         if self.dtype is not None:
             images = tf.cast(images, self.dtype)
         return images, *rest
-
-
-def _make_crop_flip(params: ImageDataConfig) -> CropFlip | None:
-    if params.augment in ("none", "inception"):
-        return None
-    return CropFlip(padding=params.augment_padding, flip=params.augment == "crop_flip")
-
-
-def _make_mixing(params: ImageDataConfig, num_classes: int | None) -> Mixing | None:
-    config = params.mixup_and_cutmix
-    if config is None:
-        return None
-    assert num_classes is not None
-    return Mixing(num_classes=num_classes, **config.as_dict())
-
-
-def make_preprocessing(params: ImageDataConfig, *, is_in_memory: bool) -> Preprocessing:
-    """Returns how images are augmented and resized to the input size of the network.
-
-    Without random crops, as in evaluation, this takes the center of each image. If the dataset is
-    in memory, it takes the whole image.
-    """
-    inception = params.augment == "inception"
-    low, high = params.crop_area_range
-    return Preprocessing(
-        areas=(low, high) if inception else None,
-        center_crop_fraction=None if is_in_memory else params.center_crop_fraction,
-        method=params.tf_resize_method,
-        flip=inception and params.aug_rand_hflip,
-        jitter=params.color_jitter,
-        policy=_policy(params),
-        erasing=Erasing(**params.random_erasing.as_dict()) if params.random_erasing else None,
-    )
-
-
-def _policy(params: ImageDataConfig) -> Policy | None:
-    if params.aug_type is None:
-        return None
-    settings = params.aug_type.get().as_dict()
-    if params.aug_type.type == "autoaug":
-        return auto_augment(**settings)
-    del settings["magnitude_std"]
-    return rand_augment(**settings)

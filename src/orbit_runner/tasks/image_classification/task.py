@@ -17,8 +17,8 @@ from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric, standard_metrics
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
-from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.inputs import ImageInputs, make_preprocessing
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, make_preprocessing
+from orbit_runner.tasks.image_classification.inputs import ImageInputs
 from orbit_runner.tasks.image_classification.models import ApplicationConfig
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,

@@ -14,7 +14,7 @@ from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.dataset import arguments_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.order.epochs import Rows, ShuffledOrder, exclude_examples
-from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
+from orbit_runner.data.order.keyed_random import random_bits, scale
 from orbit_runner.data.order.steps import RowOrder
 from orbit_runner.data.places import index_of, unknown_id_error
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
@@ -194,7 +194,7 @@ class RatingExamples:
         ratings = self._ratings
         starts = ratings.starts[users]
         counts = ratings.starts[users + 1] - starts
-        bits = random_bits(self._seed, ids, epochs, NEGATIVES)
+        bits = random_bits(self._seed, ids, epochs, "negativ")
         free = (ratings.num_items - counts).astype(np.uint64)
         ranks = scale(bits, free).astype(np.int64)
         items = np.empty_like(ranks)
