@@ -36,11 +36,10 @@ def _configure(root: Path) -> None:
     "change",
     [edit, _stage, _rename_in_index, _configure],
 )
-@pytest.mark.parametrize("folder", ["", "pkg"])
-def test_git_apply_restores_the_uncommitted_changes(change, folder, repository, monkeypatch):
+def test_git_apply_restores_the_uncommitted_changes(change, repository, monkeypatch):
     before = files_of(repository)
     change(repository)
-    monkeypatch.chdir(repository / folder)
+    monkeypatch.chdir(repository / "pkg")
 
     code = read_code_version()
 
