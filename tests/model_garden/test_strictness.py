@@ -8,7 +8,6 @@ from orbit_runner.config.resolve import Request, resolve
 
 CASES = [
     ("resnet_imagenet", "task.model.bakbone.type=resnet", "task.model.bakbone", "unknown setting 'bakbone'; did you mean 'backbone'?"),
-    ("resnet_imagenet", "task.model.backbone.resnet.model_idd=18", "task.model.backbone.resnet.model_idd", "unknown setting 'model_idd'; did you mean 'model_id'?"),
     # Inside sections that are null by default.
     ("resnet_imagenet", "task.train_data.aug_type={typ: randaug}", "task.train_data.aug_type.typ", "unknown setting 'typ'; did you mean 'type'?"),
     ("resnet_imagenet", "trainer.optimizer_config.ema.average_decy=0.9", "trainer.optimizer_config.ema.average_decy", "unknown setting"),
@@ -16,9 +15,7 @@ CASES = [
     ("resnet_imagenet", "task.model.num_classes=many", "task.model.num_classes", "got 'many', expected an integer"),
     ("resnet_imagenet", "task.train_data.is_training=5", "task.train_data.is_training", "got 5, expected true or false"),
     ("resnet_imagenet", "trainer.trian_steps=5", "trainer.trian_steps", "unknown setting 'trian_steps'; did you mean 'train_steps'?"),
-    ("yolo_darknet", "trainer.optimizer_config.optimizer.sgd_torch.momentumm=1", "trainer.optimizer_config.optimizer.sgd_torch.momentumm", "unknown setting"),
     ("bert/squad", "task.model.encoder.bert.num_layerz=2", "task.model.encoder.bert.num_layerz", "unknown setting"),
-    ("dlrm_criteo", "task.model.embedding_dims=8", "task.model.embedding_dims", "unknown setting 'embedding_dims'; did you mean 'embedding_dim'?"),
     ("bert/pretraining", "task.model.cls_heads=[{nmae: a}]", "task.model.cls_heads[0].nmae", "unknown setting 'nmae'; did you mean 'name'?"),
     ("resnet_imagenet", "task.model.input_size=[320 320, 3]", "task.model.input_size", "got '320 320', expected an integer"),
     ("resnet_imagenet", "task.train_data.aug_type=autoaug", "task.train_data.aug_type", "got 'autoaug', expected a section or null"),
