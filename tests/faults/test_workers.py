@@ -133,15 +133,19 @@ def fingerprint_without_faults(faults, tmp_path_factory):
 
 
 _NEEDS_NAMESPACES = pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs network namespaces")
+_FAULTS = [_kill, _suspend, _slow, pytest.param(_cut_off, marks=_NEEDS_NAMESPACES)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs one of them, unless faults are asked for; `tests/cli/test_launch.py` kills a worker."""
+    points = metafunc.config.getoption("--points", default="")
+    metafunc.parametrize("fault", _FAULTS if points else [_suspend])
 
 
 @pytest.mark.promise(
     "faults",
     "two workers, of which one is killed, suspended, slowed or cut off from the network, go on by "
     "themselves with the same weights",
-)
-@pytest.mark.parametrize(
-    "fault", [_kill, _suspend, _slow, pytest.param(_cut_off, marks=_NEEDS_NAMESPACES)]
 )
 def test_run_goes_on_by_itself_with_the_same_weights(
     fault, faults, fingerprint_without_faults, record, tmp_path
