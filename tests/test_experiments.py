@@ -151,7 +151,7 @@ def test_experiment_trains_and_evaluates_on_small_files(name, tmp_path):
     )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fragments"),
     [("digits", ()), ("transformer_wmt_ende", ("configs/runtime/float16.yaml",))],

@@ -208,6 +208,7 @@ def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path):
     assert "are incompatible" in text
 
 
+@pytest.mark.slow
 def test_advice_names_arguments_instead_of_flags(tmp_path):
     orbit_runner.run(
         keras_models.classifier, keras_models.classes(), model_dir=tmp_path, progress="none"

@@ -102,6 +102,7 @@ def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(reference_run,
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_run_sets_garbage_files_aside_and_replaces_them(reference_run, tmp_path):
     folder = Path(shutil.copytree(reference_run[0], tmp_path / "a"))
     fingerprints = folder / "checkpoints" / "fingerprints.jsonl"

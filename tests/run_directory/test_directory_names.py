@@ -98,6 +98,7 @@ def test_export_removes_what_killed_exports_have_left(tmp_path):
     assert [*tmp_path.iterdir()] == [tmp_path / "8"]
 
 
+@pytest.mark.slow
 def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(tmp_path, capsys):
     place = tmp_path / "new" / "run"
     command = ["--experiment=digits_mlp", f"--model_dir={place}", "--trainer.train_steps=2"]
