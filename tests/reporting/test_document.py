@@ -96,10 +96,3 @@ def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown():
         "… and 1,000 more; --all shows all of them",
     ]
     assert _lines(*limited_examples([], 0)) == ["none"]
-
-
-def test_best_value_of_a_row_is_marked():
-    table = Table([("accuracy", "0.8", Cell("0.9 (+0.1)", "best"))], head=["", "a", "b"], keys=True)
-
-    assert "<td>0.8</td><td><b class=good>0.9 (+0.1)</b></td>" in parts_html([table])
-    assert _lines(table, width=80)[1].split("  ")[-1].strip() == "0.9 (+0.1) *"
