@@ -16,27 +16,8 @@ import orbit_runner
 from orbit_runner import exit_codes
 from orbit_runner.cli import main as cli
 from tests.support import warm_runner
+from tests.support.docs import DOCS, ROOT, blocks, text_of, write_files
 from tests.support.processes import process, runner
-
-ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs"
-
-
-def text_of(page: str) -> str:
-    return (DOCS / page).read_text(encoding="utf-8")
-
-
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.M | re.S)
-
-
-def write_files(page: str, folder: Path) -> None:
-    """Writes the files that a page shows, by the name above each."""
-    shown = re.findall(r"^`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```", text_of(page), re.M | re.S)
-    assert shown
-    for name, content in shown:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8")
 
 
 def run_commands(page: str, folder: Path) -> str:

@@ -20,12 +20,11 @@ import tensorflow as tf
 
 from orbit_runner.cli.main import main
 from tests.support import warm_runner
+from tests.support.docs import blocks, files_of, text_of
 from tests.support.run_directories import last_attempt
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE = (DOCS / "recipes.md").read_text(encoding="utf-8")
+PAGE = text_of("recipes.md")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
-FILES = dict(re.findall(r"^`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
 MODULES = ("net", "contrast")
 # Programs and services that are absent here.
 ELSEWHERE = ("rsync", "sbatch", "docker", "curl", "mlflow")
@@ -95,7 +94,7 @@ class Page:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     directory = tmp_path_factory.mktemp("recipes")
-    for name, content in FILES.items():
+    for name, content in files_of("recipes.md").items():
         (directory / name).write_text(smaller(content), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
@@ -182,10 +181,7 @@ def test_the_phone_gets_the_signature_that_its_programs_use(page):
     runner = network.get_signature_runner()
     ((name, details),) = runner.get_input_details().items()
     ((output, returned),) = runner.get_output_details().items()
-    kotlin, swift = (
-        re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)[0]
-        for language in ("kotlin", "swift")
-    )
+    kotlin, swift = (blocks("recipes.md", language)[0] for language in ("kotlin", "swift"))
 
     assert signature == {"inputs": ["image"], "outputs": ["logits"]}
     assert f'mapOf("{name}" to ByteBuffer.wrap(pixels))' in kotlin
@@ -245,8 +241,9 @@ def test_mlflow_gets_the_model_and_the_report(page):
 
 @pytest.mark.slow
 def test_the_cell_for_colab_trains(page):
-    text = (DOCS / "first_run.md").read_text(encoding="utf-8")
-    (cell,) = re.findall(r"^```python\n(import orbit_runner\n.*?)^```", text, re.M | re.S)
+    (cell,) = (
+        text for text in blocks("first_run.md", "python") if text.startswith("import orbit_runner")
+    )
     program = cell.replace("/content/drive/MyDrive/", "").replace("epochs=5", "epochs=1")
     Path("cell.py").write_text(program)
     result = runpy.run_path("cell.py")["result"]
