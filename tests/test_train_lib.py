@@ -142,7 +142,7 @@ def test_weights_do_not_depend_on_input_pipeline_tuning(tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_mirrored_replicas_give_the_weights_of_one_device(pieces, tmp_path):
-    config = digits_config(trainer__gradient_accumulation_steps=pieces)
+    config = toy_config(trainer__gradient_accumulation_steps=pieces)
     one_device, logs = run(config, tmp_path / "one")
     two, other = run(config, tmp_path / "two", strategy="mirrored2")
     for a, b in zip(one_device.get_weights(), two.get_weights(), strict=True):
