@@ -159,7 +159,7 @@ def test_a_run_is_reproduced_moved_and_told_from_another(page):
 
 @pytest.mark.slow
 def test_two_replicas_and_a_cluster(page):
-    """`tests/cli/test_launch.py` launches workers."""
+    """`tests/faults/test_workers.py` launches workers."""
     gpus, cpus, launch, _ = commands_of("Train on two GPUs, or on a cluster")
     assert _are_settings_correct(gpus)
     launcher, _, settings = launch.partition(" -- ")

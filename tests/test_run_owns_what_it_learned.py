@@ -55,10 +55,6 @@ def _write_table(data: Path, y: dict[str, str] | None = None, more: int = 0) -> 
     write_csv(data / "rows.csv", rows)
 
 
-def _add_texts(data: Path) -> None:
-    write_pairs(data, "train", [("zero zero null", "null null zero")] * 50, packed=True)
-
-
 def _images(data: Path) -> Any:
     source = {"source": "image_folder", "data_dir": str(data), "global_batch_size": 8}
     return config_of(
@@ -113,13 +109,6 @@ CASES = {
         _write_table,
         lambda data: _write_table(data, {"big": "aaa", "small": "zzz"}, more=60),
         ["rows"],
-        "preprocessing.json",
-    ),
-    "texts": Case(
-        lambda data: text_config(data, **_SHORT),
-        write_texts,
-        _add_texts,
-        ["one two", "zwei drei"],
         "preprocessing.json",
     ),
     "images": Case(

@@ -143,11 +143,12 @@ _FAULTS = [_kill, _suspend, _slow, pytest.param(_cut_off, marks=_NEEDS_NAMESPACE
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs one of them, unless faults are asked for; `tests/cli/test_launch.py` kills a worker."""
+    """Kills a worker, or does all that there is if faults are asked for."""
     points = metafunc.config.getoption("--points", default="")
-    metafunc.parametrize("fault", _FAULTS if points else [_suspend])
+    metafunc.parametrize("fault", _FAULTS if points else [_kill])
 
 
+@pytest.mark.promise("commands", "`runner launch` restarts a cluster")
 @pytest.mark.promise(
     "faults",
     "two workers, of which one is killed, suspended, slowed or cut off from the network, go on by "

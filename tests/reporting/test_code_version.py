@@ -33,13 +33,13 @@ def _configure(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [edit, _stage, _rename_in_index, _configure],
+    ("change", "folder"),
+    [(edit, ""), (_stage, "pkg"), (_rename_in_index, "pkg"), (_configure, "pkg")],
 )
-def test_git_apply_restores_the_uncommitted_changes(change, repository, monkeypatch):
+def test_git_apply_restores_the_uncommitted_changes(change, folder, repository, monkeypatch):
     before = files_of(repository)
     change(repository)
-    monkeypatch.chdir(repository / "pkg")
+    monkeypatch.chdir(repository / folder)
 
     code = read_code_version()
 
