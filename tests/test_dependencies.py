@@ -17,12 +17,12 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-import orbit_runner
+from tests.support.source import FILES, tree_of
+from tests.support.source import ROOT as SOURCE
 
 tomllib = pytest.importorskip("tomllib")  # From Python 3.11 on.
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = Path(orbit_runner.__file__).parent
 DEVELOPMENT = ("dev", "docs")
 
 
@@ -34,10 +34,9 @@ class Import(NamedTuple):
 
 def imports() -> Iterator[Import]:
     """Yields the imports of the package, without those for type checkers alone."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if "templates" not in path.relative_to(SOURCE).parts:
-            yield from imports_below(tree, path.relative_to(SOURCE).as_posix(), is_deferred=False)
+    for path in FILES:
+        name = path.relative_to(SOURCE).as_posix()
+        yield from imports_below(tree_of(path), name, is_deferred=False)
 
 
 def imports_below(node: ast.AST, file: str, *, is_deferred: bool) -> Iterator[Import]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,40 +15,34 @@ import yaml
 import orbit_runner
 from orbit_runner import exit_codes
 from orbit_runner.cli import main as cli
+from tests.support import warm_runner
+from tests.support.docs import DOCS, ROOT, blocks, text_of, write_files
 from tests.support.processes import process, runner
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs"
+# What makes runs short: (text of a command, what replaces it).
+SHORTER = (
+    ("runner --experiment=digits ", "runner --experiment=digits --trainer.train_epochs=3 "),
+    ("--trainer.train_epochs=50", "--trainer.train_epochs=4"),
+)
 
 
-def text_of(page: str) -> str:
-    return (DOCS / page).read_text(encoding="utf-8")
-
-
-def shell_blocks(page: str) -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```", text_of(page), re.M | re.S)
-
-
-def files_of(page: str) -> dict[str, str]:
-    """Returns the files that a page shows, by the name above each."""
-    return dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", text_of(page), re.M | re.S))
-
-
-def run_blocks(page: str, folder: Path) -> str:
-    """Runs the commands of a page in order, as a user with an activated environment does."""
-    blocks = shell_blocks(page)
-    assert blocks
-    completed = process(
-        "bash",
-        "-euo",
-        "pipefail",
-        "-c",
-        "\n".join(blocks),
-        cwd=folder,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-    )
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout
+def run_commands(page: str, folder: Path) -> str:
+    """Runs the commands of a page in order, and returns what they print."""
+    printed = []
+    for block in blocks(page, "sh"):
+        for text, shorter in SHORTER:
+            block = block.replace(text, shorter)
+        lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+        if all(words[0] == "runner" and not {"|", ">"} & {*words} for words in lines):
+            commands = [warm_runner.run(*words[1:], cwd=folder) for words in lines]
+        else:
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            shell = ("bash", "-euo", "pipefail", "-c", block)
+            commands = [process(*shell, cwd=folder, env={**os.environ, "PATH": path})]
+        for completed in commands:
+            assert completed.returncode == 0, completed.stderr
+            printed.append(completed.stdout)
+    return "".join(printed)
 
 
 @pytest.mark.slow
@@ -63,17 +59,69 @@ def run_blocks(page: str, folder: Path) -> str:
         ("model_garden.md", {"runs", "records.py", "small.yaml", "train.tfrecord",
                              "validation.tfrecord"},
          ["weights              sha256"]),
+        ("keras_models.md", {"runs", "flowers.py", "flowers.yaml", "exported"},
+         ['"class": 0']),
     ],
 )  # fmt: skip
 def test_the_commands_of_a_page(page, files, shown, tmp_path):
-    for name, content in files_of(page).items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
+    if page in ("model_garden.md", "keras_models.md"):
+        write_files(page, tmp_path)
 
-    output = run_blocks(page, tmp_path)
+    output = run_commands(page, tmp_path)
 
-    assert {path.name for path in tmp_path.iterdir()} == files
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == files
     for pattern in shown:
         assert re.search(pattern, output, re.M), pattern
+
+
+@pytest.mark.slow
+def test_the_program_for_a_keras_model(tmp_path):
+    write_files("keras_models.md", tmp_path)
+    programs = blocks("keras_models.md", "python")
+    (program,) = (text for text in programs if text.startswith("import orbit_runner"))
+    completed = process(sys.executable, "-c", program, cwd=tmp_path)
+
+    assert completed.returncode == 0, completed.stderr
+    assert float(completed.stdout.split()[0]) > 0.8
+
+
+@pytest.mark.slow
+def test_the_callback_stops_the_run(here, capsys, monkeypatch):
+    write_files("callbacks.md", here)
+    monkeypatch.syspath_prepend(str(here))
+    (command,) = re.findall(r"^\$ runner (.*)$", text_of("callbacks.md"), re.M)
+    fewer = ["--trainer.validation_interval=50", "--model_dir=a", "--runtime.intra_op_threads=0"]
+    try:
+        assert cli.main([*command.split(), *fewer]) == 0
+    finally:
+        sys.modules.pop("my_callbacks", None)
+
+    captured = capsys.readouterr()
+    assert "accuracy of at least 0.8 in 2 evaluations" in captured.out + captured.err
+
+
+@pytest.mark.slow
+def test_the_task_of_the_page_trains(tmp_path):
+    write_files("own_task.md", tmp_path)
+    text = text_of("own_task.md")
+    (hook,) = re.findall(r"^```python\n(    def report_examples.*?)^```", text, re.M | re.S)
+    with (tmp_path / "moons/task.py").open("a") as file:
+        file.write(f"\n{hook}")
+    (command,) = re.findall(r"^```sh\nrunner (--.*)\n```", text, re.M)
+
+    # The script, not `python -m`, which searches the current directory anyway.
+    script = Path(sys.executable).with_name("runner")
+    completed = process(script, *command.split(), "--json", cwd=tmp_path)
+
+    assert completed.returncode == 0, completed.stderr
+    results = json.loads(completed.stdout)
+    assert results["step"] == 600
+    assert results["metrics"]["validation_examples"] == 1000
+    assert results["metrics"]["accuracy"] > 0.97
+    examples = json.loads((tmp_path / "runs/moons/report_data/evaluation.json").read_text())
+    assert examples["head"] == ["point", "label", "prediction"]
+    assert len(examples["rows"]) == 50
+    assert sum(label == prediction for _, label, prediction in examples["rows"]) >= 45
 
 
 def test_the_error_of_a_config_is_the_one_shown(tmp_path):

@@ -1,23 +1,14 @@
 """The codes of errors: each error has one, and each is used."""
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
 
-import orbit_runner
 from orbit_runner.error_codes import MEANINGS, UNSPECIFIC
+from tests.support.source import FILES, ROOT, nodes_of
 
-SOURCE = Path(orbit_runner.__file__).parent
 # The errors that are of several kinds, so that each place that makes one names the kind.
 GENERAL = ("Problem", "RunnerError", "DataError", "SettingError")
 # Where the code of a problem stands if it is not named.
 POSITION = {"Problem": 3}
-# The files that `runner init` writes; a project of a user has no codes.
-TEMPLATES = SOURCE / "templates"
-
-
-def nodes(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def code_of(call: ast.Call, name: str) -> ast.expr | None:
@@ -28,10 +19,9 @@ def code_of(call: ast.Call, name: str) -> ast.expr | None:
 
 def test_each_error_names_its_kind():
     missing = [
-        f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path in SOURCE.rglob("*.py")
-        if TEMPLATES not in path.parents
-        for node in nodes(path)
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        for node in nodes_of(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in GENERAL
@@ -43,8 +33,8 @@ def test_each_error_names_its_kind():
 
 def test_each_code_is_used_and_in_the_list():
     used = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in nodes(path):
+    for path in FILES:
+        for node in nodes_of(path):
             if isinstance(node, ast.Call):
                 code = code_of(node, getattr(node.func, "id", ""))
                 used |= {code.value} if isinstance(code, ast.Constant) else set()

@@ -4,25 +4,22 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import tf_keras
 
 from orbit_runner.cli.main import main
+from tests.support.docs import files_of, text_of, write_files
 from tests.support.images import jpeg
 from tests.support.problems import output_of
 from tests.support.run_directories import last_attempt
 
-PAGE = (Path(__file__).parents[1] / "docs" / "fine_tuning.md").read_text(encoding="utf-8")
+PAGE = text_of("fine_tuning.md")
 
 
 @pytest.mark.slow
 def test_documented_commands_fine_tune_on_more_classes(here, capsys):
-    files = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
-    assert sorted(files) == ["five.yaml", "pets.yaml", "pets_2.yaml", "save_digits.py", "ten.yaml"]
-    for name, content in files.items():
-        (here / name).write_text(content, encoding="utf-8")
+    write_files("fine_tuning.md", here)
     _, _, _, script, *commands = re.findall(r"^\$ (.*)$", PAGE, re.M)
     subprocess.run([sys.executable, *shlex.split(script)[1:]], check=True, cwd=here)
     for command in commands:
@@ -37,10 +34,8 @@ def test_documented_commands_fine_tune_on_more_classes(here, capsys):
 
 @pytest.mark.slow
 def test_documented_config_fine_tunes_published_weights(here, capsys, monkeypatch):
-    configs = dict(re.findall(r"^`(pets\w*\.yaml)`:\n\n```yaml\n(.*?)^```", PAGE, re.M | re.S))
-    assert configs["pets.yaml"].count("\n") == 10
-    for name, config in configs.items():
-        (here / name).write_text(config, encoding="utf-8")
+    write_files("fine_tuning.md", here)
+    assert files_of("fine_tuning.md")["pets.yaml"].count("\n") == 10
     for number in range(80):
         split = "val" if number % 5 == 4 else "train"
         path = here / "pets" / split / ("cat", "dog")[number % 2] / f"{number}.jpg"

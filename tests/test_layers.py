@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-import orbit_runner
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.tf_internals import NAMES
+from tests.support.source import ROOT, nodes_of, tree_of
 from tools.architecture_page import LAYERS, WITHOUT_TENSORFLOW
 
-ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 # What imports Model Garden, and why it has to. A new module belongs in `model_garden/`.
 USES_MODEL_GARDEN = {
@@ -53,9 +53,9 @@ LIGHT = sorted(
 )
 
 
-def imports(node: ast.AST, package: str) -> Iterator[tuple[str, int]]:
-    """Yields the modules that a tree imports, with their lines; relative ones made absolute."""
-    for statement in ast.walk(node):
+def imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, int]]:
+    """Yields the modules that nodes import, with their lines; relative ones made absolute."""
+    for statement in nodes:
         if isinstance(statement, ast.Import):
             yield from ((alias.name, statement.lineno) for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
@@ -65,16 +65,26 @@ def imports(node: ast.AST, package: str) -> Iterator[tuple[str, int]]:
             yield from ((f"{module}.{alias.name}", statement.lineno) for alias in statement.names)
 
 
-def imported(path: Path, *, at_import: bool = False) -> set[tuple[str, int]]:
-    """Returns (module, line) of a file's imports; with `at_import`, only of those run on import."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    package = ".".join(["orbit_runner", *path.relative_to(ROOT).parent.parts])
-    if at_import:
-        tree.body = [
-            node for node in tree.body
-            if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not is_for_types(node)
-        ]  # fmt: skip
-    return set(imports(tree, package))
+@functools.cache
+def imported(path: Path) -> frozenset[tuple[str, int]]:
+    """Returns (module, line) of a file's imports."""
+    return frozenset(imports(nodes_of(path), package_of(path)))
+
+
+def imported_at_import(path: Path) -> set[tuple[str, int]]:
+    """Returns those that run when the file is imported."""
+    run = [
+        node
+        for statement in tree_of(path).body
+        if not isinstance(statement, (ast.FunctionDef, ast.ClassDef))
+        and not is_for_types(statement)
+        for node in ast.walk(statement)
+    ]
+    return {*imports(run, package_of(path))}
+
+
+def package_of(path: Path) -> str:
+    return ".".join(["orbit_runner", *path.relative_to(ROOT).parent.parts])
 
 
 def is_for_types(node: ast.AST) -> bool:
@@ -83,9 +93,9 @@ def is_for_types(node: ast.AST) -> bool:
 
 def uses_model_garden(path: Path) -> bool:
     """Returns whether a file imports Model Garden when it runs, not only for its types."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if not is_for_types(node)]
-    return any(module.partition(".")[0] == "official" for module, _ in imports(tree, ""))
+    statements = [statement for statement in tree_of(path).body if not is_for_types(statement)]
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    return any(module.partition(".")[0] == "official" for module, _ in imports(nodes, ""))
 
 
 def layer_of(module: str) -> str | None:
@@ -109,10 +119,10 @@ def upward_imports(path: Path) -> list[str]:
     ]
 
 
-def heavy_imports(path: Path, *, at_import: bool = False) -> list[str]:
+def heavy_imports(path: Path, imports_of_file: Iterable[tuple[str, int]]) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for module, line in sorted(imported(path, at_import=at_import), key=lambda pair: pair[::-1])
+        for module, line in sorted(imports_of_file, key=lambda pair: pair[::-1])
         if module.partition(".")[0] in HEAVY
         or module.removeprefix("orbit_runner.tf_internals.") in NAMES
     ]
@@ -160,7 +170,7 @@ def test_modules_read_the_traits_of_strategies_and_compare_no_names():
     compared = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.Compare)
         and any(
             isinstance(constant, ast.Constant) and constant.value in names
@@ -175,9 +185,9 @@ def test_modules_read_the_traits_of_strategies_and_compare_no_names():
 def test_light_packages_never_import_tensorflow(name):
     paths = [path for path in FILES if layer_of(module_of(path)) == name]
 
-    assert [text for path in paths for text in heavy_imports(path)] == []
+    assert [text for path in paths for text in heavy_imports(path, imported(path))] == []
 
 
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_light_module_does_not_import_tensorflow_at_import_time(path):
-    assert heavy_imports(path, at_import=True) == []
+    assert heavy_imports(path, imported_at_import(path)) == []

@@ -16,6 +16,7 @@ from orbit_runner.version import __version__
 from tests.support.processes import process
 from tools.wheel_check import MAX_WHEEL_BYTES, build, build_wheel, metadata_of
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 
 
@@ -49,21 +50,18 @@ def elsewhere(tmp_path_factory, built):
     return folder
 
 
-@pytest.mark.slow
 def test_the_sdist_has_what_the_wheel_is_built_from(built, tmp_path):
     with zipfile.ZipFile(built[1]) as wheel, zipfile.ZipFile(build_wheel(ROOT, tmp_path)) as direct:
         contents = {name: direct.read(name) for name in direct.namelist()}
         assert {name: wheel.read(name) for name in wheel.namelist()} == contents
 
 
-@pytest.mark.slow
 def test_the_sdist_has_all_files_of_the_repository(built):
     with tarfile.open(built[0]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {*_run("git", "ls-files", cwd=ROOT).splitlines()} - names == set()
 
 
-@pytest.mark.slow
 def test_the_wheel_is_small_and_has_no_tests_or_tools(built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = wheel.namelist()
@@ -87,18 +85,11 @@ def test_the_metadata_name_version_and_license(built):
     assert f"\n## [{__version__}]" in changelog
 
 
-@pytest.mark.slow
-def test_installed_runner_is_not_imported_from_the_checkout(elsewhere):
-    python = elsewhere / "venv" / "bin" / "python"
-    code = "import orbit_runner; print(orbit_runner.__file__)"
-    assert str(elsewhere) in _run(python, "-c", code, cwd=elsewhere / "empty")
-
-
-@pytest.mark.slow
 def test_installed_runner_lists_all_experiments_and_fragments(elsewhere):
-    listed = json.loads(
-        _run(elsewhere / "venv" / "bin" / "runner", "list", "--json", cwd=elsewhere / "empty")
-    )
+    binaries, folder = elsewhere / "venv" / "bin", elsewhere / "empty"
+    code = "import orbit_runner; print(orbit_runner.__file__)"
+    assert str(elsewhere) in _run(binaries / "python", "-c", code, cwd=folder)
+    listed = json.loads(_run(binaries / "runner", "list", "--json", cwd=folder))
     assert set(listed["experiments"]) == {
         path.stem for path in (ROOT / "experiments").iterdir() if path.is_file()
     }
@@ -109,12 +100,6 @@ def test_installed_runner_lists_all_experiments_and_fragments(elsewhere):
     }
 
 
-@pytest.mark.slow
-def test_the_installed_runner_completes(elsewhere):
-    runner, folder = elsewhere / "venv" / "bin" / "runner", elsewhere / "empty"
-    assert "complete -o default -C" in _run(runner, "--completion", "bash", cwd=folder)
-
-
 def test_the_installed_runner_writes_projects(elsewhere):
     command = [elsewhere / "venv" / "bin" / "runner", "init", "flowers", "--json"]
     listed = json.loads(_run(*command, cwd=elsewhere / "empty"))
@@ -123,7 +108,6 @@ def test_the_installed_runner_writes_projects(elsewhere):
     assert written == {*listed["files"]}
 
 
-@pytest.mark.slow
 def test_the_installed_runner_trains(elsewhere):
     printed = _run(
         elsewhere / "venv" / "bin" / "runner",

@@ -17,16 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from orbit_runner.cli.main import main
-from tests.support.processes import runner
+from tests.support import warm_runner
+from tests.support.docs import blocks, files_of, text_of
 from tests.support.run_directories import last_attempt
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE = (DOCS / "recipes.md").read_text(encoding="utf-8")
+PAGE = text_of("recipes.md")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
-FILES = dict(re.findall(r"^`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
 MODULES = ("net", "contrast")
 # Programs and services that are absent here.
 ELSEWHERE = ("rsync", "sbatch", "docker", "curl", "mlflow")
@@ -34,12 +32,9 @@ ELSEWHERE = ("rsync", "sbatch", "docker", "curl", "mlflow")
 SMALLER = (
     ("--model_dir=runs/pictures", "--model_dir=runs/pictures --train_steps=60"),
     ("--model_dir=runs/table", "--model_dir=runs/table --train_steps=60"),
-    ("--trainer.train_steps=200", "--trainer.train_steps=2"),
-    ("input_size: [96, 96, 3]", "input_size: [32, 32, 3]"),
     ("--at=450", "--at=60"),
     ("--trainer.train_steps=500", "--trainer.train_steps=65"),
     ("[0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]", "[0.0001, 1.0]"),
-    ("--model_dir=runs/launched", "--model_dir=runs/launched --train_steps=2"),
 )
 
 
@@ -88,22 +83,18 @@ class Page:
             *arguments, _, file = arguments
             with open(file, "w") as target, contextlib.redirect_stdout(target):
                 return main(arguments)
-        # They start processes, or set what TensorFlow cannot change in this one.
-        if arguments[0] in ("sweep", "launch") or "best.yaml" in arguments[0]:
-            return _in_a_process(arguments)
+        # These set what TensorFlow cannot change in this process.
+        if arguments[0] == "sweep" or "best.yaml" in arguments[0]:
+            completed = warm_runner.run(*arguments)
+            print(completed.stdout + completed.stderr)
+            return completed.returncode
         return main(arguments)
-
-
-def _in_a_process(arguments: list[str]) -> int:
-    completed = runner(*arguments)
-    print(completed.stdout + completed.stderr)
-    return completed.returncode
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     directory = tmp_path_factory.mktemp("recipes")
-    for name, content in FILES.items():
+    for name, content in files_of("recipes.md").items():
         (directory / name).write_text(smaller(content), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
@@ -138,17 +129,12 @@ def test_a_table_is_predicted_and_evaluated(page):
 
 
 @pytest.mark.slow
-def test_published_weights_are_fine_tuned(page, monkeypatch):
+def test_settings_of_the_fine_tuning_are_correct(page):
+    """`test_fine_tuning_page.py` trains with published weights."""
     page.follow("Train on a folder of pictures")
-    file = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
-    weights = page.directory / "home/.keras/models" / file
-    weights.parent.mkdir(parents=True)
-    network = tf_keras.applications.MobileNetV2(include_top=False, weights=None)
-    network.save_weights(weights)
-    monkeypatch.setenv("HOME", str(page.directory / "home"))
+    (line,) = commands_of("Fine-tune a published network")
 
-    assert "fine-tuning:" in page.follow("Fine-tune a published network")
-    assert _last_step("tuned") == 2
+    assert _are_settings_correct(line)
 
 
 @pytest.mark.slow
@@ -173,15 +159,14 @@ def test_a_run_is_reproduced_moved_and_told_from_another(page):
 
 @pytest.mark.slow
 def test_two_replicas_and_a_cluster(page):
-    gpus, *others = commands_of("Train on two GPUs, or on a cluster")
-    assert (
-        main(["show", "--check", "--experiment=own.yaml", "configs/runtime/mirrored_2gpu.yaml"])
-        == 0
-    )
-    assert "--experiment=own.yaml --config_file=configs/runtime/mirrored_2gpu.yaml" in gpus
-    assert [page.execute(line) for line in others] == [0, 0, 0]
+    """`tests/faults/test_workers.py` launches workers."""
+    gpus, cpus, launch, _ = commands_of("Train on two GPUs, or on a cluster")
+    assert _are_settings_correct(gpus)
+    launcher, _, settings = launch.partition(" -- ")
+    assert launcher == "runner launch --workers=2"
+    assert _are_settings_correct(settings)
+    assert page.execute(cpus) == 0
     assert _last_step("two_cpus") == 300
-    assert _last_step("launched") == 2
 
 
 @pytest.mark.slow
@@ -196,10 +181,7 @@ def test_the_phone_gets_the_signature_that_its_programs_use(page):
     runner = network.get_signature_runner()
     ((name, details),) = runner.get_input_details().items()
     ((output, returned),) = runner.get_output_details().items()
-    kotlin, swift = (
-        re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)[0]
-        for language in ("kotlin", "swift")
-    )
+    kotlin, swift = (blocks("recipes.md", language)[0] for language in ("kotlin", "swift"))
 
     assert signature == {"inputs": ["image"], "outputs": ["logits"]}
     assert f'mapOf("{name}" to ByteBuffer.wrap(pixels))' in kotlin
@@ -259,14 +241,20 @@ def test_mlflow_gets_the_model_and_the_report(page):
 
 @pytest.mark.slow
 def test_the_cell_for_colab_trains(page):
-    text = (DOCS / "first_run.md").read_text(encoding="utf-8")
-    (cell,) = re.findall(r"^```python\n(import orbit_runner\n.*?)^```", text, re.M | re.S)
+    (cell,) = (
+        text for text in blocks("first_run.md", "python") if text.startswith("import orbit_runner")
+    )
     program = cell.replace("/content/drive/MyDrive/", "").replace("epochs=5", "epochs=1")
     Path("cell.py").write_text(program)
     result = runpy.run_path("cell.py")["result"]
 
     assert result.metrics["accuracy"] > 0.3
     assert Path("runs/colab/config.yaml").is_file()
+
+
+def _are_settings_correct(line: str) -> bool:
+    flags = [word for word in shlex.split(line) if word.startswith("--")]
+    return main(["show", "--check", *(f for f in flags if not f.startswith("--model_dir="))]) == 0
 
 
 def _last_step(run: str) -> int:

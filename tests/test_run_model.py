@@ -27,8 +27,8 @@ from gin import config as gin_config
 import orbit_runner
 from orbit_runner.errors import RunnerError
 from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
-from tests.support import keras_models
-from tests.support.processes import process, runner
+from tests.support import keras_models, warm_runner
+from tests.support.processes import process
 
 _MODULE = """
 import numpy as np, tf_keras
@@ -50,14 +50,9 @@ import json, sys
 import orbit_runner
 from my_nets import build, load
 
-def build_here():
-    return build()
-
 settings = json.loads(sys.argv[2])
-model = build_here if settings.pop("here", False) else build
-data = load(settings.pop("count", 200))
 found = orbit_runner.run(
-    model, data, validation_split=0.2, metrics=["accuracy"], learning_rate=0.01, batch_size=16,
+    build, load(), validation_split=0.2, metrics=["accuracy"], learning_rate=0.01, batch_size=16,
     model_dir=sys.argv[1], progress="plain", **{"epochs": 4, **settings},
 )
 print(json.dumps({
@@ -72,11 +67,6 @@ def _write_project(folder: Path) -> Path:
     (folder / "my_nets.py").write_text(_MODULE)
     (folder / "train.py").write_text(_PROGRAM)
     return folder
-
-
-@pytest.fixture
-def project(tmp_path):
-    return _write_project(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +91,9 @@ def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
     "a program that trains a Keras model is killed, resumes, and ends with the same weights",
 )
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {},
-        {"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2},
-    ],
-    ids=["one replica", "mirrored"],
-)
-def test_killed_program_resumes_and_ends_with_the_same_weights(project, overrides):
-    settings = {"epochs": 300, "overrides": {**overrides, "trainer.checkpoint_interval": 20}}
+def test_killed_program_resumes_and_ends_with_the_same_weights(tmp_path):
+    project = _write_project(tmp_path)
+    settings = {"epochs": 100, "overrides": {"trainer.checkpoint_interval": 20}}
     uninterrupted = _run(project, "whole", **settings)
 
     with subprocess.Popen(
@@ -157,26 +140,11 @@ def test_same_experiment_of_the_command_line_has_the_same_weights(trained):
         config["task"][section] |= {"digest": "", "features": {}}
     config["task"]["train_data"] |= {"source": "arrays", "function": "my_nets:load"}
     (project / "again.yaml").write_text(yaml.safe_dump(config))
-    completed = runner("--experiment=again.yaml", "--model_dir=again", "--json", cwd=project)
+    flags = ["--experiment=again.yaml", "--model_dir=again", "--json"]
+    completed = warm_runner.run(*flags, cwd=project)
     assert completed.returncode == 0, completed.stderr
 
     assert json.loads(completed.stdout)["fingerprint"] == results["weights"]
-
-
-@pytest.mark.slow
-def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project):
-    results = _run(project, "run", here=True, epochs=1)
-    assert results["inexact"] == [
-        "task.model.build: __main__:build_here cannot be imported by its name"
-    ]
-
-    for settings, message in (
-        ({"count": 190}, "run: the data changed since the run last started:"),
-        ({"seed": 3}, "contains a run with a different config:\n  runtime.seed: 0 → 3"),
-    ):
-        completed = process(*_command("run", here=True, epochs=1, **settings), cwd=project)
-        assert completed.returncode == 1
-        assert message in completed.stderr
 
 
 def _refused(**changes: Any) -> str:
@@ -209,7 +177,6 @@ def _refused(**changes: Any) -> str:
         ({"batch_size": 0}, "task.train_data.global_batch_size — run(batch_size=…)\n    got 0"),
         ({"metrics": [3]}, "metrics: got int, expected a name"),
         ({"model_dir": __file__}, "\n  model_dir\n    "),
-        ({"resume": "never"}, "resume: got 'never', allowed: 'same', 'override'"),
         ({"overrides": {"runtime.sed": 3}}, "overrides['runtime.sed']\n    unknown setting 'sed'"),
         ({"model": {"build": "tests.support.keras_models:classifier",
                     "arguments": {"unit": 3}}}, "unknown argument 'unit'; did you mean 'units'?"),
@@ -221,112 +188,6 @@ def _refused(**changes: Any) -> str:
 def test_mistake_is_an_error_that_names_the_argument(tmp_path, changes, message):
     assert message in _refused(**{"model_dir": tmp_path / "run", **changes})
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-@pytest.mark.slow
-def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_path):
-    def train(name: str, **settings: Any) -> orbit_runner.RunResult:
-        arrays = keras_models.classes()
-        return orbit_runner.run(
-            keras_models.classifier, arrays, model_dir=tmp_path / name, progress="none", **settings
-        )
-
-    objects = train(
-        "objects",
-        validation=keras_models.classes(40),
-        loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[tf_keras.metrics.SparseTopKCategoricalAccuracy(2, name="top_2"), "accuracy"],
-        optimizer=tf_keras.optimizers.Adam(0.01),
-        callbacks=[tf_keras.callbacks.EarlyStopping("val_top_2", mode="max", patience=9)],
-    )
-    stopping = {"metric": "top_2", "metric_comp": "higher", "patience": 9}
-    top_2 = {"class_name": "SparseTopKCategoricalAccuracy", "config": {"k": 2, "name": "top_2"}}
-    names = train(
-        "names",
-        validation_data=keras_models.classes(40),
-        loss={"class_name": "SparseCategoricalCrossentropy", "config": {"from_logits": True}},
-        metrics=[top_2, "accuracy"],
-        learning_rate=0.01,
-        overrides={"trainer.early_stopping": stopping},
-    )
-    task = yaml.safe_load((tmp_path / "objects" / "config.yaml").read_text())["task"]
-    settings = train(
-        "settings",
-        validation_data=keras_models.classes(40),
-        **{name: task[name] for name in ("loss", "metrics", "optimizer")},
-        overrides={"trainer.early_stopping": stopping},
-    )
-
-    for other in (names, settings):
-        assert objects.weights == other.weights
-        assert objects.metrics == other.metrics
-        assert (objects.inexact, other.inexact) == ([], [])
-    configs = [(tmp_path / name / "config.yaml").read_text() for name in ("objects", "settings")]
-    lines = [text.partition("\n")[2] for text in configs]  # without the command
-    assert lines[0] == lines[1]
-
-
-class _Epochs(tf_keras.callbacks.Callback):
-    def __init__(self, last: int) -> None:
-        super().__init__()
-        self.last = last
-        self.events: list[Any] = []
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.events.append(f"begin {epoch}")
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.events.append({epoch: logs})
-        self.model.stop_training = epoch == self.last
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self.events.append("end")
-
-
-class _Evaluations(orbit_runner.Callback):
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def on_evaluate(self, run: Any, logs: Any) -> None:
-        self.steps.append(run.step)
-
-
-@pytest.mark.slow
-def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_path):
-    def train(epochs: int) -> tuple[_Epochs, _Evaluations, orbit_runner.RunResult]:
-        of_keras = _Epochs(last=3)
-        own = _Evaluations()
-        result = orbit_runner.run(
-            keras_models.classifier,
-            keras_models.classes(),
-            validation=keras_models.classes(40),
-            metrics=["accuracy"],
-            callbacks=[of_keras, own],
-            epochs=epochs,
-            batch_size=25,
-            model_dir=tmp_path,
-            progress="none",
-        )
-        return of_keras, own, result
-
-    of_keras, own, first = train(2)
-    begins = [event for event in of_keras.events if isinstance(event, str)]
-    assert begins == ["begin 0", "begin 1", "end"]
-    logs = of_keras.events[3][1]
-    assert logs["val_loss"] == pytest.approx(first.metrics["validation_loss"])
-    assert logs["val_accuracy"] == pytest.approx(first.metrics["accuracy"])
-    assert {"loss", "accuracy"} < set(logs)
-    assert own.steps == first.history.steps("accuracy")
-    assert first.inexact == [
-        "callbacks[1]: _Evaluations was passed as an object, which config.yaml does not name",
-        "callbacks[0]: _Epochs was passed as an object, which config.yaml does not name",
-    ]
-
-    of_keras, _, second = train(6)
-    ends = [event for event in of_keras.events if isinstance(event, dict)]
-    assert [epoch for event in ends for epoch in event] == [0, 1, 2, 3]
-    assert (first.step, second.step) == (8, 16)
-    assert len(second.history["accuracy"]) == 4
 
 
 def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path):
@@ -347,6 +208,7 @@ def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path):
     assert "are incompatible" in text
 
 
+@pytest.mark.slow
 def test_advice_names_arguments_instead_of_flags(tmp_path):
     orbit_runner.run(
         keras_models.classifier, keras_models.classes(), model_dir=tmp_path, progress="none"

@@ -97,14 +97,12 @@ def test_loaded_run_is_that_of_the_result(result):
     assert (saved.seed, saved.inexact, saved.reason) == (0, (), "")
 
 
-def test_repr_is_at_most_five_lines_with_what_a_person_wants_to_see(result):
-    lines = repr(result).splitlines()
-    assert len(lines) == 5
-    assert lines[0] == f"RunResult {result.name}"
-    assert f"accuracy {result.metrics['accuracy']:.4f}" in lines[1]
-    assert lines[2].endswith(f"at step {result.best['best_ckpt_global_step']}")
-    assert lines[3].split() == ["step", f"{result.step},", "finished"]
-    assert result.weights[:16] in lines[4]
+def test_repr_is_five_lines_with_what_a_person_wants_to_see(result):
+    text = repr(result)
+    assert text.count("\n") == 4
+    assert f"accuracy {result.metrics['accuracy']:.4f}" in text
+    assert f"at step {result.best['best_ckpt_global_step']}\n" in text
+    assert result.weights[:16] in text
 
 
 def test_plot_is_an_svg_document_with_a_chart_for_each_metric(result, tmp_path):
@@ -112,13 +110,10 @@ def test_plot_is_an_svg_document_with_a_chart_for_each_metric(result, tmp_path):
     plot.save(tmp_path / "curves.svg")
 
     assert plot._repr_svg_() == (tmp_path / "curves.svg").read_text()
-    texts = [
-        text.text or "" for text in ET.fromstring(plot.svg).iter() if text.tag.endswith("}text")
-    ]
-    titles = [text for text in texts if text in ("loss", "accuracy", "learning rate")]
-    assert sorted(titles) == ["accuracy", "loss"]
-    assert {"training", "validation"} < set(texts)
-    assert not any("system" in text for text in texts)
+    elements = ET.fromstring(plot.svg).iter()
+    texts = {element.text for element in elements if element.tag.endswith("}text")}
+    assert {"accuracy", "loss", "training", "validation"} < texts
+    assert "learning rate" not in texts  # It does not change.
 
 
 def test_notebook_shows_a_table_and_the_curves(result):
@@ -127,17 +122,6 @@ def test_notebook_shows_a_table_and_the_curves(result):
     image = re.search(r"base64,([^\"]+)", html)
     assert base64.b64decode(image[1]).decode() == result.plot().svg
     assert "<style" not in html  # It would change the rest of the notebook.
-
-
-def test_plot_has_a_learning_rate_that_changes():
-    curves = {
-        ("train", "loss"): {10: 2.0, 20: 1.0},
-        ("train", "learning_rate"): {10: 0.1, 20: 0.1},
-    }
-    assert "learning rate" not in History(curves).plot().svg
-
-    curves["train", "learning_rate"][20] = 0.05
-    assert "learning rate" in History(curves).plot().svg
 
 
 def test_run_without_records_is_shown(root):

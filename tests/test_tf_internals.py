@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-import orbit_runner
 from orbit_runner import tf_internals
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.tf_internals import NAMES, MissingInternal
+from tests.support.source import ROOT, nodes_of
 
-ROOT = Path(orbit_runner.__file__).parent
 PRIVATE_MODULES = (
     *("tensorflow.python", "tensorflow.core", "tensorflow.compiler", "tensorflow.lite"),
     *("tf_keras.src", "keras.src"),
@@ -30,32 +29,36 @@ def is_private(name: object) -> bool:
     return name == "__internal__" or (name.startswith("_") and not name.startswith("__"))
 
 
-def defined_names(tree: ast.AST) -> set[str]:
+def defined_names(path: Path) -> set[str]:
     """Returns the names that the classes and functions of a module define."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names.update({node.attr} if ast.unparse(node.value) in ("self", "cls") else ())
+            names.update({node.attr} if name_of(node.value) in ("self", "cls") else ())
     return names
 
 
-def attributes(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
-    """Yields (line, receiver, name) of the accesses to attributes, also by `getattr` and others."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
+def name_of(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def private_attributes(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yields (line, receiver, name) of accesses to attributes, also by `getattr` and others."""
+    for node in nodes_of(path):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
             yield node.lineno, ast.unparse(node.value), node.attr
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ATTRIBUTE_FUNCTIONS:
+        elif isinstance(node, ast.Call) and name_of(node.func) in ATTRIBUTE_FUNCTIONS:
             receiver, name = node.args[:2]
-            if isinstance(name, ast.Constant):
+            if isinstance(name, ast.Constant) and is_private(name.value):
                 yield node.lineno, ast.unparse(receiver), str(name.value)
 
 
-def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -67,24 +70,23 @@ def private_accesses(path: Path, package: set[str]) -> list[str]:
 
     `package` are the private names of the package's classes, which it may use of `self`.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    own = defined_names(tree)
+    own = defined_names(path)
     accesses = [
         f"{path.name}:{line} imports {module}"
-        for line, module in imported_modules(tree)
+        for line, module in imported_modules(path)
         if f"{module}.".startswith(tuple(f"{name}." for name in PRIVATE_MODULES))
         or (not module.startswith("orbit_runner") and any(map(is_private, module.split(".")[1:])))
     ]
-    for line, receiver, name in attributes(tree):
+    for line, receiver, name in private_attributes(path):
         known = package if receiver in ("self", "cls", "super()") else own
-        if is_private(name) and name not in known and (receiver, name) != ("os", "_exit"):
+        if name not in known and (receiver, name) != ("os", "_exit"):
             accesses.append(f"{path.name}:{line} uses {receiver}.{name}")
     return accesses
 
 
 def test_no_other_module_uses_private_parts_of_libraries():
     paths = [path for path in sorted(ROOT.rglob("*.py")) if path.stem != "tf_internals"]
-    package: set[str] = set().union(*(defined_names(ast.parse(p.read_text())) for p in paths))
+    package: set[str] = set().union(*map(defined_names, paths))
 
     violations = {
         name: accesses

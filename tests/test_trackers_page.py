@@ -2,23 +2,19 @@
 
 import csv
 import json
-import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from orbit_runner.cli.main import main
+from tests.support.docs import files_of, write_files
 
-PAGE = (Path(__file__).parents[1] / "docs" / "trackers.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
 SHORT = ["--train_steps=40", "--trainer.validation_interval=20", "--trainer.summary_interval=10"]
 
 
 @pytest.fixture(autouse=True)
 def _files_of_the_page(here, monkeypatch):
-    for name, content in FILES.items():
-        (here / name).write_text(content)
+    write_files("trackers.md", here)
     monkeypatch.syspath_prepend(str(here))
     monkeypatch.delitem(sys.modules, "my_trackers", raising=False)
     monkeypatch.setattr("orbit_runner.trackers.tracking._WAIT", 600.0)
@@ -37,7 +33,7 @@ def _weights(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.slow
 def test_weights_are_the_same_with_each_documented_config(capsys, tmp_path):
     without = _weights(capsys, "--params_override=trackers=[]", "--model_dir=without")
-    configs = sorted(name for name in FILES if name.endswith(".yaml"))
+    configs = sorted(name for name in files_of("trackers.md") if name.endswith(".yaml"))
     assert configs == ["mlflow.yaml", "own.yaml", "tensorboard.yaml", "wandb.yaml"]
 
     fingerprints = {

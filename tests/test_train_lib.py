@@ -45,15 +45,6 @@ def test_mode_determines_the_steps_that_are_evaluated(mode, post, evaluated_at, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["off", "one_device", "mirrored2", "mirrored4"])
-def test_all_strategies_learn_the_digits(name, tmp_path):
-    _, logs = run(digits_config(trainer__train_steps=120), tmp_path, strategy=name)
-    assert logs["accuracy"] > 0.85
-    assert logs["validation_examples"] == 359
-    assert [record["step"] for record in records(tmp_path, "validation")] == [30, 60, 90, 120]
-
-
-@pytest.mark.slow
 def test_eager_steps_give_the_same_weights(tmp_path):
     graph, _ = run(toy_config(), tmp_path / "a")
     other, _ = run(toy_config(runtime__run_eagerly=True), tmp_path / "b")
@@ -93,18 +84,13 @@ def test_custom_summary_managers_receive_the_summaries(tmp_path):
     assert "validation_loss" in validation.written[0]
 
 
-@pytest.mark.slow
 def test_prepare_builds_the_configured_strategy_and_task(tmp_path):
     config = digits_config(
-        runtime__distribution_strategy="mirrored",
-        runtime__num_virtual_devices=2,
-        runtime__all_reduce_alg="reduction_to_one_device",
+        runtime__distribution_strategy="mirrored", runtime__num_virtual_devices=2
     )
     strategy, task = prepare(config, str(tmp_path))
-    _, logs = run_experiment(strategy, task, "train_and_eval", config, str(tmp_path))
     assert strategy.num_replicas_in_sync == 2
     assert task.logging_dir == str(tmp_path)
-    assert logs["validation_examples"] == 359
 
 
 def _fingerprint(config: ExperimentConfig, folder: Path, **kwargs: Any) -> str:
@@ -120,17 +106,14 @@ def test_weights_do_not_depend_on_loop_and_save_intervals(tmp_path):
     config = cnn_config(trainer__train_steps=30, **DROPOUT)
     expected = _fingerprint(config, tmp_path / "whole")
     looks: list[dict[str, Any]] = [
-        {"steps_per_loop": 1},
-        {"steps_per_loop": 7},
-        {"checkpoint_interval": 4},
-        {"summary_interval": 3},
-        {"validation_interval": 8},
+        {"steps_per_loop": 1, "checkpoint_interval": 4},
+        {"steps_per_loop": 7, "summary_interval": 3, "validation_interval": 8},
     ]
     for index, look in enumerate(looks):
         other = config.replace(trainer=config.trainer.replace(**look))
         assert _fingerprint(other, tmp_path / str(index)) == expected, look
-    assert _fingerprint(config, tmp_path / "async", enable_async_checkpointing=True) == expected
-    assert _fingerprint(config, tmp_path / "train", mode="train") == expected
+    other = tmp_path / "asynchronous"
+    assert _fingerprint(config, other, mode="train", enable_async_checkpointing=True) == expected
 
 
 @pytest.mark.slow
@@ -140,12 +123,16 @@ def test_weights_do_not_depend_on_input_pipeline_tuning(tmp_path):
     settings["task__train_data__on_device"] = False
     for index, feeding in enumerate(
         (
-            {"task__train_data__prefetch_buffer_size": 0},
-            {"task__train_data__prefetch_buffer_size": 7},
-            {"runtime__dataset_num_private_threads": 1},
-            {"runtime__dataset_num_private_threads": 3},
-            {"task__train_data__autotune_algorithm": "MAX_PARALLELISM"},
-            {"task__train_data__ram_budget": 1},
+            {
+                "task__train_data__prefetch_buffer_size": 0,
+                "runtime__dataset_num_private_threads": 1,
+                "task__train_data__ram_budget": 1,
+            },
+            {
+                "task__train_data__prefetch_buffer_size": 7,
+                "runtime__dataset_num_private_threads": 3,
+                "task__train_data__autotune_algorithm": "MAX_PARALLELISM",
+            },
         )
     ):
         other = cnn_config(**settings, **feeding)
@@ -155,7 +142,7 @@ def test_weights_do_not_depend_on_input_pipeline_tuning(tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_mirrored_replicas_give_the_weights_of_one_device(pieces, tmp_path):
-    config = digits_config(trainer__gradient_accumulation_steps=pieces)
+    config = toy_config(trainer__gradient_accumulation_steps=pieces)
     one_device, logs = run(config, tmp_path / "one")
     two, other = run(config, tmp_path / "two", strategy="mirrored2")
     for a, b in zip(one_device.get_weights(), two.get_weights(), strict=True):
@@ -164,14 +151,11 @@ def test_mirrored_replicas_give_the_weights_of_one_device(pieces, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_xla_gives_the_same_weights(name, tmp_path):
-    plain, _ = run(digits_config(trainer__train_steps=10), tmp_path / "a", strategy=name)
-    compiled, _ = run(
-        digits_config(trainer__train_steps=10, runtime__enable_xla=True),
-        tmp_path / "b",
-        strategy=name,
-    )
+def test_xla_gives_the_same_weights(tmp_path):
+    config = digits_config(trainer__train_steps=10)
+    plain, _ = run(config, tmp_path / "a", strategy="mirrored2")
+    config = digits_config(trainer__train_steps=10, runtime__enable_xla=True)
+    compiled, _ = run(config, tmp_path / "b", strategy="mirrored2")
     for a, b in zip(plain.get_weights(), compiled.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -208,15 +192,14 @@ class GardenTask(base_task.Task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
-def test_model_garden_task_runs_in_this_runner(name, tmp_path):
+def test_model_garden_task_runs_in_this_runner(tmp_path):
     config = toy_config(
         trainer__train_steps=40,
         trainer__validation_interval=20,
         trainer__best_checkpoint_export_subdir="best",
         trainer__best_checkpoint_eval_metric="accuracy",
     )
-    strategy = make_strategy(name)
+    strategy = make_strategy("mirrored2")
     with strategy.scope():
         task = GardenTask(config.task)
     notes = Notes()
@@ -250,8 +233,11 @@ def _official_trainer() -> config_definitions.TrainerConfig:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ours", [True, False], ids=["our config", "official trainer and runtime"])
-@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("mirrored2", True), ("one_device", False)],
+    ids=["our config", "official trainer and runtime"],
+)
 def test_our_task_runs_in_model_garden(name, ours, tmp_path):
     config = digits_config(
         trainer__validation_steps=3, trainer__steps_per_loop=30, trainer__summary_interval=30

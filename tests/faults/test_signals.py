@@ -6,7 +6,6 @@ import queue
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.harness import final_state
+from tests.support import warm_runner
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +31,12 @@ _SIGNALS = [signal.SIGTERM, signal.SIGINT]
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as with `nohup`
     _SIGNALS.append(signal.SIGHUP)
 # In the test suite, and with `make soak SUITE=faults`.
-_MOMENTS, _ALL_MOMENTS = 6, 60
+_MOMENTS, _ALL_MOMENTS = 3, 60
 
 
-def _start(directory: Path, steps: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "orbit_runner", *_RUN, "--progress=plain"]
-    command += [f"--train_steps={steps}", f"--model_dir={directory}"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def _start(directory: Path, steps: int) -> warm_runner.WarmProcess:
+    flags = ["--progress=plain", f"--train_steps={steps}", f"--model_dir={directory}"]
+    return warm_runner.start(*_RUN, *flags, stdout=subprocess.DEVNULL)
 
 
 def _interrupted(directory: Path, number: int, rng: random.Random) -> float:

@@ -18,7 +18,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-_MOST_FAULTS, _STEPS_PER_FAULT = 20, 2500
+_MOST_FAULTS, _STEPS_PER_FAULT, _STEPS_OF_SAMPLE = 20, 2500, 2000
 _PATIENCE_SECONDS = 300.0
 _RUN = [
     *("--experiment=digits_mlp", "--mode=train", "--task.model.dropout_rate=0.3"),
@@ -124,8 +124,14 @@ def faults(points):
 
 
 @pytest.fixture(scope="module")
-def fingerprint_without_faults(faults, tmp_path_factory):
-    launch = _Launch(tmp_path_factory.mktemp("whole") / "run", _STEPS_PER_FAULT * (faults + 1))
+def steps(points, faults):
+    """The number of training steps of each run."""
+    return _STEPS_PER_FAULT * (faults + 1) if points else _STEPS_OF_SAMPLE
+
+
+@pytest.fixture(scope="module")
+def fingerprint_without_faults(steps, tmp_path_factory):
+    launch = _Launch(tmp_path_factory.mktemp("whole") / "run", steps)
     try:
         return launch.fingerprint()
     finally:
@@ -133,21 +139,26 @@ def fingerprint_without_faults(faults, tmp_path_factory):
 
 
 _NEEDS_NAMESPACES = pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs network namespaces")
+_FAULTS = [_kill, _suspend, _slow, pytest.param(_cut_off, marks=_NEEDS_NAMESPACES)]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Kills a worker, or does all that there is if faults are asked for."""
+    points = metafunc.config.getoption("--points", default="")
+    metafunc.parametrize("fault", _FAULTS if points else [_kill])
+
+
+@pytest.mark.promise("commands", "`runner launch` restarts a cluster")
 @pytest.mark.promise(
     "faults",
     "two workers, of which one is killed, suspended, slowed or cut off from the network, go on by "
     "themselves with the same weights",
 )
-@pytest.mark.parametrize(
-    "fault", [_kill, _suspend, _slow, pytest.param(_cut_off, marks=_NEEDS_NAMESPACES)]
-)
 def test_run_goes_on_by_itself_with_the_same_weights(
-    fault, faults, fingerprint_without_faults, record, tmp_path
+    fault, faults, steps, fingerprint_without_faults, record, tmp_path
 ):
     rng, seconds = random.Random(fault.__name__), list[float]()
-    launch = _Launch(tmp_path / "run", _STEPS_PER_FAULT * (faults + 1))
+    launch = _Launch(tmp_path / "run", steps)
     try:
         step = launch.wait_for_checkpoint(after=0)
         for _ in range(faults):

@@ -125,12 +125,10 @@ def test_inspection_writes_nothing(directory):
 
 
 @pytest.mark.slow
-def test_resnet_on_synthetic_data_adds_up():
-    config = config_of("resnet_cifar", SYNTHETIC, **{"trainer.train_steps": 20})
+def test_steps_are_measured_on_synthetic_data():
+    config = config_of("digits", SYNTHETIC, **{"trainer.train_steps": 20})
 
-    inspection = inspect_experiment(config, measure=True, every_layer=True)
+    inspection = inspect_experiment(config, measure=True)
 
-    assert sum(totals(inspection.layers)) == 271098
-    measured, images = inspection.measured, inspection.batches["training"].images
-    assert measured.steps_per_second > 0
-    assert images.dtype == np.uint8
+    assert inspection.measured.steps_per_second > 0
+    assert inspection.batches["training"].images.dtype == np.uint8

@@ -16,7 +16,6 @@ from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.results import forward_flops
 from orbit_runner.train_lib import prepare, run_experiment
-from tests.support.array_records import write_array_file
 from tests.support.images import write_folder, write_records
 
 SYNTHETIC = "configs/data/synthetic.yaml"
@@ -112,14 +111,13 @@ def _bytes(tensors: list[tf.Tensor]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["tfrecord", "array_record", "image_folder"])
+@pytest.mark.parametrize("source", ["tfrecord", "image_folder"])
 def test_sources_say_how_a_worker_reads_their_files(source, tmp_path):
     if source == "image_folder":
         paths = write_folder(tmp_path / "train", {"a": 8, "b": 8})
         write_folder(tmp_path / "test", {"a": 2, "b": 2}, first=20)
     else:
-        write = {"write": write_array_file} if source == "array_record" else {}
-        paths = write_records(tmp_path, [8, 8], classes=2, **write)
+        paths = write_records(tmp_path, [8, 8], classes=2)
     settings: dict[str, Any] = {
         "task.model.input_size": [28, 28, 3],
         "task.model.num_classes": 2,

@@ -24,8 +24,10 @@ def _damaged_jpeg(image):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", ["train_data", "validation_data"])
-@pytest.mark.parametrize("encode", [tf.io.encode_png, _damaged_jpeg])
+@pytest.mark.parametrize(
+    ("section", "encode"),
+    [("train_data", tf.io.encode_png), ("validation_data", _damaged_jpeg)],
+)
 def test_image_that_the_task_cannot_decode_is_an_error_of_the_data(section, encode, tmp_path):
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.mkdir()

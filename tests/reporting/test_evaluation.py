@@ -64,30 +64,17 @@ def test_the_page_has_all_parts_of_each_target():
 
     html = parts_html(evaluation_parts(evaluation)).replace("<wbr>", "")
 
-    assert "Step 7: all 9 rows." in html
-    for heading in ("Sold", "Confusion matrix", "Classes", "Calibration", "Price", "Errors"):
-        assert f"<h3>{heading}</h3>" in html
-    assert "a&lt;b" in html
+    for part in ("Sold", "Confusion matrix", "Classes", "Calibration", "Price", "Errors", "a&lt;b"):
+        assert f">{part}<" in html
     assert "<svg" in html
-    assert "Largest errors" in html
     assert "a.csv, row 4" in html
 
 
-def test_a_terminal_shows_tables_without_charts():
-    evaluation = EvaluationData(
-        title="sold",
-        confusion=TRIPLES,
-        classes=["a", "b"],
-        calibration=BINS,
-        head=("place", "label"),
-        rows=[(f"a.csv, row {n}", "a") for n in range(1, 20)],
-    )
+def test_a_terminal_shows_ten_rows():
+    rows = [(f"a.csv, row {n}", "a") for n in range(1, 20)]
+    evaluation = EvaluationData(title="sold", head=("place", "label"), rows=rows)
 
     text = "\n".join(section_lines([Section("", evaluation_parts(evaluation))]))
 
-    lines = [line.split() for line in text.splitlines()]
-    assert ["a", "8", "2", "80.0%"] in lines
-    assert ["a", "1.0000", "0.8000", "0.8889", "10", "8"] in lines
     assert "a.csv, row 10" in text
     assert "a.csv, row 11" not in text
-    assert "as probable" not in text

@@ -135,6 +135,7 @@ def test_display_disappears_and_messages_remain():
     assert output[output.rindex(_SHOWN_AGAIN) :].count("\x1b[2K") == 4
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("end", "code"),
     [

@@ -19,13 +19,12 @@ from tests.support.toy import run, toy_config
 
 FREEZE = "trainer.fine_tuning.freeze"
 NAMES = (
-    *("version[2]", "copy [1]", "[", "a]b[c", "[!x]", "[a-z]", "up\\down", "\\", "\\n", "x\\[y"),
-    *("any*", "?", "{0}", "{a,b}", "100%s", "$HOME", "~", "quote'\"", " spaces ", "dots...", "#"),
-    *("line\nfeed", "-leading", "\x1b[31m", "n" * 200, "名前", "a@4", "a:b", "a,b", "<b>"),
+    *("version[2]", "a]b[c", "[!x]", "x\\[y", "\\n", "any*?", "{a,b}", "100%s", "~", "quote'\""),
+    *(" spaces ", "dots...", "line\nfeed", "-leading", "\x1b[31m", "n" * 200, "名前", "a@4"),
 )
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_tensorflow_reads_what_is_in_a_directory_of_any_name(name, tmp_path):
     model = tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(1)])
@@ -44,8 +43,8 @@ def test_tensorflow_reads_what_is_in_a_directory_of_any_name(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["model[v2]", "a\\b", "line\nfeed{0}%s*?"], ids=ascii)
-def test_run_resumes_in_a_directory_of_any_name_and_stays_intact_when_renamed(name, tmp_path):
+def test_run_resumes_in_a_directory_of_any_name_and_stays_intact_when_renamed(tmp_path):
+    name = "model[v2]\\b\nfeed{0}%s*?"
     for steps in (10, 20):
         model, _ = run(toy_config(trainer__train_steps=steps), tmp_path / name)
     expected, _ = run(toy_config(), tmp_path / "plain")
@@ -99,6 +98,7 @@ def test_export_removes_what_killed_exports_have_left(tmp_path):
     assert [*tmp_path.iterdir()] == [tmp_path / "8"]
 
 
+@pytest.mark.slow
 def test_refused_start_leaves_no_directory_and_a_lost_one_is_named(tmp_path, capsys):
     place = tmp_path / "new" / "run"
     command = ["--experiment=digits_mlp", f"--model_dir={place}", "--trainer.train_steps=2"]

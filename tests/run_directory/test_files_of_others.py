@@ -21,6 +21,7 @@ _OTHERS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_start_and_resume_keep_files_of_others(tmp_path):
     for name in _OTHERS:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

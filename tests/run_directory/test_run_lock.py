@@ -88,10 +88,9 @@ def test_lock_is_released_when_its_process_ends(holder, end, tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "é",
         '{"process": 1, "host": "another"}',
-        *(f'{{"process": {p}, "host": "{os.uname().nodename}"}}' for p in ("null", 10**30)),
+        f'{{"process": {10**30}, "host": "{os.uname().nodename}"}}',
     ],
 )
 def test_lock_works_whatever_the_lock_file_contains(text, tmp_path):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +20,13 @@ from tests.sweep.sweep_files import TEXT, write
 SMALL = TEXT.replace("trials: 8", "trials: 3").replace("[20, 40]", "[20]").replace("60", "40")
 
 
-# Sets the clock of a process and its children back by a day.
-_CLOCK = """
-import pathlib, time
-pathlib.Path(__file__).with_name("used").touch()
-right = time.time
-time.time = lambda: right() - 86400
-"""
-
-
-def start(
-    folder: Path,
-    file: Path,
-    *arguments: str,
-    env: dict[str, str] | None = None,
-    prefix: Sequence[str] = (),
-) -> Any:
+def start(folder: Path, file: Path, *arguments: str) -> Any:
     command = [sys.executable, "-m", "orbit_runner", "sweep", str(file), f"--model_dir={folder}"]
     return subprocess.Popen(
-        [*prefix, *command, "--json", "--progress=plain", *arguments],
+        [*command, "--json", "--progress=plain", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=env,
     )
 
 
@@ -146,21 +128,6 @@ def test_failed_trial_is_reported_and_the_others_go_on(tmp_path):
     (tmp_path / "sweep" / "failures" / "0001.json").unlink()
     second = sweep(tmp_path / "sweep", file)
     assert [trial["status"] for trial in second["trials"]] == ["finished", "finished"]
-
-
-@pytest.mark.slow
-def test_clock_that_is_a_day_behind_does_not_change_the_results(whole, tmp_path):
-    (tmp_path / "clock").mkdir()
-    (tmp_path / "clock" / "sitecustomize.py").write_text(_CLOCK)
-    late = {**os.environ, "PYTHONPATH": str(tmp_path / "clock")}
-    file = write(tmp_path, SMALL)
-    processes = [start(tmp_path / "sweep", file, env=env) for env in (None, late)]
-    for process in processes:
-        _, err = process.communicate(timeout=600)
-        assert process.returncode == 0, err
-
-    assert (tmp_path / "clock" / "used").exists()
-    assert (tmp_path / "sweep" / "sweep.json").read_bytes() == (whole / "sweep.json").read_bytes()
 
 
 @pytest.mark.slow

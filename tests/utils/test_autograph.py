@@ -19,10 +19,8 @@ from tests.support.toy import run
 _FED = {"task__train_data__on_device": False, "task__validation_data__on_device": False}
 _WAYS: dict[str, dict[str, Any]] = {
     "in memory": {},
-    "pipeline": _FED,
     "pipeline of unknown length": {**_FED, "trainer__validation_steps": -1},
     "pieces": {"trainer__gradient_accumulation_steps": 2},
-    "xla": {"runtime__enable_xla": True},
     "xla on a pipeline": {"runtime__enable_xla": True, **_FED},
 }
 
@@ -116,10 +114,8 @@ def test_tasks_and_layers_of_users_may_branch_over_tensors(name, way, tmp_path):
 @pytest.mark.parametrize(
     ("make", "way"),
     [
-        (digits_config, "in memory"),
         (digits_config, "pieces"),
-        (digits_config, "xla"),
-        (cnn_config, "pipeline"),
+        (cnn_config, "xla on a pipeline"),
         (ratings_config, "in memory"),
     ],
 )
