@@ -248,15 +248,20 @@ class Cell(NamedTuple):
 
 
 def cells():
-    """Yields each task with each format that it reads."""
-    for task, settings in TASKS.items():
-        for name in FORMATS:
+    """Yields each format with each task that reads it; all but one task in turn are `wide`."""
+    for number, name in enumerate(FORMATS):
+        readers = [
+            Cell(task, name)
+            for task, settings in TASKS.items()
             # These sources of `keras` are arrays `x` and `y`.
-            if settings["name"] != "keras" or name not in ("npz", "arrays"):
-                yield Cell(task, name)
+            if settings["name"] != "keras" or name not in ("npz", "arrays")
+        ]
+        for cell in readers:
+            marks = () if cell == readers[number % len(readers)] else pytest.mark.wide
+            yield pytest.param(cell, id="-".join(cell), marks=marks)
 
 
-_CELLS = [pytest.param(cell, id="-".join(cell)) for cell in cells()]
+_CELLS = [*cells()]
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +329,6 @@ def test_the_parts_of_a_table_do_not_change(expected):
     }
 
 
-@pytest.mark.sample(9)
 @pytest.mark.parametrize("cell", _CELLS)
 def test_a_split_gives_the_same_rows_to_each_task_and_format(cell, written, expected):
     for name, split in SPLITS.items():
@@ -384,17 +388,8 @@ def test_column_of_a_split_that_a_table_lacks_is_an_error_of_its_setting(cell, w
     check(by_hash.data.problems(), ("unknown-column", "split.hash_of"))
 
 
-def _resumed_cells():
-    """Yields all cells; for each format, one task after the other in turn is not `wide`."""
-    for number, name in enumerate(FORMATS):
-        readers = [cell for cell in cells() if cell.format == name]
-        for cell in readers:
-            marks = () if cell == readers[number % len(readers)] else pytest.mark.wide
-            yield pytest.param(cell, id="-".join(cell), marks=marks)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", [*_resumed_cells()])
+@pytest.mark.parametrize("cell", _CELLS)
 def test_a_run_is_resumed_and_shows_its_batches(cell, written, tmp_path):
     section = written(cell.format)
     config = cell.config(section, SPLITS["group"], CHOICES["exclude, mixture"])
