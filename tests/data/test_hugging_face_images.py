@@ -11,7 +11,6 @@ from orbit_runner.data.images.dataset import join_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.images.pipeline import eval_images
-from orbit_runner.data.shared_examples import shared_stored
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE
 from tests.support.problems import raises
@@ -162,15 +161,3 @@ def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path):
     (tmp_path / "a.arrow").write_bytes(b"PAR1" + bytes(99))
     with raises("damaged-file"):
         open_images(tmp_path, input_path=["a.arrow"])
-
-
-def test_images_of_both_sections_are_found(folder):
-    train, validation = (open_images(folder).select(np.array(rows)) for rows in ([0, 24], [3, 24]))
-    shared = shared_stored(train, validation)
-    assert (shared.count, shared.size) == (1, 2)
-    assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
-    without_first = shared_stored(train, validation, excluded=np.array([0]))
-    assert without_first is not None
-    assert without_first.places == (shared.places[0], shared.places[0])
-    file, row = validation.places.locate(np.arange(validation.size))
-    assert (file.tolist(), row.tolist()) == ([0, 1], [3, 1])

@@ -42,7 +42,6 @@ def _numbers(source):
 @pytest.mark.parametrize(
     ("split", "start", "stop"),
     [
-        ("train", 0, 203),
         ("train[65:140]", 65, 140),
         ("train[-10%:-5%]", 183, 193),
         ("train[1shard:]", 70, 203),

@@ -48,11 +48,8 @@ def _assert_equal_steps(order, make, shards, first, steps=STEPS):
     ("window", "shards", "first", "steps", "count", "chunk", "batch"),
     [
         (100, (2, 2), 7_777, STEPS, 40, 1024, 12),
-        (100, (1, 1), 0, 100, 0, 20, 12),
-        (1, (2, 2), 0, 100, 5, 1024, 12),
+        (1, (1, 1), 0, 100, 5, 20, 12),
         (7, (4, 2), 27 * 10**12, 100, 200, 20, 12),
-        (1000, (1, 1), 7_777, 100, 0, 1024, 12),
-        (7, (1, 1), 0, 4, 0, 20, 300),
         (1000, (1, 1), 0, 4, 0, 1024, 300),
     ],
 )
@@ -92,12 +89,11 @@ def _orders():
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", _orders())
 def test_occurrences_match_a_search_through_all_steps(name):
-    order, first, stop = _orders()[name], 3, 103
+    order, first, stop = _orders()[name], 3, 53
     every = {step: order.rows(step) for step in range(stop + 20)}
-    for example in range(min(200, order.size)):
+    for example in range(0, min(200, order.size), 3):
         expected = [
             (step, row, rows.epochs[row], rows.places[row])
             for step, rows in every.items()

@@ -65,11 +65,10 @@ def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
     return batches_of(make, steps, replicas, pipelines)
 
 
-@pytest.mark.sample(3)
-@pytest.mark.alternating
-@pytest.mark.parametrize("num_negatives", [0, 5])
-@pytest.mark.parametrize("batch", [4, 8, 24])
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("num_negatives", "batch", "replicas", "pipelines"),
+    [(0, 8, 2, 1), (5, 4, 4, 2), (5, 24, 1, 1)],
+)
 def test_each_user_is_evaluated_once_in_order(num_negatives, batch, replicas, pipelines):
     expected_items, expected_there = _candidates(make_choices(21), num_negatives)
     batches = _evaluate(batch, replicas, pipelines, num_negatives)
