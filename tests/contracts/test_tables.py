@@ -417,9 +417,8 @@ PREDICTED = {
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("where", ["memory", "export"])
 @pytest.mark.parametrize("task", TASKS)
-def test_predictions_for_a_file_are_those_of_the_rows_in_training(task, where, written, tmp_path):
+def test_predictions_for_a_file_are_those_of_the_rows_in_training(task, written):
     for trained in ("csv", "packed csv"):
         # A column of `features.text` keeps its texts, and formats write a time differently.
         features = {
@@ -431,7 +430,7 @@ def test_predictions_for_a_file_are_those_of_the_rows_in_training(task, where, w
         built = build_task(config, None)
         model = built.build_model()
         expected = _outputs_in_evaluation(config, built, model)
-        predictor = built.predictor(_signatures(built, model, tmp_path / trained, where))
+        predictor = built.predictor(built.serving(model).signatures)
         for pattern, name in PREDICTED.items():
             # CSV files have the delimiter and the header of those for training.
             if name != trained and "csv" in name:
@@ -458,14 +457,3 @@ def _outputs_in_evaluation(config, task, model):
 
 def _outputs_of(data):
     return [*data["kind"]["probabilities"].values()] if "kind" in data else data["outputs"]
-
-
-def _signatures(task, model, folder, where):
-    serving = task.serving(model)
-    if where == "memory":
-        return serving.signatures
-    module = tf.Module()
-    module.model = model
-    module.resources = list(serving.resources)
-    tf.saved_model.save(module, str(folder), signatures=dict(serving.signatures))
-    return tf.saved_model.load(str(folder)).signatures

@@ -31,7 +31,7 @@ def _train(source, steps, batch, *, replicas=1, pipelines=1, **settings):
 
 @pytest.mark.parametrize(
     ("size", "batch", "steps", "shuffle"),
-    [(97, 32, 5, False), (10, 64, 5, True), (5000, 8, 700, True)],
+    [(10, 64, 5, False), (5000, 8, 700, True)],
 )
 def test_batches_follow_the_sampler_order(size, batch, steps, shuffle):
     source = make_source(size)
@@ -44,11 +44,10 @@ def test_batches_follow_the_sampler_order(size, batch, steps, shuffle):
         np.testing.assert_array_equal(got["image"], source.arrays["image"][ids])
 
 
-@pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 2)])
-def test_replicas_split_the_single_replica_batch(replicas, pipelines):
+def test_replicas_split_the_single_replica_batch():
     settings = {"augmentation": CropFlip(2), "start_step": 3}
     alone = _train(make_source(50), 6, 16, **settings)
-    shared = _train(make_source(50), 6, 16, replicas=replicas, pipelines=pipelines, **settings)
+    shared = _train(make_source(50), 6, 16, replicas=4, pipelines=2, **settings)
     assert_equal_batches(shared, alone)
 
 

@@ -60,24 +60,6 @@ def _steps():
     return plan_batches(_source(), batch_tokens=_TOKENS).steps_per_epoch
 
 
-def test_epoch_contains_each_pair_once_within_the_token_budget():
-    steps, source = _steps(), _source()
-    batches = _alone("buckets")
-    for epoch in range(3):
-        members = [_numbers(batch) for batch in batches[epoch * steps : (epoch + 1) * steps]]
-        assert sorted(np.concatenate(members)) == list(range(_SIZE))
-    for batch in batches:
-        assert max(batch["inputs"].size, batch["targets"].size) <= _TOKENS
-        assert len(batch["inputs"]) % 8 == 0
-        for side, rows in (("inputs", source.sources), ("targets", source.targets)):
-            for number, got in zip(_numbers(batch), batch[side], strict=False):
-                row = rows.row(number)
-                np.testing.assert_array_equal(got[: len(row)], row)
-                assert not got[len(row) :].any()
-            # No wider than necessary.
-            assert batch[side][:, -1].any()
-
-
 def test_epochs_and_seeds_give_different_batches():
     steps = _steps()
     batches = _alone("buckets")

@@ -130,8 +130,9 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(cnn, tmp_
 def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(cnn, tmp_path):
     (record,) = cnn.export(tmp_path / "to", "keras")
     resnet = TASKS.get("image_classification").load()(resnet_config().task).build_model()
-    logits_of_resnet = resnet(IMAGES, training=False)
-    network = describe_network(resnet, IMAGES, logits_of_resnet)
+    features = tf.constant(IMAGES)
+    logits_of_resnet = resnet(features, training=False)
+    network = describe_network(resnet, features, logits_of_resnet)
     keras_file.FORMAT.write(network, tmp_path / "resnet.keras", ())
     paths = [str(Path(record["path"]) / "model.keras"), str(tmp_path / "resnet.keras")]
 

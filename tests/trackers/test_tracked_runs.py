@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.errors import Diverged
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.stop_requests import StoppedAtStep
 from orbit_runner.train.trainer import Trainer
@@ -98,7 +97,6 @@ class _Raise(Callback):
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (Diverged("loss is NaN"), "failed"),
         (ValueError("bug"), "failed"),
         (KeyboardInterrupt(), "interrupted"),
         (StoppedAtStep("left"), "interrupted"),
