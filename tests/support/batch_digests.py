@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -210,14 +210,17 @@ def _batch_digests(case: Case, config: ExperimentConfig, cell: str) -> list[str]
         readings.append(_pipeline_batches(adapter, config, section, REPLICAS[-1]))
     digests = [[_digest(reading[step]) for step in STEPS] for reading in readings]
     assert digests == digests[:1] * len(digests), digests
+    evaluated: list[Any] = []
+    if cell in _EVALUATED:
+        evaluated = [*own_batches(adapter, config.runtime, config.task.validation_data)]
+        digests[0].append(_digest(*(_join([batch]) for batch in evaluated)))
     examples = config.data.training_examples(section, None)
     if examples is not None:
         _assert_rows_are_the_examples(examples.order, readings[0])
         if cell == "shuffled" and case.sections_are_equal:
-            _assert_examples_are_counted_in_order(adapter, config, examples.order, readings[0])
-    if cell in _EVALUATED:
-        batches = own_batches(adapter, config.runtime, config.task.validation_data)
-        digests[0].append(_digest(*(_join([batch]) for batch in batches)))
+            parts = [drop_padding(adapter.task, batch)[0][:2] for batch in evaluated]
+            read = [row for part in parts for row in _rows(_join([part]))]
+            _assert_examples_are_counted_in_order(examples.order, readings[0], read)
     return digests[0]
 
 
@@ -292,13 +295,9 @@ def _assert_rows_are_the_examples(order: StepOrder, batches: Mapping[int, Batch]
 
 
 def _assert_examples_are_counted_in_order(
-    adapter: TaskAdapter, config: ExperimentConfig, order: StepOrder, batches: Mapping[int, Batch]
+    order: StepOrder, batches: Mapping[int, Batch], read: Sequence[bytes]
 ) -> None:
-    """Asserts that the number of an example is its place in an evaluation, which reads in order."""
-    evaluated = own_batches(adapter, config.runtime, config.task.validation_data)
-    read = [
-        row for batch in evaluated for row in _rows(_join([drop_padding(adapter.task, batch)[0]]))
-    ]
+    """Asserts that the number of an example is its place in `read`, the rows of an evaluation."""
     assert len({*read}) == len(read) == order.size
     for step, batch in batches.items():
         assert _rows(batch) == [read[example] for example in order.rows(step).examples], step
