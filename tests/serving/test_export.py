@@ -156,7 +156,8 @@ def test_export_uses_the_selected_kind_of_weights_and_checkpoint(tmp_path):
     average = logits(model)
     assert np.abs(plain - average).max() > 0.01
     for kind, expected in (("plain", plain), ("average", average), (None, average)):
-        check(exported(config, tmp_path / "run", tmp_path / str(kind), weights=kind), expected)
+        to = tmp_path / str(kind)
+        check(exported(config, tmp_path / "run", to, checkpoint="newest", weights=kind), expected)
 
     best = json.loads((tmp_path / "run/best/info.json").read_text())["best_ckpt_global_step"]
     _averages(tmp_path / "run", best, model)
