@@ -31,7 +31,7 @@ from tests.support import tfds
 from tests.support.configs import SHORT_RUN, config_of
 from tests.support.hugging_face import class_label, save_to_disk, write_arrow
 from tests.support.problems import check, output_of
-from tests.support.records import example_of, frame_records
+from tests.support.records import example_of, write_record_file
 from tests.support.toy import run_and_resume
 
 SIZE = 60
@@ -141,14 +141,9 @@ def _tfds(folder):
         )
         for row in rows()
     ]
-    place = folder / "sample" / "1.0.0"
-    place.mkdir(parents=True)
-    (place / "sample-train.tfrecord-00000-of-00001").write_bytes(frame_records(records))
-    split = {"name": "train", "shardLengths": [str(SIZE)], "numBytes": "1"}
-    info = {"name": "sample", "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
-    (place / "dataset_info.json").write_text(json.dumps(info))
-    (place / "features.json").write_text(tfds.features_json(features))
-    (place / "kind.labels.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    splits = {"train": [records]}
+    labels = {"kind": CLASSES}
+    tfds.write_prepared(folder, "sample", splits, features, labels, write_record_file)
     return {
         "source": "tfds", "tfds_name": "sample", "tfds_data_dir": folder, "tfds_split": "train"
     }  # fmt: skip

@@ -1,13 +1,11 @@
 """Images that Hugging Face's `datasets` saved on disk: by index, in order, with their errors."""
 
-import numpy as np
 import pyarrow
 import pytest
 import tensorflow as tf
 from pyarrow import feather
 
-from orbit_runner.data.hugging_face import ArrowImages, load
-from orbit_runner.data.images.dataset import join_images
+from orbit_runner.data.hugging_face import load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.images.pipeline import eval_images
@@ -73,30 +71,6 @@ def evaluate(source, most=0):
         bad=BadImages("validation_data", most),
     )  # fmt: skip
     return [*batches.as_numpy_iterator()]
-
-
-def test_a_selection_is_evaluated_in_order(folder):
-    rows = np.array([2, 3, 25, 40, 58])
-    source = open_images(folder).select(rows)
-    (batch,) = evaluate(source)
-    np.testing.assert_array_equal(batch["image"][:5], [pixels(number) for number in rows])
-    assert batch["weight"].tolist() == [1] * 5 + [0] * 3
-    assert source.number_of("data-00001-of-00003.arrow:3") == 2
-    with raises("unknown-example", "--example"):
-        source.number_of("data-00001-of-00003.arrow:2")
-    assert source.select(np.array([1, 4])).read([1]) == [encoded(58)]
-
-
-def test_a_mixture_joins_the_files(folder, tmp_path):
-    table = image_table([encoded(n) for n in (70, 71)], kind=kinds_of(2))
-    save_to_disk(tmp_path / "more", table, FEATURES)
-    chosen = open_images(folder).select(np.array([1, 30]))
-    joined = join_images((chosen, open_images(tmp_path / "more")))
-    assert isinstance(joined, ArrowImages)
-    (batch,) = evaluate(joined)
-    np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
-    assert joined.origins.tolist() == [0, 0, 1, 1]
-    assert joined.number_of("data-00000-of-00001.arrow:2") == 3
 
 
 def test_images_that_cannot_be_decoded_are_named(tmp_path):

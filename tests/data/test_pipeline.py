@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data import synthetic
-from orbit_runner.data.array_pipeline import PipelineOptions, eval_dataset, train_dataset
+from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.order.epochs import ShuffledOrder
 from orbit_runner.data.source import ArraySource
@@ -161,22 +161,3 @@ def test_only_images_can_be_augmented(name):
     with raises("bad-data") as caught:
         train_dataset(source, global_batch_size=2, seed=1, augmentation=CropFlip())
     assert caught.value.field == "augment"
-
-
-def test_pipeline_options_are_set_on_the_dataset():
-    options = PipelineOptions(
-        prefetch=0,
-        deterministic=True,
-        ram_budget_gb=2,
-        autotune_algorithm="MAX_PARALLELISM",
-    )
-    got = train_dataset(make_source(9), global_batch_size=2, seed=1, options=options).options()
-    assert got.deterministic is True
-    assert got.autotune.ram_budget == 2 * 2**30
-    algorithm = tf.data.experimental.AutotuneAlgorithm.MAX_PARALLELISM
-    assert got.autotune.autotune_algorithm == algorithm
-    off = tf.data.experimental.AutoShardPolicy.OFF
-    assert got.experimental_distribute.auto_shard_policy == off
-    plain = train_dataset(make_source(9), global_batch_size=2, seed=1).options()
-    assert plain.experimental_distribute.auto_shard_policy == off
-    assert plain.deterministic is None
