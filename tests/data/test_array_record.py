@@ -130,6 +130,7 @@ def test_tf_data_services_are_rejected(folder):
 
 
 def test_missing_package_is_reported(folder, monkeypatch):
+    array_files._reader_class.cache_clear()
     monkeypatch.setitem(sys.modules, "array_record.python.array_record_module", None)
     with raises("missing-package") as caught:
         open_set(folder)

@@ -35,10 +35,10 @@ def _train(source, steps, batch, *, replicas=1, pipelines=1, **settings):
 )
 def test_batches_follow_the_sampler_order(size, batch, steps, shuffle):
     source = make_source(size)
+    order = ShuffledOrder(size, _SEED, shuffle)
+    examples = order(tf.range(steps * batch, dtype=tf.int64))[0].numpy().reshape(steps, batch)
     batches = _train(source, steps, batch, shuffle=shuffle)
-    for step, got in enumerate(batches):
-        positions = tf.range(step * batch, (step + 1) * batch, dtype=tf.int64)
-        ids = ShuffledOrder(size, _SEED, shuffle)(positions)[0].numpy()
+    for got, ids in zip(batches, examples, strict=True):
         np.testing.assert_array_equal(got["label"], ids)
         np.testing.assert_array_equal(got["nested"]["twice"], 2 * ids)
         np.testing.assert_array_equal(got["image"], source.arrays["image"][ids])

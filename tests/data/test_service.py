@@ -29,7 +29,7 @@ def test_services_give_the_same_record_batches(tmp_path):
             options=options,
         )  # fmt: skip
         evaluation = eval_records(source, global_batch_size=16, options=options)
-        return list(train.take(20).as_numpy_iterator()), list(evaluation.as_numpy_iterator())
+        return list(train.take(6).as_numpy_iterator()), list(evaluation.as_numpy_iterator())
 
     for ours, theirs in zip(made(addresses), made(()), strict=True):
         assert len(theirs) > 0

@@ -78,18 +78,18 @@ def test_pipeline_starts_at_a_step_tensor(source):
     def labels(first):
         return next(iter(train_records(source, start_step=first, **settings)))["label"]
 
-    for step in (0, 2, 35):
+    for step in (0, 35):
         expected = next(iter(train_records(source, start_step=step, **settings)))["label"]
         np.testing.assert_array_equal(labels(tf.constant(step, tf.int64)), expected)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start_step", [25, 1000])
-def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_step):
+def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", 1)
     paths = write_set(tmp_path, [200] * 4)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
+    start_step = 1000
     position, settings = start_step * 8, {"shuffle_buffer_size": 40, "start_step": start_step}
     (expected,) = _train(source, 1, batch=8, **settings)
     epoch, place = divmod(position, source.size)
