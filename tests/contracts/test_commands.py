@@ -156,7 +156,6 @@ def own(command, outcomes):
     return [outcome for outcome in outcomes if outcome.command == command.name]
 
 
-@pytest.mark.slow
 def test_example_ends_with_a_result_or_a_message_in_every_directory(own):
     for outcome in own:
         assert outcome.crash == "", outcome

@@ -26,10 +26,17 @@ from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.tasks.examples import TrainingExamples
 from tests.support.samples import Member, config_of_section, is_stored, members, write_sample
 
-_MEMBERS = [*members()]
+# Each source once, and images by the second task that reads them. How a source orders and splits
+# its examples does not depend on the task.
+_BY_TARGET = {str(member.source.target): member for member in reversed([*members()])}
+_MEMBERS = [
+    member
+    for member in members()
+    if member in _BY_TARGET.values() or member.name in ("keras-image_folder", "keras-tfrecord")
+]
 _PARTS = ("train", "validation")
-# Sources that read files or call functions. What they do with them does not depend on the task.
-_STORED = {str(member.source.target): member for member in reversed(_MEMBERS) if is_stored(member)}
+# Sources that read files or call functions.
+_STORED = [member for member in _BY_TARGET.values() if is_stored(member)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -206,7 +213,7 @@ def files_of(data):
     return [row for rows in (data.files() or {}).values() for row in rows]
 
 
-@pytest.fixture(params=_STORED.values(), ids=lambda member: member.name)
+@pytest.fixture(params=_STORED, ids=lambda member: member.name)
 def stored(request):
     """A source that reads files, or calls a function."""
     return request.param

@@ -31,7 +31,7 @@ from tests.support import tfds
 from tests.support.configs import SHORT_RUN, config_of
 from tests.support.hugging_face import class_label, save_to_disk, write_arrow
 from tests.support.problems import check, output_of
-from tests.support.records import example_of, frame_records
+from tests.support.records import example_of, write_record_file
 from tests.support.toy import run_and_resume
 
 SIZE = 60
@@ -141,14 +141,9 @@ def _tfds(folder):
         )
         for row in rows()
     ]
-    place = folder / "sample" / "1.0.0"
-    place.mkdir(parents=True)
-    (place / "sample-train.tfrecord-00000-of-00001").write_bytes(frame_records(records))
-    split = {"name": "train", "shardLengths": [str(SIZE)], "numBytes": "1"}
-    info = {"name": "sample", "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
-    (place / "dataset_info.json").write_text(json.dumps(info))
-    (place / "features.json").write_text(tfds.features_json(features))
-    (place / "kind.labels.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    splits = {"train": [records]}
+    labels = {"kind": CLASSES}
+    tfds.write_prepared(folder, "sample", splits, features, labels, write_record_file)
     return {
         "source": "tfds", "tfds_name": "sample", "tfds_data_dir": folder, "tfds_split": "train"
     }  # fmt: skip
@@ -248,15 +243,20 @@ class Cell(NamedTuple):
 
 
 def cells():
-    """Yields each task with each format that it reads."""
-    for task, settings in TASKS.items():
-        for name in FORMATS:
+    """Yields each format with each task that reads it; all but one task in turn are `wide`."""
+    for number, name in enumerate(FORMATS):
+        readers = [
+            Cell(task, name)
+            for task, settings in TASKS.items()
             # These sources of `keras` are arrays `x` and `y`.
-            if settings["name"] != "keras" or name not in ("npz", "arrays"):
-                yield Cell(task, name)
+            if settings["name"] != "keras" or name not in ("npz", "arrays")
+        ]
+        for cell in readers:
+            marks = () if cell == readers[number % len(readers)] else pytest.mark.wide
+            yield pytest.param(cell, id="-".join(cell), marks=marks)
 
 
-_CELLS = [pytest.param(cell, id="-".join(cell)) for cell in cells()]
+_CELLS = [*cells()]
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +324,6 @@ def test_the_parts_of_a_table_do_not_change(expected):
     }
 
 
-@pytest.mark.sample(9)
 @pytest.mark.parametrize("cell", _CELLS)
 def test_a_split_gives_the_same_rows_to_each_task_and_format(cell, written, expected):
     for name, split in SPLITS.items():
@@ -384,17 +383,8 @@ def test_column_of_a_split_that_a_table_lacks_is_an_error_of_its_setting(cell, w
     check(by_hash.data.problems(), ("unknown-column", "split.hash_of"))
 
 
-def _resumed_cells():
-    """Yields all cells; for each format, one task after the other in turn is not `wide`."""
-    for number, name in enumerate(FORMATS):
-        readers = [cell for cell in cells() if cell.format == name]
-        for cell in readers:
-            marks = () if cell == readers[number % len(readers)] else pytest.mark.wide
-            yield pytest.param(cell, id="-".join(cell), marks=marks)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", [*_resumed_cells()])
+@pytest.mark.parametrize("cell", _CELLS)
 def test_a_run_is_resumed_and_shows_its_batches(cell, written, tmp_path):
     section = written(cell.format)
     config = cell.config(section, SPLITS["group"], CHOICES["exclude, mixture"])
@@ -422,9 +412,8 @@ PREDICTED = {
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("where", ["memory", "export"])
 @pytest.mark.parametrize("task", TASKS)
-def test_predictions_for_a_file_are_those_of_the_rows_in_training(task, where, written, tmp_path):
+def test_predictions_for_a_file_are_those_of_the_rows_in_training(task, written):
     for trained in ("csv", "packed csv"):
         # A column of `features.text` keeps its texts, and formats write a time differently.
         features = {
@@ -436,7 +425,7 @@ def test_predictions_for_a_file_are_those_of_the_rows_in_training(task, where, w
         built = build_task(config, None)
         model = built.build_model()
         expected = _outputs_in_evaluation(config, built, model)
-        predictor = built.predictor(_signatures(built, model, tmp_path / trained, where))
+        predictor = built.predictor(built.serving(model).signatures)
         for pattern, name in PREDICTED.items():
             # CSV files have the delimiter and the header of those for training.
             if name != trained and "csv" in name:
@@ -463,14 +452,3 @@ def _outputs_in_evaluation(config, task, model):
 
 def _outputs_of(data):
     return [*data["kind"]["probabilities"].values()] if "kind" in data else data["outputs"]
-
-
-def _signatures(task, model, folder, where):
-    serving = task.serving(model)
-    if where == "memory":
-        return serving.signatures
-    module = tf.Module()
-    module.model = model
-    module.resources = list(serving.resources)
-    tf.saved_model.save(module, str(folder), signatures=dict(serving.signatures))
-    return tf.saved_model.load(str(folder)).signatures

@@ -4,7 +4,6 @@ import inspect
 import re
 import subprocess
 import sys
-import threading
 import typing
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import pytest
 
 from orbit_runner.config.schema.plugins import TrackerConfig
 from orbit_runner.registry import TRACKERS
-from orbit_runner.trackers.base import NamedTracker, RunInfo, Tracker
-from orbit_runner.trackers.tracking import BackgroundTracker
-from orbit_runner.utils.log import PlainMessages, log_scope
+from orbit_runner.trackers.base import NamedTracker, Tracker
 
 _ROOT = Path(__file__).parents[2]
 _METHODS = ("start", "log", "flush", "finish")
@@ -68,36 +65,6 @@ def test_extra_installs_the_packages_that_it_imports(entry):
     for module in modules:
         assert extra
         assert module.partition(".")[0] in extra[1]
-
-
-def test_missing_package_switches_it_off_with_the_command_that_installs_it(
-    entry, tmp_path, monkeypatch
-):
-    modules = entry.load().modules
-    if not modules:
-        pytest.skip("it imports no package")
-    for module in modules:
-        monkeypatch.setitem(sys.modules, module, None)
-    config = TrackerConfig(class_name=entry.name)
-    notes = []
-    called = threading.Event()
-
-    def heard(text):
-        notes.append(text)
-        called.set()
-
-    info = RunInfo(
-        name="a", mode="train", directory=tmp_path, settings={}, config="", step=0, previous_id=None
-    )
-    with log_scope(PlainMessages(heard)):
-        tracker = BackgroundTracker(
-            entry.name, entry.load(), if_missing=f"install it: {config.installation}"
-        )
-        tracker.start(info, lambda name: None)
-        tracker.log([(1, "train", {"loss": 1.0})])
-        assert called.wait(20)
-        tracker.end("finished", {})
-    assert any(config.installation in note for note in notes)
 
 
 def test_no_tracker_imports_its_package_before_a_run():

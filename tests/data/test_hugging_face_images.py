@@ -1,17 +1,14 @@
 """Images that Hugging Face's `datasets` saved on disk: by index, in order, with their errors."""
 
-import numpy as np
 import pyarrow
 import pytest
 import tensorflow as tf
 from pyarrow import feather
 
-from orbit_runner.data.hugging_face import ArrowImages, load
-from orbit_runner.data.images.dataset import join_images
+from orbit_runner.data.hugging_face import load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.headers import add_survey
 from orbit_runner.data.images.pipeline import eval_images
-from orbit_runner.data.shared_examples import shared_stored
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE
 from tests.support.problems import raises
@@ -76,30 +73,6 @@ def evaluate(source, most=0):
     return [*batches.as_numpy_iterator()]
 
 
-def test_a_selection_is_evaluated_in_order(folder):
-    rows = np.array([2, 3, 25, 40, 58])
-    source = open_images(folder).select(rows)
-    (batch,) = evaluate(source)
-    np.testing.assert_array_equal(batch["image"][:5], [pixels(number) for number in rows])
-    assert batch["weight"].tolist() == [1] * 5 + [0] * 3
-    assert source.number_of("data-00001-of-00003.arrow:3") == 2
-    with raises("unknown-example", "--example"):
-        source.number_of("data-00001-of-00003.arrow:2")
-    assert source.select(np.array([1, 4])).read([1]) == [encoded(58)]
-
-
-def test_a_mixture_joins_the_files(folder, tmp_path):
-    table = image_table([encoded(n) for n in (70, 71)], kind=kinds_of(2))
-    save_to_disk(tmp_path / "more", table, FEATURES)
-    chosen = open_images(folder).select(np.array([1, 30]))
-    joined = join_images((chosen, open_images(tmp_path / "more")))
-    assert isinstance(joined, ArrowImages)
-    (batch,) = evaluate(joined)
-    np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
-    assert joined.origins.tolist() == [0, 0, 1, 1]
-    assert joined.number_of("data-00000-of-00001.arrow:2") == 3
-
-
 def test_images_that_cannot_be_decoded_are_named(tmp_path):
     images = [encoded(number) for number in range(6)]
     images[4] = GARBAGE["garbage"]
@@ -162,15 +135,3 @@ def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path):
     (tmp_path / "a.arrow").write_bytes(b"PAR1" + bytes(99))
     with raises("damaged-file"):
         open_images(tmp_path, input_path=["a.arrow"])
-
-
-def test_images_of_both_sections_are_found(folder):
-    train, validation = (open_images(folder).select(np.array(rows)) for rows in ([0, 24], [3, 24]))
-    shared = shared_stored(train, validation)
-    assert (shared.count, shared.size) == (1, 2)
-    assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
-    without_first = shared_stored(train, validation, excluded=np.array([0]))
-    assert without_first is not None
-    assert without_first.places == (shared.places[0], shared.places[0])
-    file, row = validation.places.locate(np.arange(validation.size))
-    assert (file.tolist(), row.tolist()) == ([0, 1], [3, 1])

@@ -6,46 +6,29 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images import files
-from orbit_runner.data.images.dataset import ImageArrays
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.images.train_image import Preprocessing
-from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.data.tfrecord import source as records
 from tests.support.batches import assert_equal_batches, contexts, global_batches
 from tests.support.images import (
     GARBAGE,
     cut_short,
     jpeg,
-    photo,
     write_folder,
-    write_records,
-    write_tfds,
 )
 from tests.support.problems import raises
 from tests.support.tfrecords import example, write_file
 
 _SHAPE = (10, 12, 3)
-_COUNTS = {"ant": 9, "bee": 8, "cat": 6}
 
 
 @pytest.fixture
 def make_source(tmp_path, own_cache):
-    def make(kind):
-        place = tmp_path / kind
-        if kind == "image_folder":
-            write_folder(place, _COUNTS)
-            return files.load(split="train", data_dir=str(place))
-        if kind == "tfrecord":
-            write_records(place, [9, 0, 14], classes=3, offset=1)
-            return records.load(data_dir=str(place), input_path=["train*"], label_offset=1)
-        if kind == "tfds":
-            write_tfds(place, "toy", {"train": (16, 9)}, ["a", "b", "c"])
-            return load_tfds(tfds_name="toy", tfds_split="train[1:24]", tfds_data_dir=str(place))
-        images = np.stack([photo(number, 20, 22) for number in range(23)])
-        labels = np.arange(23, dtype=np.int32) % 3
-        return ImageArrays("made", {"image": images, "label": labels})
+    def make():
+        write_folder(tmp_path / "set", {"ant": 9, "bee": 8, "cat": 6})
+        return files.load(split="train", data_dir=str(tmp_path / "set"))
 
     return make
 
@@ -69,11 +52,8 @@ def _take(dataset, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
-)
-def test_batches_depend_only_on_seed_and_step(make_source, kind, replicas, pipelines):
-    source = make_source(kind)
+def test_batches_depend_only_on_seed_and_step(make_source):
+    source = make_source()
     assert source.size == 23
     settings = {"mixing": Mixing(num_classes=3), "augmentation": CropFlip(2)}
     all_batches = _take(_train(source, **settings), 7)
@@ -82,44 +62,17 @@ def test_batches_depend_only_on_seed_and_step(make_source, kind, replicas, pipel
     def rows(context):
         return _train(source, input_context=context, start_step=1, **settings)
 
-    assert_equal_batches(global_batches(rows, replicas, pipelines, 3), all_batches[1:4])
+    assert_equal_batches(global_batches(rows, 4, 2, 3), all_batches[1:4])
     other = _take(_train(source, seed=6, **settings), 1)
     assert (other[0]["image"] != all_batches[0]["image"]).any()
     assert all_batches[0]["image"].dtype == np.uint8
     assert all_batches[0]["label"].shape == (8, 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
-)
-def test_evaluation_counts_each_image_once(make_source, kind, drop_remainder):
-    source = make_source(kind)
-    steps = 2 if drop_remainder else 3
-
-    def rows(context):
-        return _evaluate(
-            source, global_batch_size=8, input_context=context, drop_remainder=drop_remainder
-        )
-
-    all_batches = _take(rows(None), 9)
-    assert len(all_batches) == steps
-    weights = np.concatenate([batch["weight"] for batch in all_batches])
-    np.testing.assert_array_equal(weights, [1.0] * min(23, 8 * steps) + [0.0] * (8 * steps - 23))
-    assert_equal_batches(global_batches(rows, 4, 2, steps), all_batches)
-    assert sum(len(list(rows(context))) for context in contexts(4, 2)) == 4 * steps
-
-
-@pytest.mark.slow
-def test_label_out_of_range_is_reported_with_its_record(make_source):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"record \d+: got label 2, expected"):
-        list(_evaluate(make_source("tfrecord"), global_batch_size=8, num_classes=2))
-
-
 def test_mixing_requires_an_even_batch_per_replica(make_source):
     context = contexts(8, 1)[0]
     with raises("not-divisible"):
-        _train(make_source("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
+        _train(make_source(), mixing=Mixing(num_classes=3), input_context=context)
 
 
 def test_image_size_defaults_to_that_of_the_first_image(tmp_path):
@@ -210,8 +163,8 @@ def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt):
 
 @pytest.mark.slow
 def test_cached_batches_do_not_read_files_again(make_source, tmp_path):
-    dataset = _evaluate(make_source("image_folder"), global_batch_size=8, cache=True)
+    dataset = _evaluate(make_source(), global_batch_size=8, cache=True)
     expected = _take(dataset, 4)
-    for path in (tmp_path / "image_folder").rglob("*.*"):
+    for path in (tmp_path / "set").rglob("*.*"):
         path.unlink()
     assert_equal_batches(_take(dataset, 4), expected)

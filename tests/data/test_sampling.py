@@ -51,8 +51,7 @@ def _is_even(order):
     return np.linalg.det(np.eye(len(order))[order]) > 0
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("size", [3, 9, 25, 49])
+@pytest.mark.parametrize("size", [9, 49])
 def test_even_and_odd_permutations_both_occur(size):
     even = sum(_is_even(_epoch(size, epoch)) for epoch in range(40))
     assert 5 < even < 35
@@ -91,9 +90,8 @@ def test_random_bits_and_integers_match_tensorflow(seed):
     np.testing.assert_array_equal(numbers, expected)
 
 
-@pytest.mark.sample(4)
 @pytest.mark.parametrize("size", _SIZES)
-@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.parametrize("seed", [17, -3])
 def test_permutation_matches_tensorflow_and_is_inverted(size, seed):
     places = np.unique(np.random.default_rng(seed % 97).integers(0, size, 500))
     keys = _hashed(seed, len(places))

@@ -15,7 +15,7 @@ from tests.support.batches import contexts, some_indices
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 
-SEED, STEPS = 11, 1000
+SEED = 11
 _RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
 
 
@@ -34,7 +34,7 @@ def _global_columns(make, replicas, workers, steps):
         yield np.concatenate(pieces)
 
 
-def _assert_equal_steps(order, make, shards, first, steps=STEPS):
+def _assert_equal_steps(order, make, shards, first, steps):
     count = 0
     for step, examples in enumerate(_global_columns(make, *shards, steps), first):
         rows = order.rows(step)
@@ -47,12 +47,9 @@ def _assert_equal_steps(order, make, shards, first, steps=STEPS):
 @pytest.mark.parametrize(
     ("window", "shards", "first", "steps", "count", "chunk", "batch"),
     [
-        (100, (2, 2), 7_777, STEPS, 40, 1024, 12),
-        (100, (1, 1), 0, 100, 0, 20, 12),
-        (1, (2, 2), 0, 100, 5, 1024, 12),
+        (100, (2, 2), 7_777, 300, 40, 1024, 12),
+        (1, (1, 1), 0, 100, 5, 20, 12),
         (7, (4, 2), 27 * 10**12, 100, 200, 20, 12),
-        (1000, (1, 1), 7_777, 100, 0, 1024, 12),
-        (7, (1, 1), 0, 4, 0, 20, 300),
         (1000, (1, 1), 0, 4, 0, 1024, 300),
     ],
 )
@@ -92,12 +89,11 @@ def _orders():
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", _orders())
 def test_occurrences_match_a_search_through_all_steps(name):
-    order, first, stop = _orders()[name], 3, 103
+    order, first, stop = _orders()[name], 3, 53
     every = {step: order.rows(step) for step in range(stop + 20)}
-    for example in range(min(200, order.size)):
+    for example in range(0, min(200, order.size), 3):
         expected = [
             (step, row, rows.epochs[row], rows.places[row])
             for step, rows in every.items()

@@ -1,6 +1,4 @@
 import io
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -122,25 +120,3 @@ def test_long_sentences_are_cut_to_max_length(case):
     for number in range(50):
         row = expected.row(number)
         np.testing.assert_array_equal(got[number], np.pad(row, (0, 6 - len(row))))
-
-
-@pytest.mark.slow
-def test_exported_tokenizer_needs_only_tensorflow_and_its_text_ops(tmp_path):
-    vocabulary = build_vocabulary(_text(_LETTERS[0], 0), size=40)
-    tokenizer = GraphTokenizer(vocabulary)
-    lines = ["abba dada", "", "c 嘿 d"]
-    translated = tf.function(
-        lambda lines: {"text": tokenizer.decode(tokenizer.encode(lines))},
-        input_signature=[tf.TensorSpec([None], tf.string)],
-    )
-    tf.saved_model.save(tf.Module(), tmp_path / "model", {"serving_default": translated})
-    program = (
-        "import sys, tensorflow as tf, tensorflow_text\n"
-        "model = tf.saved_model.load(sys.argv[1])\n"
-        f"texts = model.signatures['serving_default'](lines=tf.constant({lines!r}))['text']\n"
-        "print([text.decode() for text in texts.numpy()])\n"
-        "print([name for name in ('sentencepiece', 'orbit_runner') if name in sys.modules])\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "model")]
-    run = subprocess.run(command, capture_output=True, check=True, cwd=tmp_path, encoding="utf-8")
-    assert run.stdout.splitlines() == [str(["abba dada", "", "c ⁇ d"]), "[]"]

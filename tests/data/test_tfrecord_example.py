@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.tfrecord.example import features_of, value_of
 from tests.support.tfrecords import example
 
@@ -28,13 +27,3 @@ def test_truncated_example_is_rejected():
     for length in range(1, len(record)):
         with pytest.raises(ValueError, match=r"not a tf\.Example"):
             features_of(record[:length])
-
-
-@pytest.mark.parametrize("shape", [(7, 300, 1), (300, 7, 3), (16, 16, 4)])
-def test_shape_of_the_header_matches_the_decoded_image(shape):
-    pixels = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
-    encoded = tf.io.encode_png(pixels).numpy()
-    assert image_shape(encoded) == tuple(tf.io.decode_png(encoded).shape) == shape
-    if shape[2] < 4:
-        encoded = tf.io.encode_jpeg(pixels, progressive=True, xmp_metadata="x" * 999).numpy()
-        assert image_shape(encoded) == tuple(tf.io.decode_jpeg(encoded).shape) == shape

@@ -71,12 +71,25 @@ def test_augmentation_matches_that_of_an_array_source(source):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start_step", [0, 25, 1000])
-def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_step):
+def test_pipeline_starts_at_a_step_tensor(source):
+    settings = {"global_batch_size": _BATCH, "seed": _SEED, "shuffle_buffer_size": 7}
+
+    @tf.function
+    def labels(first):
+        return next(iter(train_records(source, start_step=first, **settings)))["label"]
+
+    for step in (0, 35):
+        expected = next(iter(train_records(source, start_step=step, **settings)))["label"]
+        np.testing.assert_array_equal(labels(tf.constant(step, tf.int64)), expected)
+
+
+@pytest.mark.slow
+def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", 1)
     paths = write_set(tmp_path, [200] * 4)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
+    start_step = 1000
     position, settings = start_step * 8, {"shuffle_buffer_size": 40, "start_step": start_step}
     (expected,) = _train(source, 1, batch=8, **settings)
     epoch, place = divmod(position, source.size)
@@ -101,20 +114,15 @@ def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_
         _train(source, 100, batch=8, **settings)
 
 
-def test_training_dataset_is_infinite_with_static_shapes(source):
+def test_training_pipeline_has_static_shapes_and_no_external_state(source):
     context = tf.distribute.InputContext(2, 0, 4)
-    dataset = train_records(source, global_batch_size=16, seed=1, input_context=context)
+    settings = {"augmentation": CropFlip(2), "shuffle_buffer_size": 50, "input_context": context}
+    dataset = train_records(source, global_batch_size=16, seed=1, **settings)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     assert dataset.element_spec == {
         "image": tf.TensorSpec([4, *SHAPE], tf.uint8),
         "label": tf.TensorSpec([4], tf.int32),
     }
-
-
-def test_training_pipeline_has_no_external_state(source):
-    dataset = train_records(
-        source, global_batch_size=16, seed=1, augmentation=CropFlip(2), shuffle_buffer_size=50
-    )
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
     dataset._as_serialized_graph(external_state_policy=policy)
 
@@ -190,20 +198,15 @@ def _array(size):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.alternating
 @pytest.mark.parametrize(
-    ("sizes", "batch", "chunk", "drop_remainder"),
+    ("sizes", "batch", "chunk", "drop_remainder", "replicas", "pipelines"),
     [
-        ((0, 6, 4), 4, 1, False),
-        ((0, 6, 4), 4, 1024, True),
-        ((12,), 4, 1024, False),
-        ((1, 2), 8, 1024, False),
-        ((1,), 4, 1, False),
-        ((70, 81), 24, 50, False),
-        ((70, 81), 24, 50, True),
+        ((0, 6, 4), 4, 1024, True, 2, 1),
+        ((1, 2), 8, 1024, False, 4, 2),
+        ((70, 81), 24, 50, False, 4, 2),
+        ((12,), 4, 1, False, 1, 1),
     ],
 )
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
 def test_record_batches_match_array_batches(
     make_source, monkeypatch, sizes, batch, chunk, drop_remainder, replicas, pipelines
 ):

@@ -88,18 +88,15 @@ def prepared(request, here, own_cache):
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("prepared", READERS, indirect=True)
-def test_changed_file_is_read_or_refused_by_name(prepared):
+def test_changed_file_and_any_bytes_are_read_or_refused_by_name(prepared):
     seeds, check = prepared
 
-    @examples(25)
-    @given(index=st.integers(0, len(seeds) - 1), changes=CHANGES)
-    def check_changed(index: int, changes: list[tuple[int, int, bytes]]) -> None:
-        check(changed(seeds[index], changes))
+    @examples(40)
+    @given(
+        content=st.sampled_from(seeds) | st.binary(max_size=300),
+        changes=CHANGES,
+    )
+    def check_changed(content: bytes, changes: list[tuple[int, int, bytes]]) -> None:
+        check(changed(content, changes))
 
     check_changed()
-
-
-@pytest.mark.sample(8)
-@pytest.mark.parametrize("prepared", READERS, indirect=True)
-def test_any_bytes_are_refused_by_name_or_read(prepared):
-    examples(25)(given(content=st.binary(max_size=300))(prepared[1]))()

@@ -1,4 +1,7 @@
-"""Exported models give the same answers as the trained ones, under every strategy."""
+"""Exported models give the same answers as the trained ones.
+
+`tests/contracts/test_tasks.py` asks the exports of each task in a process with TensorFlow alone.
+"""
 
 import json
 import shutil
@@ -23,10 +26,10 @@ from orbit_runner.serving.loader import load_scope
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.utils.variables import variable_name
 from tests.support.damage import DATA, flip
-from tests.support.digits import _BASE, digits_config, resnet_config
-from tests.support.exported import ask_elsewhere
+from tests.support.digits import digits_config, resnet_config
+from tests.support.images import write_folder
 from tests.support.problems import raises
-from tests.support.toy import Notes, config_of, run, toy_config
+from tests.support.toy import Notes, run, toy_config
 
 IMAGES: np.ndarray = load_digits(split="test").arrays["image"][:20]
 EMA: dict[str, Any] = {"trainer__optimizer_config__ema__average_decay": 0.9}
@@ -71,79 +74,68 @@ def check(folder: Path, expected: np.ndarray, atol: float = 1e-5) -> None:
 
 
 @pytest.mark.slow
-def test_exports_match_plain_and_mirrored_models_in_a_tensorflow_only_process(tmp_path):
+def test_run_on_replicas_exports_its_model_at_the_end_and_again(tmp_path):
     # Each replica keeps moving averages of its own.
-    config = resnet_config(trainer__train_steps=4)
-    questions: list[Any] = []
-    expected = []
-    for strategy in ("off", "one_device", "mirrored2"):
-        model, _ = run(config, tmp_path / strategy, "train", strategy)
-        expected += [logits(model)] * 2
-        weights = weights_fingerprint(model)
-        folder = exported(config, tmp_path / strategy, tmp_path / f"export_{strategy}")
-        assert folder.name == "4"
-        record = json.loads((folder / "assets.extra" / "export.json").read_text())
-        assert (record["fingerprint"], record["step"]) == (weights, 4)
-        assert record["weights"] == "plain"
-        questions += [
-            (folder, "serving_default", {"images": pngs(IMAGES)}),
-            (folder, "image_tensor", {"images": IMAGES}),
-        ]
-    assert np.abs(expected[0] - expected[-1]).max() > 1e-3  # Batch norm sees smaller batches.
-    for outputs, expected_logits in zip(ask_elsewhere(questions, tmp_path), expected, strict=True):
-        np.testing.assert_allclose(outputs["logits"], expected_logits, atol=1e-5)
-        odds = np.exp(expected_logits - expected_logits.max(axis=1, keepdims=True))
-        chances = odds / odds.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(outputs["probabilities"], chances, atol=1e-5)
+    config = resnet_config(trainer__export_subdir="served", trainer__train_steps=4)
+    notes = Notes()
+    model, _ = run(config, tmp_path, "train", "mirrored2", notes=notes)
+    folder = tmp_path / "served/4"
+    assert any("exported step 4" in note for note in notes.notes)
+    record = json.loads((folder / "assets.extra" / "export.json").read_text())
+    assert (record["fingerprint"], record["step"]) == (weights_fingerprint(model), 4)
+    assert record["weights"] == "plain"
+    expected = logits(model)
+    check(folder, expected)
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    outputs = served(images=tf.constant(pngs(IMAGES)))
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
+    np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(expected), atol=1e-5)
+    _check_that_ops_have_no_device(folder)
+
+    (folder / "marker").touch()
+    run(config, tmp_path, "train")
+    assert find_export(tmp_path / "served") == folder
+    assert [path.name for path in (tmp_path / "served").iterdir()] == ["4"]
+    assert not (folder / "marker").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fraction", ["0.5", "null"])
-def test_export_preprocesses_image_files_like_evaluation(fraction, tmp_path):
-    rng = np.random.default_rng(3)
-    for index in range(12):
-        image = rng.integers(0, 256, [rng.integers(20, 50), rng.integers(20, 50), 3], np.uint8)
-        path = tmp_path / "data/val" / ("cat", "dog")[index % 2] / f"{index:02}"
-        encode, suffix = [(tf.io.encode_jpeg, ".jpg"), (tf.io.encode_png, ".png")][index % 3 == 0]
-        for folder in (path.parent, tmp_path / "data/train" / path.parent.name):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{path.name}{suffix}").write_bytes(encode(image).numpy())
-    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
-    base |= {"task.model.name": "mlp", "task.model.hidden_units": [8], "trainer.train_steps": 2}
-    base |= {"task.model.input_size": [16, 16, 3], "task.train_data.global_batch_size": 4}
-    for section in ("train_data", "validation_data"):
-        base |= {f"task.{section}.source": "image_folder"}
-        base |= {f"task.{section}.data_dir": tmp_path / "data"}
-    base |= {"task.validation_data.global_batch_size": 12}
-    base |= {"task.validation_data.center_crop_fraction": fraction}
-    config = config_of(base)
-    model, _ = run(config, tmp_path / "run", "train")
-    task = TASKS.get("image_classification").load()(config.task)
-    images, _, weights = next(iter(task.build_inputs(config.task.validation_data)))
-    assert weights.numpy().tolist() == [1.0] * 12
-    files = [path.read_bytes() for path in sorted((tmp_path / "data/val").glob("*/*"))]
-    folder = exported(config, tmp_path / "run", tmp_path / "export")
-    loaded = tf.saved_model.load(str(folder))
-    assert loaded.signatures["class_names"]()["names"].numpy().tolist() == [b"cat", b"dog"]
-    logits_of_files = loaded.signatures["image_bytes"](images=tf.constant(files))["logits"].numpy()
-    np.testing.assert_allclose(logits_of_files, logits(model, images), atol=1e-5)
-    assert np.abs(logits_of_files[0] - logits_of_files[1]).max() > 1e-3
-
-
-@pytest.mark.slow
-def test_exported_ops_are_not_assigned_to_a_device(tmp_path):
-    config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
-    run(config, tmp_path, "train", "mirrored2")
+def _check_that_ops_have_no_device(folder: Path) -> None:
     saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((tmp_path / "served/5/saved_model.pb").read_bytes())
+    saved.ParseFromString((folder / "saved_model.pb").read_bytes())
     (graph,) = saved.meta_graphs
-    functions = [node for each in graph.graph_def.library.function for node in each.node_def]
-    ops = {node.op for node in functions}
-    assert "MatMul" in ops
+    nodes = [node for each in graph.graph_def.library.function for node in each.node_def]
+    assert "MatMul" in {node.op for node in nodes}
     # Saving itself assigns the CPU to the ops that read files and strings.
     looked_at = ("MatMul", "ReadVariableOp", "Softmax")
-    devices = {node.device for node in functions if node.op in looked_at}
-    assert devices == {""}
+    assert {node.device for node in nodes if node.op in looked_at} == {""}
+
+
+def test_image_files_are_preprocessed_as_in_evaluation(tmp_path):
+    write_folder(tmp_path / "train", {"cat": 6, "dog": 6})
+    files = sorted(write_folder(tmp_path / "val", {"cat": 6, "dog": 6}, first=50))
+    changes: dict[str, Any] = {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in (("source", "image_folder"), ("data_dir", str(tmp_path)))
+    }
+    config = digits_config(
+        **changes,
+        task__model__input_size=[16, 16, 3],
+        task__validation_data__global_batch_size=12,
+        task__validation_data__center_crop_fraction=0.5,
+    )
+    task = TASKS.get("image_classification").load()(config.task)
+    model = task.build_model()
+    images, _, weights = next(iter(task.build_inputs(config.task.validation_data)))
+    assert weights.numpy().tolist() == [1.0] * 12
+
+    signatures = task.serving(model).signatures
+
+    assert signatures["class_names"]()["names"].numpy().tolist() == [b"cat", b"dog"]
+    content = tf.constant([path.read_bytes() for path in files])
+    logits_of_files = signatures["image_bytes"](images=content)["logits"].numpy()
+    np.testing.assert_allclose(logits_of_files, logits(model, images), atol=1e-5)
+    assert np.abs(logits_of_files[0] - logits_of_files[1]).max() > 1e-3
 
 
 def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
@@ -156,85 +148,37 @@ def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
 
 
 @pytest.mark.slow
-def test_export_uses_the_selected_kind_of_weights(tmp_path):
-    config = digits_config(**EMA)
-    model, _ = run(config, tmp_path / "run", "train")
+def test_export_uses_the_selected_kind_of_weights_and_checkpoint(tmp_path):
+    config = digits_config(**EMA, **BEST)
+    model, _ = run(config, tmp_path / "run")
     plain = logits(model)
     _averages(tmp_path / "run", 60, model)
     average = logits(model)
     assert np.abs(plain - average).max() > 0.01
-    exports = {
-        kind: exported(config, tmp_path / "run", tmp_path / str(kind), weights=kind)
-        for kind in ("plain", "average", None)
-    }
     for kind, expected in (("plain", plain), ("average", average), (None, average)):
-        check(exports[kind], expected)
+        to = tmp_path / str(kind)
+        check(exported(config, tmp_path / "run", to, checkpoint="newest", weights=kind), expected)
 
-
-@pytest.mark.slow
-def test_export_of_the_best_checkpoint_uses_the_average(tmp_path):
-    config = digits_config(**EMA, **BEST)
-    model, _ = run(config, tmp_path / "run")
-    step = json.loads((tmp_path / "run/best/info.json").read_text())["best_ckpt_global_step"]
-    _averages(tmp_path / "run", step, model)
+    best = json.loads((tmp_path / "run/best/info.json").read_text())["best_ckpt_global_step"]
+    _averages(tmp_path / "run", best, model)
     folder = exported(config, tmp_path / "run", tmp_path / "export", checkpoint="best")
-    assert folder.name == str(step)
+    assert folder.name == str(best)
     check(folder, logits(model))
     with raises("not-allowed", "--weights"):
         exported(config, tmp_path / "run", tmp_path / "b", checkpoint="best", weights="plain")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"runtime__run_eagerly": True},
-        BEST,
-    ],
-    ids=["newest", "eager", "best"],
-)
-def test_run_exports_its_model_at_the_end(changes, tmp_path):
-    config = digits_config(trainer__export_subdir="served", trainer__train_steps=30, **changes)
-    notes = Notes()
-    model, _ = run(config, tmp_path / "run", notes=notes)
-    assert find_export(tmp_path / "run" / "served") == tmp_path / "run/served/30"
-    assert any("exported step 30" in note for note in notes.notes)
-    check(tmp_path / "run/served/30", logits(model))
-    assert [path.name for path in (tmp_path / "run/served").iterdir()] == ["30"]
-
-
-@pytest.mark.slow
-def test_rerun_of_a_finished_run_exports_again(tmp_path):
-    config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
-    run(config, tmp_path, "train", "mirrored2")
-    marker = tmp_path / "served/5/marker"
-    marker.touch()
-    run(config, tmp_path, "train")
-    assert find_export(tmp_path / "served") == tmp_path / "served/5"
-    assert not marker.exists()
-    assert [path.name for path in (tmp_path / "served").iterdir()] == ["5"]
+def test_eager_run_exports_its_model_at_the_end(tmp_path):
+    changes = {"trainer__export_subdir": "served", "trainer__train_steps": 5}
+    model, _ = run(digits_config(**changes, runtime__run_eagerly=True), tmp_path, "train")
+    check(tmp_path / "served/5", logits(model))
 
 
 def test_task_that_cannot_be_exported_is_rejected_before_training(tmp_path):
     with raises("missing-method", "trainer.export_subdir"):
         run(toy_config(trainer__export_subdir="served"), tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_failed_export_leaves_no_files_behind(tmp_path, monkeypatch):
-    config = digits_config(trainer__train_steps=5)
-    run(config, tmp_path / "run", "train")
-
-    def fails(root: Any, path: str, **unused: Any) -> None:
-        Path(path).mkdir()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tf.saved_model, "save", fails)
-    with raises("not-writable"):
-        exported(config, tmp_path / "run", tmp_path / "export")
-    assert not list((tmp_path / "export").iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -245,16 +189,22 @@ def three(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("asked", "step"), [(None, 30), ("newest", 30), ("20", 20)])
-def test_checkpoint_is_chosen_by_step(asked, step, three):
-    choice = choose_checkpoint(three, asked, "", pytest.fail)
-    assert (choice.step, choice.is_best) == (step, False)
-    assert choice.record().step == step
+def test_failed_export_leaves_no_files_behind(three, tmp_path, monkeypatch):
+    def fails(root: Any, path: str, **unused: Any) -> None:
+        Path(path).mkdir()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", fails)
+    with raises("not-writable"):
+        exported(digits_config(), three, tmp_path / "export")
+    assert not list((tmp_path / "export").iterdir())
 
 
-@pytest.mark.slow
-def test_damaged_checkpoint_is_skipped_unless_requested(three, tmp_path):
+def test_checkpoint_is_chosen_by_step_and_a_damaged_one_is_skipped(three, tmp_path):
+    for asked, step in ((None, 30), ("newest", 30), ("20", 20)):
+        choice = choose_checkpoint(three, asked, "", pytest.fail)
+        assert (choice.step, choice.is_best, choice.record().step) == (step, False, step)
+
     folder = Path(shutil.copytree(three, tmp_path / "run"))
     newest, *others = (folder / "checkpoints" / f"ckpt-{step}.{DATA}" for step in (30, 20, 10))
     flip(newest)
@@ -278,17 +228,16 @@ def test_export_of_a_checkpoint_of_another_model_is_rejected(three, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_export_keeps_the_compute_precision(precision, tmp_path):
-    config = digits_config(trainer__train_steps=5, runtime__mixed_precision_dtype=precision)
+def test_export_keeps_the_compute_precision(tmp_path):
+    config = digits_config(trainer__train_steps=5, runtime__mixed_precision_dtype="bfloat16")
     model, _ = run(config, tmp_path / "run", "train")
     folder = exported(config, tmp_path / "run", tmp_path / "export")
     loaded = tf.saved_model.load(str(folder))
     types = {op.get_attr("T").name for function in [loaded.signatures["image_tensor"]]
              for op in _all_ops(function.graph) if op.type == "MatMul"}  # fmt: skip
-    assert types == {precision, "float32"}  # The logits are float32.
+    assert types == {"bfloat16", "float32"}  # The logits are float32.
     assert all(each.dtype == tf.float32 for each in loaded.signatures["image_tensor"].variables)
-    # With 8 or 11 bits, since a graph and single ops round in different places.
+    # With 8 bits, since a graph and single ops round in different places.
     check(folder, logits(model), atol=0.02)
 
 

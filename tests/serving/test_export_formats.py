@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +29,7 @@ from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import make_serving
 from tests.support.digits import cnn_config, digits_config, resnet_config
+from tests.support.exported import run_elsewhere
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
 from tests.support.problems import raises
@@ -44,37 +41,21 @@ IMAGES, LABELS = TEST["image"], TEST["label"]
 
 # Answers of each file, for all images.
 _LITERT_ALONE = """
-import pickle, sys
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
-paths, images = pickle.load(open(sys.argv[1], "rb"))
-found = []
+paths, images = request
 for path in paths:
     run = Interpreter(model_path=path).get_signature_runner()
     rows = [run(image=images[n : n + 1])["logits"] for n in range(len(images))]
-    found.append(np.concatenate(rows))
-pickle.dump((found, sorted(sys.modules)), open(sys.argv[2], "wb"))
+    answers.append(np.concatenate(rows))
 """
 _KERAS_ALONE = """
-import pickle, sys
 import tf_keras
-paths, images = pickle.load(open(sys.argv[1], "rb"))
-found = [tf_keras.models.load_model(path)(images, training=False).numpy() for path in paths]
-pickle.dump((found, sorted(sys.modules)), open(sys.argv[2], "wb"))
+paths, images = request
+for path in paths:
+    model = tf_keras.models.load_model(path)
+    answers.append(model(images, training=False).numpy())
 """
-
-
-def ask(script: str, paths: Sequence[Path], images: np.ndarray, folder: Path) -> Any:
-    """Returns the logits of files, and the modules of the process that computed them."""
-    request_file, answered = folder / "asked.pickle", folder / "answered.pickle"
-    request_file.write_bytes(pickle.dumps(([str(path) for path in paths], images)))
-    command = [sys.executable, "-I", "-c", script, str(request_file), str(answered)]
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    completed = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder, env=env
-    )
-    assert completed.returncode == 0, completed.stderr
-    return pickle.loads(answered.read_bytes())
 
 
 class Trained:
@@ -119,8 +100,9 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(cnn, tmp_
 
     assert [Path(export["path"]).name for export in records] == [f"150-{name}" for name in LITERT]
     paths = [Path(export["path"]) / "model.tflite" for export in records]
-    answers, modules = ask(_LITERT_ALONE, paths, IMAGES, tmp_path)
-    assert not {"tensorflow", "tf_keras", "orbit_runner"} & set(modules)
+    request = [*map(str, paths)], IMAGES
+    answers, modules = run_elsewhere(_LITERT_ALONE, request, tmp_path)
+    assert not {"tensorflow", "tf_keras", "orbit_runner"} & modules
     before = accuracy(cnn.logits)
     assert before > 0.8
     for record, logits, tolerance in zip(records, answers, (1e-5, 1e-2, 0.2), strict=True):
@@ -146,17 +128,18 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(cnn, tmp_
 
 @pytest.mark.slow
 def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(cnn, tmp_path):
-    resnet = Trained(resnet_config(trainer__train_steps=3), tmp_path / "resnet")
-    paths, expected = [], []
-    for network in (cnn, resnet):
-        (record,) = network.export(tmp_path / f"to{len(paths)}", "keras")
-        paths.append(Path(record["path"]) / "model.keras")
-        expected.append(network.logits)
+    (record,) = cnn.export(tmp_path / "to", "keras")
+    resnet = TASKS.get("image_classification").load()(resnet_config().task).build_model()
+    features = tf.constant(IMAGES)
+    logits_of_resnet = resnet(features, training=False)
+    network = describe_network(resnet, features, logits_of_resnet)
+    keras_file.FORMAT.write(network, tmp_path / "resnet.keras", ())
+    paths = [str(Path(record["path"]) / "model.keras"), str(tmp_path / "resnet.keras")]
 
-    answers, modules = ask(_KERAS_ALONE, paths, IMAGES, tmp_path)
+    answers, modules = run_elsewhere(_KERAS_ALONE, (paths, IMAGES), tmp_path)
 
     assert "orbit_runner" not in modules
-    for logits, expected_logits in zip(answers, expected, strict=True):
+    for logits, expected_logits in zip(answers, (cnn.logits, logits_of_resnet), strict=True):
         np.testing.assert_allclose(logits, expected_logits, rtol=1e-5, atol=1e-5)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,13 +20,14 @@ from orbit_runner.registration import Entry
 from orbit_runner.registry import TABLE_SOURCES, TASKS
 from orbit_runner.step.batches import named_tensors, step_batches
 from orbit_runner.tasks.adapter import TaskAdapter, adapt, build_task
+from orbit_runner.tasks.base import drop_padding
 from orbit_runner.train.inputs.distribute import own_batches, pipeline_builder
 from tests.support.problems import problems_of
 from tests.support.samples import (
-    WRITERS,
     Member,
     Settings,
     config_of_section,
+    is_stored,
     points_and_classes,
     source_registry,
     write_sample,
@@ -52,8 +53,18 @@ CELLS: dict[str, Settings] = {
     "held out": {"validation_split": 0.4, "validation_data.source": "''"},
     "split, excluded, mixed": {**_FRACTIONS, **_EXCLUDED, **_MIXED},
 }
-# Also by `runner batch`, and arrays in memory through a pipeline.
-_READ_BOTH_WAYS = ("shuffled", "split, excluded, mixed")
+# Of every case; also by `runner batch`, and arrays in memory through a pipeline.
+READ_BOTH_WAYS = ("shuffled", "split, excluded, mixed")
+# One case of each way to read examples, which has all cells: what chooses rows does not depend on
+# the source.
+WAYS = (
+    "image_classification-image_folder",
+    "image_classification-tfrecord",
+    "keras-arrays-Items",
+    "recommendation-movielens",
+    "tabular-csv",
+    "translation-parallel_text",
+)
 _EVALUATED = ("shuffled", "split by fraction", "split by column", "held out")
 # The steps at which a pipeline starts and ends.
 _RANGES = ((0, 7), (1000, 1000))
@@ -107,6 +118,19 @@ class Case(NamedTuple):
         variant = "text" if self.has_text else self.function
         return f"{self.member.name}-{variant}" if variant else self.member.name
 
+    @property
+    def cells(self) -> Sequence[str]:
+        """The cells that the file has."""
+        return [*CELLS] if self.name in WAYS else READ_BOTH_WAYS
+
+    @property
+    def sections_are_equal(self) -> bool:
+        """Whether both sections have the same examples, with the same features."""
+        changes_examples = self.function or self.has_text
+        if changes_examples or self.member.task.name in ("translation", "recommendation"):
+            return False
+        return is_stored(self.member)
+
     def write(self, folder: Path) -> Settings:
         """Writes the files of the source, and returns the settings of a section."""
         if self.function:
@@ -139,8 +163,8 @@ def cases() -> list[Case]:
         assert registry is not None
         for source in filter(_is_own, registry.entries()):
             result.append(Case(Member(task, source)))
-            # The other tables have no texts.
-            if task.name == "tabular" and str(source.target) in WRITERS:
+            # What becomes of texts does not depend on the format of a table.
+            if (task.name, source.name) in (("tabular", "csv"), ("tabular", "text_files")):
                 result.append(Case(Member(task, source), has_text=True))
             if (task.name, source.name) == ("keras", "arrays"):
                 objects = (Items.__name__, Batches.__name__, stream.__name__)
@@ -162,13 +186,13 @@ def cell_digests(case: Case, section: Settings, cell: str) -> str:
         config = case.config(section, cell)
         problems = [*config.data.problems()]
         if not problems:
-            return " ".join(_batch_digests(config, cell))
+            return " ".join(_batch_digests(case, config, cell))
     except RunnerError as error:
         problems = problems_of(error)
     return f"{problems[0].code}: {problems[0].path.removeprefix('task.')}"
 
 
-def _batch_digests(config: ExperimentConfig, cell: str) -> list[str]:
+def _batch_digests(case: Case, config: ExperimentConfig, cell: str) -> list[str]:
     """Returns the digests of a cell.
 
     Asserts that batches do not depend on the number of replicas, nor on whether arrays in memory or
@@ -180,18 +204,23 @@ def _batch_digests(config: ExperimentConfig, cell: str) -> list[str]:
     for replicas in REPLICAS:
         if chunks := adapter.step_batches(section, replicas):
             readings.append(_memory_batches(chunks, replicas))
-    if cell in _READ_BOTH_WAYS:
+    if cell in READ_BOTH_WAYS:
         readings.append(_batches_of_command(config))
-    if cell in _READ_BOTH_WAYS or not readings:
+    if cell in READ_BOTH_WAYS or not readings:
         readings.append(_pipeline_batches(adapter, config, section, REPLICAS[-1]))
     digests = [[_digest(reading[step]) for step in STEPS] for reading in readings]
     assert digests == digests[:1] * len(digests), digests
+    evaluated: list[Any] = []
+    if cell in _EVALUATED:
+        evaluated = [*own_batches(adapter, config.runtime, config.task.validation_data)]
+        digests[0].append(_digest(*(_join([batch]) for batch in evaluated)))
     examples = config.data.training_examples(section, None)
     if examples is not None:
         _assert_rows_are_the_examples(examples.order, readings[0])
-    if cell in _EVALUATED:
-        batches = own_batches(adapter, config.runtime, config.task.validation_data)
-        digests[0].append(_digest(*(_join([batch]) for batch in batches)))
+        if cell == "shuffled" and case.sections_are_equal:
+            parts = [drop_padding(adapter.task, batch)[0][:2] for batch in evaluated]
+            read = [row for part in parts for row in _rows(_join([part]))]
+            _assert_examples_are_counted_in_order(examples.order, readings[0], read)
     return digests[0]
 
 
@@ -263,3 +292,20 @@ def _assert_rows_are_the_examples(order: StepOrder, batches: Mapping[int, Batch]
             if example >= 0:
                 content = _digest(values)
                 assert rows.setdefault(key, content) == content, (step, row)
+
+
+def _assert_examples_are_counted_in_order(
+    order: StepOrder, batches: Mapping[int, Batch], read: Sequence[bytes]
+) -> None:
+    """Asserts that the number of an example is its place in `read`, the rows of an evaluation."""
+    assert len({*read}) == len(read) == order.size
+    for step, batch in batches.items():
+        assert _rows(batch) == [read[example] for example in order.rows(step).examples], step
+
+
+def _rows(batch: Batch) -> list[bytes]:
+    """Returns the features and labels of each row of a batch, as the bytes of its tensors."""
+    parts = [array for name, array in batch.items() if not name.startswith("weights")]
+    return [
+        b"".join(np.asarray(value).tobytes() for value in row) for row in zip(*parts, strict=True)
+    ]

@@ -16,18 +16,14 @@ import numpy as np
 Question = tuple[Path, str, Mapping[str, Any]]
 OWN = ("orbit_runner", "orbit", "official", "tf_keras", "sentencepiece")
 
-_SCRIPT = f"""
-import pickle, sys
+_SCRIPT = """
 import tensorflow as tf
-answers = []
-for folder, name, values in pickle.load(open(sys.argv[1], "rb")):
+for folder, name, values in request:
     if b"TFText>" in open(folder + "/saved_model.pb", "rb").read():
         import tensorflow_text
     loaded = tf.saved_model.load(folder)
-    found = loaded.signatures[name](**{{key: tf.constant(value) for key, value in values.items()}})
-    answers.append({{key: value.numpy() for key, value in found.items()}})
-imported = [name for name in {OWN!r} if name in sys.modules]
-pickle.dump((answers, imported), open(sys.argv[2], "wb"))
+    found = loaded.signatures[name](**{key: tf.constant(value) for key, value in values.items()})
+    answers.append({key: value.numpy() for key, value in found.items()})
 """
 
 
@@ -41,17 +37,37 @@ def ask_elsewhere(questions: Sequence[Question], folder: Path) -> list[dict[str,
     Returns:
         The outputs of each call by name.
     """
-    request_file, answered = folder / "asked.pickle", folder / "answered.pickle"
-    request_file.write_bytes(
-        pickle.dumps([(str(path), name, dict(v)) for path, name, v in questions])
+    request = [(str(path), name, dict(values)) for path, name, values in questions]
+    answers, modules = run_elsewhere(_SCRIPT, request, folder)
+    assert [name for name in OWN if name in modules] == []
+    return answers
+
+
+def run_elsewhere(script: str, request: object, folder: Path) -> tuple[list[Any], set[str]]:
+    """Runs Python code, which adds to the list `answers`, in a process without this package.
+
+    Args:
+        script: The code; it has `request`.
+        request: What the code is to know.
+        folder: Directory for the files with request and answers.
+
+    Returns:
+        The answers, and the modules that the process imported.
+    """
+    asked, answered = folder / "asked.pickle", folder / "answered.pickle"
+    asked.write_bytes(pickle.dumps(request))
+    code = (
+        "import pickle, sys\n"
+        "request, answers = pickle.load(open(sys.argv[1], 'rb')), []\n"
+        f"{script}\n"
+        "pickle.dump((answers, {*sys.modules}), open(sys.argv[2], 'wb'))\n"
     )
-    command = [sys.executable, "-I", "-c", _SCRIPT, str(request_file), str(answered)]
+    command = [sys.executable, "-I", "-c", code, str(asked), str(answered)]
     # A model must not depend on which Keras TensorFlow uses; runs in this process have set it.
     env = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
     completed = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=folder, env=env
     )
     assert completed.returncode == 0, completed.stderr
-    answers, imported = pickle.loads(answered.read_bytes())
-    assert imported == []
-    return list(answers)
+    answers, modules = pickle.loads(answered.read_bytes())
+    return answers, modules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +29,11 @@ def frame_records(records: Sequence[bytes]) -> bytes:
         head = struct.pack("<Q", len(record))
         content += head + _checksum(head) + record + _checksum(record)
     return content
+
+
+def write_record_file(path: Path, records: Sequence[bytes]) -> None:
+    """Writes a TFRecord file."""
+    path.write_bytes(frame_records(records))
 
 
 def _checksum(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import io
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from tests.support import tfds
 from tests.support.array_records import write_array_file
 from tests.support.configs import config_of
 from tests.support.hugging_face import class_label, image_table, save_to_disk
-from tests.support.records import example_of, frame_records
+from tests.support.records import example_of, write_record_file
 from tests.support.tables import write_arrow_rows, write_csv, write_jsonl, write_parquet
 from tests.support.translations import sentences, write_pairs
 
@@ -145,7 +145,7 @@ def _write_cifar10(folder: Path) -> Settings:
 
 def _write_tfrecords(folder: Path) -> Settings:
     for number, records in enumerate(_halves(_image_records())):
-        (folder / f"train-{number}").write_bytes(frame_records(records))
+        write_record_file(folder / f"train-{number}", records)
     return {"data_dir": folder, "input_path": "train-*"}
 
 
@@ -194,11 +194,8 @@ def _write_hugging_face_images(folder: Path) -> Settings:
 def _write_tfds(
     folder: Path, features: Mapping[str, tfds.Description], classes: str, records: list[bytes]
 ) -> Settings:
-    def write(path: Path, records: Sequence[bytes]) -> None:
-        path.write_bytes(frame_records(records))
-
     splits, labels = {"train": [records]}, {classes: _CLASSES}
-    tfds.write_prepared(folder, "sample", splits, features, labels, write)
+    tfds.write_prepared(folder, "sample", splits, features, labels, write_record_file)
     return {"tfds_name": "sample", "tfds_data_dir": folder, "tfds_split": "train"}
 
 

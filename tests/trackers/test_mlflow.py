@@ -83,21 +83,15 @@ def test_run_is_tracked_and_continued_after_a_resume(tmp_path):
 
 
 @pytest.mark.slow
-def test_repeated_steps_are_not_sent_twice(tmp_path):
+def test_resumed_run_sends_no_step_twice_and_an_unknown_id_creates_another_run(tmp_path):
     info = _info(tmp_path)
     run_id = _tracked(tmp_path, info, (5, {"loss": 1.0}), (10, {"loss": 0.5}))
 
     continued = dataclasses.replace(info, previous_id=run_id, step=5)
     assert _tracked(tmp_path, continued, (10, {"loss": 0.5}), (15, {"loss": 0.25})) == run_id
-
     assert _history(tmp_path, run_id, "train/loss") == [(5, 1.0), (10, 0.5), (15, 0.25)]
 
-
-@pytest.mark.slow
-def test_unknown_id_creates_another_run(tmp_path):
-    run_id = _tracked(tmp_path, _info(tmp_path))
     missing = _info(tmp_path, previous_id="0" * 32)
-
     assert _tracked(tmp_path, missing) not in (run_id, "0" * 32)
     assert len(_runs(tmp_path, "first")) == 2
 

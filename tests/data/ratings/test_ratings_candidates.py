@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.ratings.step_batches import Candidates, draw_distinct
-from tests.support.choices import batches_of, chosen_pairs, eval_users, make_choices
+from tests.support.choices import chosen_pairs, make_choices
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])
@@ -48,38 +48,3 @@ def test_candidates_depend_only_on_the_seed():
     first = _candidates(source, 20)[0]
     np.testing.assert_array_equal(first, _candidates(source, 20)[0])
     assert np.mean(first[:, 1:] == _candidates(source, 20, seed=4)[0][:, 1:]) < 0.05
-
-
-def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
-    def make(context):
-        return eval_users(
-            make_choices(21),
-            num_negatives=num_negatives,
-            global_batch_size=batch,
-            seed=3,
-            input_context=context,
-            **settings,
-        )
-
-    steps = 21 // batch if settings.get("drop_remainder") else -(-21 // batch)
-    return batches_of(make, steps, replicas, pipelines)
-
-
-@pytest.mark.sample(3)
-@pytest.mark.alternating
-@pytest.mark.parametrize("num_negatives", [0, 5])
-@pytest.mark.parametrize("batch", [4, 8, 24])
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
-def test_each_user_is_evaluated_once_in_order(num_negatives, batch, replicas, pipelines):
-    expected_items, expected_there = _candidates(make_choices(21), num_negatives)
-    batches = _evaluate(batch, replicas, pipelines, num_negatives)
-    users, items, there, weights = (
-        np.concatenate(parts)
-        for parts in zip(*((f["user"], f["item"], t, w) for f, t, w in batches), strict=True)
-    )
-    assert set(weights) <= {0.0, 1.0}
-    real = weights == 1
-    np.testing.assert_array_equal(users[real], np.arange(21))
-    np.testing.assert_array_equal(items[real], expected_items)
-    np.testing.assert_array_equal(there[real], expected_there)
-    assert not users[~real].any()

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.ratings import step_batches as module
 from orbit_runner.data.ratings.step_batches import NegativeItems, pair_chunks
-from tests.support.choices import batches_of, chosen_pairs, make_choices, train_pairs
+from tests.support.choices import chosen_pairs, make_choices
 
 _SEED = 11
 
@@ -74,35 +73,3 @@ def test_negatives_are_uniform_over_unchosen_items():
         freedom += len(free) - 1
     # Chi-square: mean `freedom`, deviation sqrt(2 · freedom).
     assert abs(statistic - freedom) < 3 * np.sqrt(2 * freedom)
-
-
-def _train(steps=6, batch=16, start_step=0, replicas=1, pipelines=1, **settings):
-    def make(context):
-        return train_pairs(
-            make_choices(),
-            num_negatives=4,
-            global_batch_size=batch,
-            seed=_SEED,
-            start_step=start_step,
-            input_context=context,
-            **settings,
-        )
-
-    return batches_of(make, steps, replicas, pipelines)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("chunk", [1, 40, 2**16])
-def test_batches_contain_the_pairs_in_order(monkeypatch, chunk):
-    monkeypatch.setattr(module, "_CHUNK_PAIRS", chunk)
-    source = make_choices()
-    batches = _train(steps=80)
-    assert 2 * 5 * source.size < 80 * 16
-    users, items, labels = (
-        np.concatenate([_epoch(source, epoch)[part] for epoch in range(3)]) for part in range(3)
-    )
-    for step, (features, label) in enumerate(batches):
-        rows = slice(step * 16, step * 16 + 16)
-        np.testing.assert_array_equal(features["user"], users[rows])
-        np.testing.assert_array_equal(features["item"], items[rows])
-        np.testing.assert_array_equal(label, labels[rows])

@@ -27,7 +27,7 @@ def _read(path, kinds=KINDS):
     return read_table(open_table("csv", path), kinds)
 
 
-def test_later_starts_map_the_columns(built, tmp_path):
+def test_later_starts_map_the_columns_and_read_only_new_ones(built, tmp_path):
     rows = make_rows()
     path = write_csv(tmp_path / "a.csv", rows)
 
@@ -38,11 +38,6 @@ def test_later_starts_map_the_columns(built, tmp_path):
     assert built == [sorted(KINDS)]
     assert not second.columns["size"].values.flags.owndata  # It is mapped into memory.
     assert second.places.text(99) == f"{path}, row 100"
-
-
-def test_only_new_columns_are_read(built, tmp_path):
-    path = write_csv(tmp_path / "a.csv", make_rows())
-    _read(path)
 
     table = _read(path, KINDS | {"w": "number", "age": "category"})
 

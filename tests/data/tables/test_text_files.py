@@ -2,8 +2,6 @@
 
 import gzip
 
-import pytest
-
 from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.tables.text_files import TEXT_FILES
@@ -44,21 +42,6 @@ def test_files_of_a_class_may_be_a_list(tmp_path):
         (tmp_path / name).write_text(f"{name}\n")
     table = _read(tmp_path, (("a", ("z", "x")), ("b", ("y",))))
     assert [row[:2] for row in _rows(table)] == [("z", "a"), ("x", "a"), ("y", "b")]
-
-
-@pytest.mark.parametrize(
-    ("files", "code"),
-    [
-        ((("a", ("x",)), ("b", ("none",))), "missing-file"),
-        ((("a", ("x",)), ("b", ("./x",))), "set-twice"),
-        ((("a", ("x", "x*")),), "set-twice"),
-    ],
-)
-def test_wrong_files_are_reported(tmp_path, files, code):
-    (tmp_path / "x").write_text("x\n")
-    with raises(code) as caught:
-        _read(tmp_path, files)
-    assert caught.value.field == "files"
 
 
 def test_lines_that_are_not_utf8_are_reported(tmp_path):
