@@ -17,7 +17,7 @@ def _build(name, size=32, **options):
 # torchvision's and timm's models, which have each convolution, scale and shift. With basic blocks,
 # Model Garden's ResNets have one more projection.
 _PROJECTION = 64 * 64 + 2 * 64
-_COUNTS = [
+_COUNTS = [  # The networks with most weights are tested with `--wide`.
     ("resnet", {"depth": 18}, 11_689_512 + _PROJECTION),
     ("resnet", {"depth": 34}, 21_797_672 + _PROJECTION),
     ("resnet", {"depth": 50}, 25_557_032),
@@ -45,7 +45,7 @@ _COUNTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "count"),
-    [pytest.param(*case, marks=pytest.mark.wide if case[2] > 5e7 else ()) for case in _COUNTS],
+    [pytest.param(*case, marks=pytest.mark.wide if case[2] > 3e7 else ()) for case in _COUNTS],
 )
 def test_networks_have_the_published_parameter_counts(name, options, count):
     model = _build(name, 224 if name == "vit" else 32, **options)

@@ -27,7 +27,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["", "checkpoints", "checkpoints/ckpt-20"])
+@pytest.mark.parametrize("place", ["", "checkpoints/ckpt-20"])
 def test_latest_checkpoint_of_a_run_is_loaded(trained, place):
     expected, folder = trained
     model = _model()

@@ -19,6 +19,7 @@ from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.configs import SHORT_RUN, config_of
+from tests.support.evaluations import random_model
 from tests.support.problems import pairs, raises
 from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
 from tests.support.texts import text_config, write_texts
@@ -161,9 +162,7 @@ def served(folder):
     """A model of random weights."""
     text = {"column": "text", "vocab_size": 40, "max_length": 9}
     task = _task(text_config(folder, task__features__text=[text]))
-    model, generator = task.build_model(), np.random.default_rng(2)
-    for variable in model.trainable_variables:
-        variable.assign(generator.normal(size=variable.shape))
+    model = random_model(task)
     return task, model, task.serving(model)
 
 

@@ -14,6 +14,7 @@ from orbit_runner.tasks.translation.metrics import (
     smoothed_cross_entropy,
 )
 from orbit_runner.tasks.translation.task import Translations, TranslationTask, decode
+from tests.support.configs import in_both_sections
 from tests.support.translations import sentences, translation_config, write_set
 
 VOCAB = 11
@@ -68,10 +69,8 @@ def test_gradient_of_the_loss_matches_model_garden():
 
 
 def _task():
-    changes = {
-        f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
-    }
-    return TranslationTask(translation_config("nowhere", **changes).task)
+    config = translation_config("nowhere", **in_both_sections(source="synthetic"))
+    return TranslationTask(config.task)
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1, 0, 1, 1], np.float32)])

@@ -28,15 +28,11 @@ _SENTENCES = {
     "task__validation_data__arguments": "{}",
 }
 _MODELS = {
-    "sequential": {"task__model": f"{_HERE}:classifier"},
     "subclass": {"task__model": f"{_HERE}:Subclassed"},
     "masked": _SENTENCES,
-    "layer_not_trained": {
+    "own_loss_and_metric_and_a_layer_that_is_not_trained": {
         "task__model": f"{_HERE}:classifier",
         "task__model__arguments": "{trains_hidden: false}",
-    },
-    "own_loss_and_metric": {
-        "task__model": f"{_HERE}:classifier",
         "task__loss": f"{{class_name: '{_HERE}:Squared', config: {{factor: 0.5}}}}",
         "task__metrics": f"[accuracy, '{_HERE}:LargestOutput']",
     },
@@ -102,7 +98,7 @@ def _generators(model):
 
 def test_replica_local_variables_are_averaged_like_those_of_keras_2():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    task = KerasTask(keras_config(**_MODELS["sequential"]).task)
+    task = KerasTask(keras_config(task__model=f"{_HERE}:classifier").task)
     with strategy.scope():
         model = task.build_model()
 
@@ -116,7 +112,7 @@ def test_replica_local_variables_are_averaged_like_those_of_keras_2():
 
 
 def test_another_backend_is_refused(monkeypatch):
-    task = KerasTask(keras_config(**_MODELS["sequential"]).task)
+    task = KerasTask(keras_config(task__model=f"{_HERE}:classifier").task)
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
     with raises("wrong-type", "task.model.build"):
         task.build_model()
