@@ -108,12 +108,3 @@ def test_replicas_of_a_model_in_float16_are_initialized(trained, tmp_path):
 
     assert f"loaded 10 of the model's 10 variables from {trained[1]}" in notes.notes
     np.testing.assert_allclose(logs["validation_loss"], expected["validation_loss"], rtol=1e-2)
-
-
-def test_run_reports_the_layers_that_are_new(trained, tmp_path):
-    notes = Notes()
-    settings = {"task__init_checkpoint": trained[1], "task__init_ignore": ["w"]}
-    run(tuned_config(task__outputs=2, **settings), tmp_path / "b", notes=notes)
-    new = "these keep their initial values:\n  w/kernel\n  w/bias"
-    text = f"loaded 8 of the model's 10 variables from {trained[1]}; {new}"
-    assert text in notes.notes

@@ -28,11 +28,16 @@ def _exported(model, serving, folder):
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    """A model, and a predictor of its export; those in memory have the same signatures."""
+def served(tmp_path_factory):
+    """A model, and the signatures of its export; those in memory are the same."""
     task = KerasTask(keras_config().task)
     model = task.build_model()
-    signatures = _exported(model, task.serving(model), tmp_path_factory.mktemp("export"))
+    return model, _exported(model, task.serving(model), tmp_path_factory.mktemp("export"))
+
+
+@pytest.fixture
+def classifier(served):
+    model, signatures = served
     return model, ArrayPredictor(signatures)
 
 
