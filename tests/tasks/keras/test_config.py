@@ -114,10 +114,9 @@ def test_another_function_replaces_the_arguments(experiment):
     ],
 )  # fmt: skip
 def test_mistake_is_reported_with_its_setting_and_origin(experiment, override, path, code):
+    folder = experiment.parent / "run"
     with pytest.raises(ConfigError) as caught:
-        check_before_start(
-            _resolved(experiment, override), "train_and_eval", experiment.parent / "run"
-        )
+        check_before_start(_resolved(experiment, override), "train_and_eval", folder)
     (problem,) = [problem for problem in caught.value.problems if problem.path == path]
 
     assert problem.code == code

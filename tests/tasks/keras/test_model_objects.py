@@ -156,6 +156,7 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version, model):
     assert len(noted) == (model == "compiled_model")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_weights_of_a_model_are_the_initial_ones(version, tmp_path):
     model = model_of(version)

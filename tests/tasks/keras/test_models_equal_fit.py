@@ -171,7 +171,7 @@ def _classifier_case(version, model, cell):
     return dataclasses.replace(case_of(version, cell, compiled), model=model)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", _MODELS)
 @pytest.mark.parametrize("version", PACKAGES)
 def test_model_is_trained_as_by_fit(tmp_path, version, name):
@@ -352,6 +352,7 @@ def test_two_outputs_are_trained_as_by_fit(tmp_path, compiled, given):
     check(case, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", PACKAGES)
 def test_loss_of_an_output_counts_each_example_once(tmp_path, version):
     """`fit` of Keras 3 averages over batches, also if the last one has fewer examples."""
