@@ -55,8 +55,6 @@ def test_logits_are_float32_under_every_policy(policy):
 
 
 _MEAN = (125.3, 123.0, 113.9)
-
-
 _STD = (63.0, 62.1, 66.7)
 
 

@@ -38,11 +38,10 @@ def test_latest_checkpoint_of_a_run_is_loaded(trained, place):
     assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(expected)]
 
 
-@pytest.mark.parametrize("pattern", ["w", "w/*", "[v-x]"])
-def test_ignored_layers_keep_their_values(trained, pattern):
+def test_ignored_layers_keep_their_values(trained):
     model = _model(outputs=2)
     before = weights(model)
-    loaded = load_weights(model, str(trained[1]), [pattern])
+    loaded = load_weights(model, str(trained[1]), ["w"])
     names = [weight.name for weight in model.variables if id(weight) not in loaded.variables]
 
     assert names == ["w/kernel:0", "w/bias:0"]

@@ -36,6 +36,7 @@ def _brute(table, users, items, there):
     return ranks, losses
 
 
+@pytest.mark.alternating
 @pytest.mark.parametrize("block_pairs", [1, 7, 40, 2**16])
 @pytest.mark.parametrize("levels", [2, 5, None])
 def test_ranks_and_losses_match_a_loop_over_users(block_pairs, levels):

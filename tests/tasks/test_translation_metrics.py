@@ -18,23 +18,11 @@ from tests.support.configs import in_both_sections
 from tests.support.translations import sentences, translation_config, write_set
 
 VOCAB = 11
-
-
 RNG = np.random.default_rng(3)
-
-
 LOGITS = (RNG.normal(size=(4, 5, VOCAB)) * 2).astype(np.float32)
-
-
 TARGETS = RNG.integers(1, VOCAB, size=(4, 5)).astype(np.int32)
-
-
 TARGETS[:, ::2] = LOGITS[:, ::2, 1:].argmax(-1) + 1
-
-
 TARGETS[1, 3:] = TARGETS[2, 1:] = TARGETS[3] = 0
-
-
 MASK = TARGETS > 0
 
 
@@ -116,8 +104,6 @@ REFERENCES = [
     "Ein kleines Mädchen klettert.",
     "Nobody is here today, is there?",
 ]
-
-
 TRANSLATIONS = [
     "Two dogs are running across the grass.",
     "A man in a red hat plays the guitar!",

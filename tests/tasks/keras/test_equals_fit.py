@@ -150,9 +150,7 @@ def _metric_items():
 
 
 METRICS = [*_metric_items()]
-
-
-_GROUPS = 8
+_GROUPS = 12
 # The columns of the table for each Keras: one parameter, so that each is tested with some group.
 _COLUMNS = [(version, cell) for version in PACKAGES for cell in CELLS]
 

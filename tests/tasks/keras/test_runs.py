@@ -37,6 +37,7 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_pat
         for folder in ("whole", "parts")
     ]
     assert records[0]["state"] == records[1]["state"]
+    assert {"keras", "tf_keras"} & {*records[0]["numerics"]} == {"tf_keras"}
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,6 @@ def test_names_of_columns_and_of_arrays_may_have_dots(tmp_path):
 
 
 _FRACTIONS = "fractions: {train: .6, validation: .2, test: .2}"
-
-
 _AGE = "age"  # The column that decides.
 
 
