@@ -37,7 +37,7 @@ def test_preflight_reports_an_unusable_vocabulary_file(folder, content):
     if content is not None:
         path.write_bytes(content)
     problems = translation_config(folder, task__sentencepiece_model_path=str(path)).data.problems()
-    assert [problem.path for problem in problems] == ["sentencepiece_model_path"]
+    assert {problem.path for problem in problems} == {"sentencepiece_model_path"}
 
 
 def test_vocab_size_too_large_for_the_text_is_rejected(folder):
