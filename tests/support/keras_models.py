@@ -49,19 +49,18 @@ _DECAY = "{class_name: CosineDecay, config: {initial_learning_rate: 0.01, decay_
 _ADAMW = {"task__optimizer": f"{{class_name: AdamW, config: {{learning_rate: {_DECAY}}}}}"}
 # Optimizers of Keras in a config, and settings of a run beside them.
 OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "optimizer": _ADAMW,
     "optimizer that averages": {
         "task__optimizer": "{class_name: SGD, config: {momentum: 0.9, use_ema: true, "
         "ema_momentum: 0.9, ema_overwrite_frequency: 8, clipnorm: 0.5}}"
     },
-    "optimizer and fine-tuning": {
+    "optimizer, fine-tuning and accumulation": {
         **_ADAMW,
         "trainer__fine_tuning": "{freeze: [dense]}",
+        "trainer__gradient_accumulation_steps": 2,
     },
     "optimizer and average": {
         **_ADAMW, "trainer__optimizer_config__ema": "{average_decay: 0.9}",
     },
-    "optimizer and accumulation": {**_ADAMW, "trainer__gradient_accumulation_steps": 2},
     "optimizer and logical replicas": {**_ADAMW, "runtime__logical_replicas": 2},
     "optimizer in float16": {**_ADAMW, "runtime__mixed_precision_dtype": "float16"},
 }  # fmt: skip

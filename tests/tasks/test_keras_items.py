@@ -226,14 +226,6 @@ def test_lists_and_mappings_by_output_are_kept(version):
     assert (type(first), name, none) == (package.metrics.AUC, "accuracy", None)
 
 
-@pytest.mark.parametrize("version", _PACKAGES)
-@pytest.mark.parametrize("kind", ["losses", "metrics"])
-@pytest.mark.parametrize("name", ["mse", "mean_squared_error", "MeanSquaredError", "accuracy"])
-def test_name_stays_a_name(name, kind, version):
-    if (kind, name) != ("losses", "accuracy"):
-        assert build_items(name, kind, _PACKAGES[version], "task.loss") == name
-
-
 def test_no_setting_is_none():
     for setting in (None, "", (), [], {}):
         assert build_items(setting, "metrics", keras, "task.metrics") is None

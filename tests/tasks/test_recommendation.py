@@ -9,6 +9,7 @@ from orbit_runner.tasks.recommendation.data import load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.batches import without_autotuning
+from tests.support.configs import in_both_sections
 from tests.support.problems import pairs
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.toy import records, run
@@ -35,6 +36,7 @@ def _brute(table, users, items, there):
     return ranks, losses
 
 
+@pytest.mark.alternating
 @pytest.mark.parametrize("block_pairs", [1, 7, 40, 2**16])
 @pytest.mark.parametrize("levels", [2, 5, None])
 def test_ranks_and_losses_match_a_loop_over_users(block_pairs, levels):
@@ -110,6 +112,7 @@ def _random_model(config, coarse=False):
 
 
 @pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("batch", [16, 64])
 def test_evaluation_over_all_items_matches_brute_force(coarse, batch):
@@ -149,11 +152,7 @@ def test_train_and_validation_sections_must_read_the_same_dataset(tmp_path):
 
 
 def test_preflight_reports_file_problems_by_section(tmp_path):
-    movielens = {
-        f"task__{section}__{name}": value
-        for section in ("train_data", "validation_data")
-        for name, value in (("source", "movielens"), ("data_dir", str(tmp_path)))
-    }
+    movielens = in_both_sections(source="movielens", data_dir=str(tmp_path))
     problems = _problems(**movielens)
     assert set(problems) == {"train_data.data_dir", "validation_data.data_dir"}
     path = write_100k(tmp_path)

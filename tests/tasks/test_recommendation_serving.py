@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from orbit_runner.tasks.recommendation.data import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
+from tests.support.configs import in_both_sections
+from tests.support.evaluations import random_model
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k
 
@@ -17,17 +19,9 @@ def served(tmp_path_factory):
     """A model of random weights on a set whose ids are multiples of ten."""
     folder = tmp_path_factory.mktemp("set")
     write_100k(folder)
-    config = ratings_config(
-        **{
-            f"task__{section}__{name}": value
-            for section in ("train_data", "validation_data")
-            for name, value in (("source", "movielens"), ("data_dir", str(folder)))
-        }
-    )
+    config = ratings_config(**in_both_sections(source="movielens", data_dir=str(folder)))
     task = RecommendationTask(config.task)
-    model, generator = task.build_model(), np.random.default_rng(2)
-    for variable in model.variables:
-        variable.assign(generator.normal(size=variable.shape))
+    model = random_model(task)
     return task, model, task.serving(model), load_source(config.task.train_data)
 
 

@@ -10,11 +10,8 @@ import tf_keras
 
 from orbit_runner.cli.main import main
 from orbit_runner.tasks import report_examples
-from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.report_examples import classification_examples
-from orbit_runner.tasks.translation.task import Translations, TranslationTask
 from tests.support.images import write_folder
-from tests.support.translations import sentences, translation_config, write_set
 
 _CLASSES = 3
 
@@ -82,26 +79,6 @@ def test_examples_end_at_the_limit(monkeypatch):
     assert sum(examples.confusion.values()) == 70
     assert "the first 70 examples of 200" in examples.note
     assert len(list(batches)) == 2  # The rest was not read.
-
-
-def test_translation_shows_sentences_of_the_last_evaluation(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = translation_config(write_set(tmp_path / "set"))
-    task = TranslationTask(config.task)
-    assert adapt(task).report_examples(None, []) is None  # Nothing has been translated yet.
-    words, pairs, gathered = task.vocabulary, sentences(21, 1), Translations()
-    for number in range(21):
-        row = words.encode([f"nummer {number}"]).row(0)
-        outputs = {"ids": [tf.constant([number])], "outputs": [tf.constant([row])]}
-        gathered.add({"sentences": [tf.constant(1)], **outputs})
-    task.reduce_aggregated_logs(gathered)
-
-    examples = adapt(task).report_examples(None, [])
-
-    translated = words.decode([words.encode([f"nummer {n}"]).row(0) for n in range(10)])
-    expected = [(*pair, text) for pair, text in zip(pairs[:10], translated, strict=True)]
-    assert examples.rows == expected
-    assert examples.head == ("source", "reference", "translation")
 
 
 @pytest.mark.slow

@@ -10,11 +10,11 @@ from orbit_runner.data.images import stored
 from orbit_runner.tasks.image_classification import sources
 from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
-from tests.support.images import write_folder, write_listed, write_tfds
+from tests.support.configs import config_of, in_both_sections
+from tests.support.images import write_folder, write_tfds
 from tests.support.keras_models import keras_config
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.tfrecords import example, write_file
-from tests.support.toy import config_of
 from tests.support.translations import translation_config
 from tests.support.translations import write_set as write_translations
 
@@ -33,12 +33,7 @@ def _images(**changes):
         "trainer.optimizer_config.learning_rate.type": "constant",
         "runtime.distribution_strategy": "one_device",
     }
-    both = {
-        key.replace("both", section): value
-        for key, value in changes.items()
-        for section in ("train_data", "validation_data")
-    }
-    return config_of(base, **both)
+    return config_of(base, **changes)
 
 
 def _counts(config):
@@ -49,9 +44,8 @@ def _counts(config):
 
 def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path):
     write_folder(tmp_path, _CLASSES)
-    shared = find_shared_examples(
-        _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
-    )
+    both = in_both_sections(source="image_folder", data_dir=tmp_path)
+    shared = find_shared_examples(_images(**both))
 
     assert str(shared).startswith("10 of 10 validation images are also training images, such as ")
     assert f"{tmp_path}/cat/" in str(shared)
@@ -62,7 +56,7 @@ def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path):
 def test_images_are_equal_under_other_names(way, tmp_path, monkeypatch):
     write_folder(tmp_path / "train", _CLASSES)
     paths = write_folder(tmp_path / "val", _CLASSES, first=100)
-    config = _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
+    config = _images(**in_both_sections(source="image_folder", data_dir=tmp_path))
     assert _counts(config) is None
 
     source = next((tmp_path / "train" / "dog").rglob("*.*"))
@@ -81,21 +75,6 @@ def test_images_are_equal_under_other_names(way, tmp_path, monkeypatch):
     assert find_shared_examples(config) is None
 
 
-def test_listed_images_are_separate_if_they_are_split(tmp_path):
-    labels = write_listed(tmp_path, _CLASSES)
-    places = {
-        "task__both__source": "image_csv",
-        "task__both__data_dir": tmp_path / "images",
-        "task__both__labels_file": labels,
-        "task__both__path_column": "file",
-        "task__both__label_column": "kind",
-    }
-    split = {"task__split__fractions": "{train: 0.5, validation: 0.5}"}
-
-    assert _counts(_images(**places)) == (10, 10)
-    assert _counts(_images(**places, **split)) is None
-
-
 @pytest.mark.parametrize("most", [0, 10**6], ids=["by place", "by contents"])
 @pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
 def test_records_in_patterns_that_overlap(kind, most, tmp_path, monkeypatch):
@@ -105,11 +84,7 @@ def test_records_in_patterns_that_overlap(kind, most, tmp_path, monkeypatch):
     for number in range(3):
         records = [example(image, 0) for image in images[3 * number : 3 * number + 3]]
         write(tmp_path / f"part-{number}", records)
-    both = {
-        "task__both__source": kind,
-        "task__both__data_dir": tmp_path,
-        "task__model__num_classes": 2,
-    }
+    both = in_both_sections(source=kind, data_dir=tmp_path) | {"task__model__num_classes": 2}
     paths = [
         {"task__train_data__input_path": "part-[01]", "task__validation_data__input_path": text}
         for text in ("part-[12]", "part-2")
@@ -130,9 +105,7 @@ def test_records_in_patterns_that_overlap(kind, most, tmp_path, monkeypatch):
 def test_splits_of_tfds_that_overlap(splits, counts, tmp_path):
     write_tfds(tmp_path, "pets", {"train": [9, 11]}, ["a", "b"])
     config = _images(
-        task__both__source="tfds",
-        task__both__tfds_name="pets",
-        task__both__tfds_data_dir=tmp_path,
+        **in_both_sections(source="tfds", tfds_name="pets", tfds_data_dir=tmp_path),
         task__train_data__tfds_split=splits[0],
         task__validation_data__tfds_split=splits[1],
     )
@@ -183,9 +156,7 @@ def test_texts_in_both_sections(tmp_path):
         f"task.{section}.files": {"English": f"{name}.en", "German": f"{name}.de"}
         for section, name in (("train_data", "train"), ("validation_data", "val"))
     }
-    places = {
-        f"task.{section}.data_dir": str(tmp_path) for section in ("train_data", "validation_data")
-    }
+    places = {name.replace(".files", ".data_dir"): str(tmp_path) for name in files}
 
     assert _counts(load_config("text_language", overrides={**files, **places})) == (1, 3)
 

@@ -61,18 +61,17 @@ def _write(path, columns):
 FORMATS = ("csv", "jsonl", "parquet")
 
 
-@pytest.mark.parametrize("odd", ["?", "5 kg", "None"])
 @pytest.mark.parametrize("source", FORMATS)
-def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(source, odd, tmp_path):
+def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(source, tmp_path):
     numbers = [number + 0.5 for number in range(ROWS)]
-    numbers[298] = odd
+    numbers[298] = "None"
     path = _write(tmp_path / f"a.{source}", _columns(x=numbers))
 
     (message,) = _problems(_config(path)).values()
 
-    assert message.startswith(f"{path}, row 299: column 'x': got '{odd}'")
+    assert message.startswith(f"{path}, row 299: column 'x': got 'None'")
     assert "list it in missing_values" in message
-    settings = {f"{s}__missing_values": json.dumps([odd]) for s in SECTIONS}
+    settings = {f"{s}__missing_values": "[None]" for s in SECTIONS}
     mended = _config(path, **settings, features__numeric="[x]" if source == "parquet" else "[]")
     assert _problems(mended) == {}
     column = table_query(mended).part("train_data").column("x")

@@ -1,7 +1,5 @@
 """The tabular task: settings, checks before a run, inputs, losses, and exact resumes."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,7 +18,6 @@ from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
 
@@ -145,16 +142,12 @@ def test_evaluation_notes_categories_that_training_does_not_have(path, tmp_path,
     assert "categories: color 'lime' in 1 row, color 'pink' in 2 rows" in caplog.text
 
 
-def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(path, tmp_path):
+def test_preprocessing_of_other_features_and_a_damaged_one_are_refused(path, tmp_path):
     config = table_config(path, task__targets=TWO)
     task = _task(config, tmp_path / "run")
-    fitted = task.fitted
+    assert task.fitted
     task.assets.write()
 
-    write_csv(path, make_rows(50))
-    assert _task(config, tmp_path / "run").fitted == fitted
-    path.unlink()
-    assert _task(config, tmp_path / "run").fitted == fitted
     other = table_config(path, task__targets=TWO, task__features__numeric=["size"])
     with raises("other-assets", "task.features"):
         _ = _task(other, tmp_path / "run").fitted
@@ -236,20 +229,3 @@ def test_loss_is_the_weighted_sum_over_the_targets(path):
     task.process_metrics(metrics, WeightedLabels(labels, weights, weights), outputs)
     results = {metric.name: float(metric.result()) for metric in metrics}
     assert results == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
-
-
-def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(path, tmp_path):
-    config = config_of(
-        {
-            "task.name": "tabular",
-            "task.targets": ["y"],
-            "task.train_data": {"source": "csv", "input_path": str(path)},
-            "trainer.min_steps_per_epoch": 2,
-            "trainer.train_epochs": 10,
-        }
-    )
-    _, logs = run(config, tmp_path / "run")
-    assert logs["validation_examples"] == table_query(config.task).part("validation_data").size
-    assert 10 <= logs["validation_examples"] <= 30
-    best = json.loads((tmp_path / "run" / "best" / "info.json").read_text())
-    assert best["validation_loss"] <= logs["validation_loss"]

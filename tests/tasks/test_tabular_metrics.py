@@ -8,8 +8,8 @@ from orbit_runner.reporting.results import rows as result_rows
 from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support import problems
+from tests.support.evaluations import evaluate
 from tests.support.tables import make_rows, table_config
-from tests.support.toy import run
 
 PRICE = {"column": "price", "type": "regression"}
 MIXED = [{"column": "y"}, PRICE]
@@ -23,18 +23,15 @@ def _outputs(config, model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weight", ["", "w"])
-def test_metrics_of_a_regression_are_those_of_keras(path, tmp_path, weight):
+def test_metrics_of_a_regression_are_those_of_keras(path):
     config = table_config(
         path,
         task__targets=[PRICE],
-        **({"task__weight_column": weight} if weight else {}),
+        task__weight_column="w",
         task__metrics=["r2_score", "mean_absolute_error"],
         task__validation_data__global_batch_size=7,
-        trainer__train_steps=4,
-        trainer__validation_interval=4,
     )
-    model, logs = run(config, tmp_path / "run")
+    model, logs = evaluate(config)
 
     task = config.task.replace(
         validation_data=config.task.validation_data.replace(global_batch_size=64)
@@ -43,9 +40,7 @@ def test_metrics_of_a_regression_are_those_of_keras(path, tmp_path, weight):
     targets, outputs = _outputs(task, model)
     truth = targets["price"].numpy()[: part.size].astype(np.float64)
     error = outputs["price"].numpy()[: part.size] - truth
-    weights = np.ones(part.size)
-    if weight:
-        weights = part.column("w").values.astype(np.float64)
+    weights = part.column("w").values.astype(np.float64)
     mean = np.average(truth, weights=weights)
     r2 = 1 - (weights * error**2).sum() / (weights * (truth - mean) ** 2).sum()
     assert logs["r2_score"] == pytest.approx(r2, rel=1e-3)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from orbit_runner.tasks.tabular import report_examples
 from orbit_runner.tasks.tabular.task import TabularTask
+from tests.support.evaluations import random_model
 from tests.support.tables import table_config
 
 PRICE = {"column": "price", "type": "regression"}
@@ -13,11 +14,7 @@ PRICE = {"column": "price", "type": "regression"}
 
 def _task(shared_path, targets, **changes):
     task = TabularTask(table_config(shared_path, task__targets=targets, **changes).task)
-    model = task.build_model()
-    generator = np.random.default_rng(2)
-    for variable in model.trainable_variables:
-        variable.assign(generator.normal(size=variable.shape))
-    return task, model
+    return task, random_model(task)
 
 
 def _examples(task, model):

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.tasks.tabular.task import TabularTask
+from tests.support.configs import in_both_sections
+from tests.support.evaluations import random_model
 from tests.support.problems import error_of, raises
 from tests.support.tables import make_rows, table_config, write_csv
 
@@ -24,9 +26,7 @@ def served(tmp_path_factory):
     features = {"numeric": ["1 size", "age"], "categorical": ["color"]}
     config = table_config(path, task__targets=TARGETS, task__features=features)
     task = TabularTask(config.task)
-    model, generator = task.build_model(), np.random.default_rng(2)
-    for variable in model.trainable_variables:
-        variable.assign(generator.normal(size=variable.shape))
+    model = random_model(task)
     return task, model, task.serving(model)
 
 
@@ -51,30 +51,18 @@ def test_signature_takes_raw_columns(served):
     assert not np.isnan(outputs["the_price"]).any()
 
 
-def test_values_get_the_same_predictions_whatever_format_they_are_written_in(tmp_path, capsys):
+def test_signature_takes_values_however_they_are_written(tmp_path):
     rows = pandas.DataFrame({"sold": [True, False] * 20, "floors": [3.0, None, 4.0, 12.0] * 10})
     rows.assign(y=[*"aab"] * 13 + ["b"], n=range(40)).to_parquet(tmp_path / "a.parquet")
     features = {"numeric": [], "categorical": ["sold", "floors"]}
-    sources = {
-        f"task__{section}__source": "parquet" for section in ("train_data", "validation_data")
-    }
     config = table_config(
-        tmp_path / "a.parquet", task__features=features, task__split__hash_of=["n"], **sources
+        tmp_path / "a.parquet",
+        task__features=features,
+        task__split__hash_of=["n"],
+        **in_both_sections(source="parquet"),
     )
     task = TabularTask(config.task)
     serving = task.serving(task.build_model())
-    rows.to_csv(tmp_path / "b.csv", index=False)
-    rows.to_json(tmp_path / "b.jsonl", orient="records", lines=True)
-
-    predictor = task.predictor(serving.signatures)
-    answers = [
-        [answer.data["y"] for answer in predictor.predict([*predictor.items([str(path)], [])])]
-        for path in sorted(tmp_path.iterdir())
-    ]
-    assert answers[0] == answers[1] == answers[2]
-    assert len({str(answer) for answer in answers[0]}) > 2
-    assert print_predictions(predictor, [str(tmp_path / "b.csv")], as_json=True, batch_size=9) == 0
-    assert "new_categories" not in capsys.readouterr().out
     predict = serving.signatures["predict"]
     written = predict(sold=tf.constant(["True", "FALSE"]), floors=tf.constant(["3.0", "12.0 "]))
     known = predict(sold=tf.constant(["true", "false"]), floors=tf.constant(["3", "12"]))

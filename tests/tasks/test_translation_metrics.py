@@ -14,26 +14,15 @@ from orbit_runner.tasks.translation.metrics import (
     smoothed_cross_entropy,
 )
 from orbit_runner.tasks.translation.task import Translations, TranslationTask, decode
+from tests.support.configs import in_both_sections
 from tests.support.translations import sentences, translation_config, write_set
 
 VOCAB = 11
-
-
 RNG = np.random.default_rng(3)
-
-
 LOGITS = (RNG.normal(size=(4, 5, VOCAB)) * 2).astype(np.float32)
-
-
 TARGETS = RNG.integers(1, VOCAB, size=(4, 5)).astype(np.int32)
-
-
 TARGETS[:, ::2] = LOGITS[:, ::2, 1:].argmax(-1) + 1
-
-
 TARGETS[1, 3:] = TARGETS[2, 1:] = TARGETS[3] = 0
-
-
 MASK = TARGETS > 0
 
 
@@ -68,10 +57,8 @@ def test_gradient_of_the_loss_matches_model_garden():
 
 
 def _task():
-    changes = {
-        f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
-    }
-    return TranslationTask(translation_config("nowhere", **changes).task)
+    config = translation_config("nowhere", **in_both_sections(source="synthetic"))
+    return TranslationTask(config.task)
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1, 0, 1, 1], np.float32)])
@@ -117,8 +104,6 @@ REFERENCES = [
     "Ein kleines Mädchen klettert.",
     "Nobody is here today, is there?",
 ]
-
-
 TRANSLATIONS = [
     "Two dogs are running across the grass.",
     "A man in a red hat plays the guitar!",

@@ -12,6 +12,7 @@ from orbit_runner.data.text.lines import read_stream
 from orbit_runner.tasks.serving import Line
 from orbit_runner.tasks.translation.serving import LinePredictor
 from orbit_runner.tasks.translation.task import TranslationTask
+from tests.support.configs import in_both_sections
 from tests.support.problems import raises
 from tests.support.translations import translation_config, write_set
 
@@ -54,10 +55,8 @@ def test_text_signature_agrees_with_the_tokens_signature(task, served):
 
 @pytest.mark.slow
 def test_model_without_a_vocabulary_serves_only_tokens():
-    changes = {
-        f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
-    }
-    task = TranslationTask(translation_config("nowhere", **changes).task)
+    config = translation_config("nowhere", **in_both_sections(source="synthetic"))
+    task = TranslationTask(config.task)
     served = task.serving(task.build_model())
     assert [*served.signatures] == [served.default] == ["tokens"]
     with raises("missing-file"):

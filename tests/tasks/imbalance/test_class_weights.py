@@ -6,7 +6,6 @@ import tensorflow as tf
 from sklearn.utils.class_weight import compute_class_weight
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.tasks.base import WeightedLabels, training_labels
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
@@ -118,19 +117,18 @@ def test_class_weights_change_the_weights_of_a_run_that_resumes_exactly(shared_p
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "code", "path"),
     [
-        ("balnced", "got 'balnced'; did you mean 'balanced'?"),
-        ("{big: -1, small: 1}", "got -1, expected a number from 0"),
-        ("{big: x, small: 1}", "got 'x', expected a number from 0"),
-        ("{big: .nan, small: 1}", "got nan, expected a number from 0"),
-        ("{big: 0, small: 0}", "all weights are 0"),
+        ("balnced", "not-allowed", ""),
+        ("{big: -1, small: 1}", "out-of-range", ".big"),
+        ("{big: x, small: 1}", "out-of-range", ".big"),
+        ("{big: .nan, small: 1}", "out-of-range", ".big"),
+        ("{big: 0, small: 0}", "out-of-range", ""),
     ],
 )
-def test_value_that_is_not_a_weight_is_an_error(value, expected):
-    with pytest.raises(ConfigError) as caught:
+def test_value_that_is_not_a_weight_is_an_error(value, code, path):
+    with raises(code, f"task.class_weights{path}"):
         table_config("a.csv", task__class_weights=value)
-    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +146,9 @@ def test_weights_of_other_classes_are_errors_before_training(shared_path, settin
 
 
 def test_table_must_have_one_target_of_classification():
-    targets = ["y", "color"]
-    with pytest.raises(ConfigError) as caught:
-        table_config(
-            "a.csv", task__targets=targets, task__features={"numeric": ["size"]},
-            task__class_weights="balanced",
-        )  # fmt: skip
-    assert "got 2 classification targets, expected one" in str(caught.value)
+    changes = {"task__targets": ["y", "color"], "task__features": {"numeric": ["size"]}}
+    with raises("not-supported", "task.class_weights"):
+        table_config("a.csv", **changes, task__class_weights="balanced")
 
 
 def test_inspection_has_the_weights(shared_path):

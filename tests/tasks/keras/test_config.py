@@ -4,12 +4,9 @@ import os
 import sys
 
 import pytest
-import yaml
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.preflight import check_before_start
 from tests.support.problems import raises
 from tests.support.processes import runner
@@ -73,27 +70,12 @@ def _resolved(path, *overrides):
     return resolve(Request(experiment=str(path), params_overrides=overrides))
 
 
-def _problems(path, *overrides):
-    with pytest.raises(ConfigError) as caught:
-        check_before_start(_resolved(path, *overrides), "train_and_eval", path.parent / "run")
-    return [(p.path, p.message.split("\n")[0], str(p.origin)) for p in caught.value.problems]
-
-
 def test_arguments_of_the_function_are_settings_with_its_defaults(experiment):
     config = _resolved(experiment, "task.model.arguments.units=16").config
 
     model = config.task.model
     assert model.build == "checked_pkg.nets:build"
     assert {**model.arguments} == {"units": 16, "rate": 0.5, "activation": "relu"}
-
-
-def test_written_config_has_the_same_fingerprint(experiment):
-    config = _resolved(experiment).config
-    rewritten = experiment.with_name("again.yaml")
-    rewritten.write_text(to_yaml(config))
-
-    assert config_fingerprint(_resolved(rewritten).config) == config_fingerprint(config)
-    assert yaml.safe_load(rewritten.read_text())["task"]["model"]["arguments"]["rate"] == 0.5
 
 
 def test_another_function_replaces_the_arguments(experiment):
@@ -105,56 +87,44 @@ def test_another_function_replaces_the_arguments(experiment):
 
 
 @pytest.mark.parametrize(
-    ("override", "path", "message"),
+    ("override", "path", "code"),
     [
-        ("task.model.arguments.unit=3", "task.model.arguments.unit",
-         "checked_pkg.nets:build: unknown argument 'unit'; did you mean 'units'?"),
-        ("task.model.arguments.units=many", "task.model.arguments.units",
-         "checked_pkg.nets:build: got 'many', expected int"),
-        ("task.model=checked_pkg.nets:needs", "task.model.arguments.width",
-         "checked_pkg.nets:needs: the argument 'width' is required; set it"),
-        ("task.model=checked_pkg.nets:bild", "task.model.build",
-         "checked_pkg.nets has no function or class 'bild'; did you mean 'build'?"),
-        ("task.model=checked_pkg.nets", "task.model.build",
-         "got 'checked_pkg.nets', expected a module and a name in it: my_package.nets:build"),
-        ("task.model=__main__:lost", "task.model.build",
-         "__main__:lost was passed by a script or notebook, and only that finds it"),
-        ("task.loss={class_name: Huber, confg: {delta: 2}}", "task.loss",
-         "unknown key 'confg'; did you mean 'config'?"),
-        ("task.loss=[mse, [3]]", "task.loss",
-         "got ['mse', [3]], expected a string or a list, each item a string or a section or null "
-         "or a section"),
-        ("task.metrics=[mae, {class_name: AUC, curve: PR}]", "task.metrics[1]",
-         "unknown key 'curve'"),
+        ("task.model.arguments.unit=3", "task.model.arguments.unit", "bad-arguments"),
+        ("task.model.arguments.units=many", "task.model.arguments.units", "bad-arguments"),
+        ("task.model=checked_pkg.nets:needs", "task.model.arguments.width", "bad-arguments"),
+        ("task.model=checked_pkg.nets:bild", "task.model.build", "import-failed"),
+        ("task.model=checked_pkg.nets", "task.model.build", "import-failed"),
+        ("task.model=__main__:lost", "task.model.build", "import-failed"),
+        ("task.loss={class_name: Huber, confg: {delta: 2}}", "task.loss", "unknown-name"),
+        ("task.loss=[mse, [3]]", "task.loss", "wrong-type"),
+        ("task.metrics=[mae, {class_name: AUC, curve: PR}]", "task.metrics[1]", "unknown-name"),
         ("task.weighted_metrics=[{class_name: AUC, config: PR}]", "task.weighted_metrics[0]",
-         "got config: 'PR', expected a name, or {class_name: NAME, config: {…}}"),
-        ("task.metrics=[checked_pkg.nets:Metric]", "task.metrics[0]",
-         "checked_pkg.nets has no function or class 'Metric'"),
-        ("task.train_data.source=array", "task.train_data.source",
-         "unknown data source 'array'; did you mean 'arrays'?"),
+         "wrong-type"),
+        ("task.metrics=[checked_pkg.nets:Metric]", "task.metrics[0]", "import-failed"),
+        ("task.train_data.source=array", "task.train_data.source", "not-allowed"),
         ("task.train_data.function=checked_pkg.data:lod", "task.train_data.function",
-         "checked_pkg.data has no function or class 'lod'; did you mean 'load'?"),
-        ("task.train_data.arguments.size=3", "task.train_data.arguments.size",
-         "checked_pkg.data:load: unknown argument 'size'"),
-        ("task.train_data.function=checked_pkg.data:bad", "task.train_data.function",
-         "checked_pkg.data:bad: got x that is not finite in example 0"),
+         "import-failed"),
+        ("task.train_data.arguments.size=3", "task.train_data.arguments.size", "bad-arguments"),
+        ("task.train_data.function=checked_pkg.data:bad", "task.train_data.function", "bad-data"),
         ("task.train_data.function=checked_pkg.data:missing", "task.train_data.function",
-         "checked_pkg.data:missing: FileNotFoundError: no file /data/x.csv"),
-        ("task.train_data.input_path=a.npz", "task.train_data.input_path",
-         "is not read by `source: arrays`; set function"),
-        ("task.train_data={source: npz, function: ''}", "task.train_data.input_path",
-         "is not set; for example, train.npz"),
-        ("task.validation_split=0.2", "task.validation_split",
-         "validation_data.source is set, too; remove one"),
+         "bad-data"),
+        ("task.train_data.input_path=a.npz", "task.train_data.input_path", "no-effect"),
+        ("task.train_data={source: npz, function: ''}", "task.train_data.input_path", "not-set"),
+        ("task.validation_split=0.2", "task.validation_split", "conflict"),
     ],
 )  # fmt: skip
-def test_mistake_is_reported_with_its_setting_and_origin(experiment, override, path, message):
-    problems = [row for row in _problems(experiment, override) if row[0] == path]
+def test_mistake_is_reported_with_its_setting_and_origin(experiment, override, path, code):
+    folder = experiment.parent / "run"
+    with pytest.raises(ConfigError) as caught:
+        check_before_start(_resolved(experiment, override), "train_and_eval", folder)
+    (problem,) = [problem for problem in caught.value.problems if problem.path == path]
 
-    assert [(row[0], row[1]) for row in problems] == [(path, message)]
+    assert problem.code == code
     # A setting that is missing has the origin of its section.
-    missing = message.startswith("is not set")
-    assert problems[0][2].startswith(f"{experiment}:6" if missing else "--params_override[0]")
+    is_missing = code == "not-set"
+    assert str(problem.origin).startswith(
+        f"{experiment}:6" if is_missing else "--params_override[0]"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Arrays of the task `keras`: from functions, from files, and parts for validation."""
 # ruff: noqa: E501 (one line a case)
 
+import keras
 import numpy as np
+import pandas
 import pytest
 
 from orbit_runner.config.schema.task_data import task_data
@@ -10,9 +12,31 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.sources import mismatch_problems, section_source
 from orbit_runner.tasks.keras.user_arrays import arrays_of, keep_arrays
 from tests.support.keras_models import NO_VALIDATION, keras_config
-from tests.support.problems import pairs, raises
+from tests.support.problems import check, pairs, raises
 
 X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
+X2 = np.ones([3, 4], np.float32)
+_TWO = {"x.0": ((2,), "float32"), "x.1": ((4,), "float32"), "y": ((), "int64")}
+
+
+class Batches(keras.utils.PyDataset):
+    """Two batches."""
+
+    def __init__(self, item):
+        super().__init__()
+        self._item = item
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return self._item
+
+
+def frames():
+    """Returns frames of pandas, whose index is no part of the data."""
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}, index=[7, 8, 9])
+    return frame[["a", "b"]], frame["y"], frame["y"]
 
 
 @pytest.mark.parametrize(
@@ -27,6 +51,15 @@ X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
         ((np.array(["one", "two", "six"]), Y), {"x": ((), "string"), "y": ((), "int64")}),
         ((X.astype(np.uint8), X), {"x": ((2,), "uint8"), "y": ((2,), "float32")}),
         ((X, Y, X), {"x": ((2,), "float32"), "y": ((), "int64"), "w": ((2,), "float32")}),
+        (frames(), {"x": ((2,), "float32"), "y": ((), "int64"), "w": ((), "float32")}),
+        # A list of arrays has one for each input or output.
+        (([X, X2], Y), _TWO),
+        (((X, X2), [0, 1, 0]), _TWO),
+        ({"x": [X, X2], "y": Y}, _TWO),
+        (Batches(((X, X2), Y)), _TWO),
+        (([X], Y), {"x.0": ((2,), "float32"), "y": ((), "int64")}),
+        ((X, [Y, X2]), {"x": ((2,), "float32"), "y.0": ((), "int64"), "y.1": ((4,), "float32")}),
+        (([*X], [*Y]), {"x": ((2,), "float32"), "y": ((), "int64")}),
         # Without labels.
         (X, {"x": ((2,), "float32"), "y": ((0,), "float32")}),
         ((X,), {"x": ((2,), "float32"), "y": ((0,), "float32")}),
@@ -36,7 +69,9 @@ X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
     ],
 )  # fmt: skip
 def test_every_form_of_data_becomes_arrays(found, expected):
-    assert arrays_of(found, "data").specs == expected
+    arrays = arrays_of(found, "data")
+    assert arrays.specs == expected
+    assert arrays.size == (6 if isinstance(found, Batches) else 3)
 
 
 @pytest.mark.parametrize(
@@ -94,23 +129,9 @@ def test_files_of_numpy_are_read_and_joined(tmp_path):
     assert [row.digest[:7] for row in task_data(config).files()["train_data"]] == ["sha256:"] * 2
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "missing.npz: cannot be read as .npz: [Errno 2] No such file or directory"),
-        (b"text", "bad.npz: cannot be read as .npz: "),
-        ({"y": Y}, "got keys y, expected x, (x, y)"),
-    ],
-)
-def test_unusable_file_is_reported_with_input_path(tmp_path, content, message):
-    path = tmp_path / ("missing.npz" if content is None else "bad.npz")
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif content is not None:
-        np.savez(path, **content)
-
-    problems = dict(pairs(task_data(_npz(path)).problems()))
-    assert message in problems["train_data.input_path"]
+def test_file_with_other_arrays_is_reported_with_input_path(tmp_path):
+    np.savez(tmp_path / "other.npz", y=Y)
+    check(task_data(_npz(tmp_path / "other.npz")).problems(), ("bad-data", "train_data.input_path"))
 
 
 def _npz(*paths):

@@ -13,7 +13,7 @@ from orbit_runner.tasks.keras.sources import section_source
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
 from tests.support.images import png, write_folder
-from tests.support.keras_models import NO_ARRAYS, keras_config
+from tests.support.keras_models import NO_ARRAYS, NO_VALIDATION, keras_config
 from tests.support.problems import pairs, raises
 from tests.support.toy import run, run_and_resume
 
@@ -54,32 +54,17 @@ def points(size=60, odd=-1, odd_length=5):
     return Points(size, odd, odd_length)
 
 
-def _part_sources(config):
-    """Returns the examples of the parts for training, validation and a test."""
-    test = config.replace(validation_data=config.validation_data.replace(split="test"))
-    return [
-        section_source(config, "train_data"),
-        section_source(config, "validation_data"),
-        section_source(test, "validation_data"),
-    ]
-
-
-def test_parts_of_arrays_have_each_example_once():
-    changes = {f"task__validation_data__{name}": "''" for name in ("source", "function")}
-    config = keras_config(
-        **changes,
-        task__validation_data__arguments="{}",
-        task__split="{fractions: {validation: 0.2, test: 0.3, train: 0.5}}",
-    ).task
-    parts = _part_sources(config)
-
-    rows = np.concatenate([part.places.all_rows() for part in parts])
-    assert sorted(rows.tolist()) == [*range(100)]
-    assert 10 < parts[1].size < 30 < parts[0].size
-    short = section_source(config.replace(split=None, validation_split=0.2), "validation_data")
-    np.testing.assert_array_equal(short.places.rows, parts[1].places.rows)
-    other = section_source(config.replace(split=config.split.replace(seed=1)), "validation_data")
-    assert other.places.rows.tolist() != short.places.rows.tolist()
+def test_validation_split_is_the_part_of_its_fraction():
+    split = "{fractions: {validation: 0.2, test: 0.3, train: 0.5}}"
+    config = keras_config(**NO_VALIDATION, task__split=split).task
+    short = config.replace(split=None, validation_split=0.2)
+    other = config.replace(split=config.split.replace(seed=1))
+    rows, same, others = (
+        section_source(task, "validation_data").places.rows.tolist()
+        for task in (config, short, other)
+    )
+    assert rows == same != others
+    assert 10 < len(rows) < 30
 
 
 _CSV = {
@@ -119,17 +104,6 @@ def test_objects_are_read_by_index():
     }
     assert source.size == 60
     np.testing.assert_array_equal(source.arrays["x"]["point"][7], Points()[7]["point"].astype("f"))
-
-
-@pytest.mark.slow
-def test_run_on_objects_is_resumed_exactly(tmp_path):
-    config = keras_config(
-        **NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
-        task__model=f"{_HERE}:with_texts",
-        task__validation_split=0.2,
-    )
-    logs = run_and_resume(config, tmp_path, "mirrored2").logs
-    assert logs["validation_examples"] > 5
 
 
 @pytest.mark.parametrize("length", [3, 5])
@@ -197,16 +171,6 @@ def test_what_needs_an_index_is_refused_for_a_tf_data_dataset(changes, setting):
     problems = dict(pairs(KerasData(keras_config(**changes).task).problems()))
 
     assert setting in problems
-
-
-def test_a_tf_data_dataset_names_the_setting_that_needs_an_index():
-    changes = {"function": f"{_HERE}:shuffled", "exclude": "[1]"}
-    config = keras_config(**{f"task__train_data__{name}": value for name, value in changes.items()})
-    task = KerasTask(config.task)
-    task.build_model()
-
-    with raises("not-supported", "task.train_data.exclude"):
-        task.build_inputs(task.task_config.train_data)
 
 
 def test_batch_shows_file_and_class_of_an_image(tmp_path):

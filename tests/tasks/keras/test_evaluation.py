@@ -5,6 +5,7 @@ import pytest
 import tf_keras
 
 from tests.support import keras_models
+from tests.support.configs import in_both_sections
 from tests.support.evaluations import evaluate
 from tests.support.keras_models import keras_config
 
@@ -13,28 +14,15 @@ _GAP = f"{{class_name: '{_HERE}:Gap', config: {{name: gap}}}}"
 _METRICS = f"[accuracy, mae, AUC, R2Score, '{_HERE}:Rows', {_GAP}]"
 # In each of them, the last batch has 5 or 1 of the 37 examples.
 _PLACES = {
-    "one device": ("one_device", 8, {}),
-    "two replicas": ("mirrored2", 8, {}),
     "replicas without examples": ("mirrored3", 12, {}),
-    "pipeline": ("one_device", 8, {"task__validation_data__on_device": "false"}),
     "two pipelines": ("mirrored2", 12, {"task__validation_data__on_device": "false"}),
     "eager": ("one_device", 8, {"runtime__run_eagerly": "true"}),
-    "logical": ("one_device", 8, {"runtime__logical_replicas": 4}),
     "logical on two": ("mirrored2", 8, {"runtime__logical_replicas": 4}),
-    "smaller than a batch": ("mirrored2", 64, {}),
 }
 
 
 def _config(batch, **changes):
-    both = {
-        f"task__{section}__{name}": value
-        for section in ("train_data", "validation_data")
-        for name, value in (
-            ("function", f"{_HERE}:numbers"),
-            ("arguments", "{}"),
-            ("global_batch_size", batch),
-        )
-    }
+    both = in_both_sections(function=f"{_HERE}:numbers", arguments="{}", global_batch_size=batch)
     settings = {
         "task__model": f"{_HERE}:regularized",
         "task__loss": "mse",
@@ -70,13 +58,10 @@ def test_evaluation_is_that_of_keras(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["one device", "two replicas", "logical"])
+@pytest.mark.parametrize("place", ["two pipelines", "logical on two"])
 def test_weights_of_examples_are_not_taken_for_padding(place):
     strategy, batch, changes = _PLACES[place]
-    both = {
-        f"task__{section}__function": f"{_HERE}:weighted_numbers"
-        for section in ("train_data", "validation_data")
-    }
+    both = in_both_sections(function=f"{_HERE}:weighted_numbers")
     _, results = evaluate(_config(batch, **changes, **both), strategy)
 
     assert results.pop("validation_examples") == 37
@@ -84,12 +69,11 @@ def test_weights_of_examples_are_not_taken_for_padding(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [8, 37])
-def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch):
-    _, results = evaluate(_config(batch, task__loss=f"{_HERE}:mean_squared"))
+def test_loss_with_one_value_for_a_batch_is_that_of_keras():
+    _, results = evaluate(_config(8, task__loss=f"{_HERE}:mean_squared"))
 
     del results["validation_examples"]
-    _assert_close(results, _expected(batch, keras_models.mean_squared, keras_models.numbers()))
+    _assert_close(results, _expected(8, keras_models.mean_squared, keras_models.numbers()))
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "logical"])

@@ -8,10 +8,7 @@ import tf_keras
 
 import orbit_runner
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.config import KerasModelConfig
@@ -19,7 +16,7 @@ from orbit_runner.tasks.keras.model_builder import build_model, register_model
 from orbit_runner.tasks.keras.passed_objects import MODELS
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import classes, keras_config
-from tests.support.problems import pairs, raises
+from tests.support.problems import check, raises
 from tests.support.toy import Notes, run
 
 _HERE = "tests.tasks.keras.test_model_objects"
@@ -159,6 +156,7 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version, model):
     assert len(noted) == (model == "compiled_model")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_weights_of_a_model_are_the_initial_ones(version, tmp_path):
     model = model_of(version)
@@ -305,44 +303,36 @@ def test_file_has_the_model_and_its_initial_weights(version, tmp_path):
     assert before[0].digest != fingerprint_of(config.task)["model"][0].digest
 
 
-def _file_problem(path, **changes):
-    config = keras_config(task__model__build="''", task__model__file=str(path), **changes)
-    with pytest.raises(SettingError) as caught:
-        KerasTask(config.task).build_model()
-    assert caught.value.path == "task.model.file"
-    return caught.value.reason
-
-
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_file_with_code_is_refused(version, tmp_path):
     package = _PACKAGES[version]
     double = package.layers.Lambda(lambda x: x * 2)
     package.Sequential([package.Input([4]), double]).save(tmp_path / "model.keras")
-    assert "a Lambda layer in it contains Python code" in _file_problem(tmp_path / "model.keras")
+    config = _config(file=str(tmp_path / "model.keras")).task
+    with raises("bad-model", "task.model.file") as caught:
+        KerasTask(config).build_model()
+    assert "Lambda" in str(caught.value)
 
 
 def test_damaged_file_is_an_error(tmp_path):
     (tmp_path / "model.keras").write_text("nothing")
-    assert "is not a .keras file" in _file_problem(tmp_path / "model.keras")
+    with raises("bad-model", "task.model.file"):
+        KerasTask(_config(file=str(tmp_path / "model.keras")).task).build_model()
 
 
 @pytest.mark.parametrize(
-    ("setting", "path", "message"),
+    ("model", "code", "path"),
     [
-        ("{file: model.h5}", "task.model.file", "expected a .keras file"),
-        ("{file: a.keras, build: 'a:b'}", "task.model.file", "build is set, too; remove one"),
-        ("{file: a.keras, arguments: {a: 1}}", "task.model.arguments", "has no effect without"),
+        ({"file": "model.h5"}, "wrong-type", "file"),
+        ({"file": "a.keras", "build": f"{_HERE}:model_of"}, "conflict", "file"),
+        ({"file": "a.keras", "arguments": "{a: 1}"}, "no-effect", "arguments"),
     ],
-)  # fmt: skip
-def test_wrong_settings_of_a_model(setting, path, message):
-    flags = (("--task.name", "task.name", "keras"), ("--task.model", "task.model", setting))
-    with pytest.raises(ConfigError) as caught:
-        resolve(Request(flags=flags))
-    problems = {problem.path: problem.message for problem in caught.value.problems}
-    assert message in problems[path]
+)
+def test_wrong_settings_of_a_model(model, code, path):
+    with raises(code, f"task.model.{path}"):
+        _config(**model)
 
 
 def test_missing_file_is_reported_before_tensorflow_is_needed():
     config = keras_config(task__model="missing.keras")
-    problems = dict(pairs(config.task.model.preflight()))
-    assert problems == {"file": "there is no file 'missing.keras'"}
+    check(config.task.model.preflight(), ("missing-file", "file"))

@@ -8,26 +8,13 @@ from scipy import sparse
 
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.keras.user_arrays import arrays_of
+from tests.support.configs import in_both_sections
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
 from tests.support.toy import run_and_resume
 
 _HERE = "tests.tasks.keras.test_model_state"
 BY_DICT = "tests.support.keras_models:adder"
-
-
-class Measured(tf_keras.Model):
-    """A model that adds a metric in its call."""
-
-    def __init__(self):
-        super().__init__()
-        self.hidden = tf_keras.layers.Dense(8, activation="relu")
-        self.out = tf_keras.layers.Dense(3)
-
-    def call(self, inputs, training=False):
-        hidden = self.hidden(inputs)
-        self.add_metric(tf.reduce_mean(hidden), name="activation", aggregation="mean")
-        return self.out(hidden)
 
 
 class Counter(tf_keras.layers.Layer):
@@ -50,18 +37,37 @@ class Counter(tf_keras.layers.Layer):
         return inputs / self.count
 
 
-def counting():
-    """Returns a model whose layer has a state."""
-    layers = tf_keras.layers
-    return tf_keras.Sequential([layers.Input([4]), Counter(), layers.Dense(3)])
+class Measured(tf_keras.Model):
+    """A model that counts its steps, and adds a metric in its call."""
+
+    def __init__(self, adds_metric=True):
+        super().__init__()
+        self.adds_metric = adds_metric
+        self.counter = Counter()
+        self.hidden = tf_keras.layers.Dense(8, activation="relu")
+        self.out = tf_keras.layers.Dense(3)
+
+    def call(self, inputs, training=False):
+        hidden = self.hidden(self.counter(inputs, training=training))
+        if self.adds_metric:
+            self.add_metric(tf.reduce_mean(hidden), name="activation", aggregation="mean")
+        return self.out(hidden)
 
 
 @pytest.mark.slow
-def test_metric_of_the_model_is_reported(tmp_path):
-    config = keras_config(task__model=f"{_HERE}:Measured", task__metrics="[accuracy]")
-    logs = run_and_resume(config, tmp_path).logs
-    assert 0 < logs["activation"] < 2
-    assert 0 < logs["accuracy"] <= 1
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_state_and_metric_of_a_model_are_part_of_the_run(strategy, tmp_path):
+    is_alone = strategy == "one_device"  # Keras 2 cannot add metrics on several replicas.
+    config = keras_config(
+        task__model=f"{_HERE}:Measured",
+        task__model__arguments__adds_metric=is_alone,
+        task__metrics="[accuracy]",
+    )
+    runs = run_and_resume(config, tmp_path, strategy)
+    assert 0 < runs.logs["accuracy"] <= 1
+    if is_alone:
+        assert 0 < runs.logs["activation"] < 2
+        assert float(runs.model.counter.count) == 21
 
 
 def test_metric_of_the_model_is_the_mean_over_its_calls():
@@ -74,15 +80,6 @@ def test_metric_of_the_model_is_the_mean_over_its_calls():
 
     assert metric.name == "activation"
     np.testing.assert_allclose(metric.result(), np.mean(model.hidden(x)), rtol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_state_of_a_layer_is_part_of_the_run(strategy, tmp_path):
-    config = keras_config(task__model=f"{_HERE}:counting")
-    runs = run_and_resume(config, tmp_path, strategy)
-    if strategy == "one_device":
-        assert float(runs.model.layers[0].count) == 21
 
 
 @pytest.mark.parametrize(
@@ -135,13 +132,7 @@ class OfAttribute(OfTwo):
 
 
 def _build(model, names):
-    function = {"task__train_data__function": f"{_HERE}:data"}
-    arguments = {"task__train_data__arguments": f"{{names: {names}}}"}
-    changes = {
-        name.replace("train_data", section): value
-        for section in ("train_data", "validation_data")
-        for name, value in (function | arguments).items()
-    }
+    changes = in_both_sections(function=f"{_HERE}:data", arguments=f"{{names: {names}}}")
     config = keras_config(
         task__model=model if ":" in model else f"{_HERE}:{model}", task__loss="mse", **changes
     )

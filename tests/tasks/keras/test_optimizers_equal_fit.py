@@ -13,7 +13,6 @@ from tests.support.fit_table import (
     Item,
     case_of,
     check,
-    class_names,
     items,
     reason_of,
 )
@@ -33,14 +32,7 @@ _OPTIONS = {
     "accumulation": {"gradient_accumulation_steps": 2},
     "loss scale": {"loss_scale_factor": 8.0},
 }
-_OPTIMIZER_ARGUMENTS = {
-    "Adam": [{"amsgrad": True, "beta_1": 0.8, "epsilon": 1e-3}],
-    "Ftrl": [{"l1_regularization_strength": 0.01, "l2_shrinkage_regularization_strength": 0.01}],
-    "RMSprop": [{"centered": True, "momentum": 0.9}],
-    "SGD": [{"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}],
-}
-OPTIMIZERS = [*items("optimizers", _NOT_OPTIMIZERS, _OPTIMIZER_ARGUMENTS)]
-_LEGACY = class_names(PACKAGES["2"].optimizers.legacy, ("Optimizer",))
+OPTIMIZERS = [*items("optimizers", _NOT_OPTIMIZERS)]
 
 
 def _with_optimizer(version, make, dtype="float32", **changes):
@@ -86,7 +78,7 @@ def test_option_of_each_optimizer_is_that_of_fit(tmp_path, item, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _LEGACY)
+@pytest.mark.parametrize("name", ["Adam", "Nadam"])
 def test_legacy_optimizer_is_that_of_fit(tmp_path, name):
     item = Item("2", name)
     make = lambda package: item.make(package.optimizers.legacy, learning_rate=0.02)  # noqa: E731
@@ -123,7 +115,7 @@ _PRECISIONS = {"mixed_bfloat16": BFLOAT16, "mixed_float16": _FLOAT16}
 @pytest.mark.slow
 @pytest.mark.alternating
 @pytest.mark.parametrize("dtype", _PRECISIONS)
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
 @pytest.mark.parametrize("version", PACKAGES)
 def test_mixed_precision_is_that_of_fit(tmp_path, version, name, dtype):
     item = Item(version, name)
@@ -132,24 +124,13 @@ def test_mixed_precision_is_that_of_fit(tmp_path, version, name, dtype):
 
 
 _SCHEDULES = {
-    "CosineDecay": [
-        {"initial_learning_rate": 0.1, "decay_steps": 40},
-        {"initial_learning_rate": 0.0, "decay_steps": 30, "alpha": 0.1, "warmup_steps": 9,
-         "warmup_target": 0.2},
-    ],
-    "CosineDecayRestarts": [
-        {"initial_learning_rate": 0.1, "first_decay_steps": 9, "t_mul": 1.5, "m_mul": 0.8}
-    ],
-    "ExponentialDecay": [
-        {"initial_learning_rate": 0.1, "decay_steps": 9, "decay_rate": 0.5, "staircase": value}
-        for value in (False, True)
-    ],
-    "InverseTimeDecay": [{"initial_learning_rate": 0.1, "decay_steps": 9, "decay_rate": 0.5}],
-    "PiecewiseConstantDecay": [{"boundaries": [9, 20], "values": [0.1, 0.05, 0.2]}],
-    "PolynomialDecay": [
-        {"initial_learning_rate": 0.1, "decay_steps": 30, "power": 2.0, "cycle": value}
-        for value in (False, True)
-    ],
+    "CosineDecay": {
+        "initial_learning_rate": 0.0, "decay_steps": 30, "alpha": 0.1, "warmup_steps": 9,
+        "warmup_target": 0.2,
+    },
+    "PolynomialDecay": {
+        "initial_learning_rate": 0.1, "decay_steps": 30, "power": 2.0, "cycle": True
+    },
 }  # fmt: skip
 
 
@@ -158,14 +139,13 @@ _SCHEDULES = {
 @pytest.mark.parametrize("name", _SCHEDULES)
 @pytest.mark.parametrize("version", PACKAGES)
 def test_schedule_is_that_of_fit(tmp_path, version, name):
-    optimizer = Item(version, "Adam" if name.startswith("C") else "SGD")
-    for index, arguments in enumerate(_SCHEDULES[name]):
+    """`test_keras_items.py` tests the rates of each schedule."""
 
-        def make(package, arguments=arguments):
-            schedule = getattr(package.optimizers.schedules, name)(**arguments)
-            return _rated(optimizer, package, schedule)
+    def make(package):
+        schedule = getattr(package.optimizers.schedules, name)(**_SCHEDULES[name])
+        return _rated(Item(version, "Adam"), package, schedule)
 
-        check(_with_optimizer(version, make), tmp_path / str(index))
+    check(_with_optimizer(version, make), tmp_path)
 
 
 # Forms in which losses, metrics and optimizers are given.
@@ -211,7 +191,7 @@ def test_forms_of_loss_metrics_and_optimizer_have_the_same_weights(tmp_path, ver
 @pytest.mark.slow
 @pytest.mark.alternating
 @pytest.mark.parametrize("form", ["arguments", "compile"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "RMSprop", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["adam", "RMSprop"])
 @pytest.mark.parametrize("version", PACKAGES)
 def test_name_of_an_optimizer_has_the_defaults_of_its_keras(tmp_path, version, optimizer, form):
     case = _with_optimizer(version, lambda package: optimizer)
@@ -229,12 +209,3 @@ def test_order_of_a_shuffled_run_changes_nothing_else(tmp_path, version):
     shuffled = dataclasses.replace(case, settings={"task.train_data.shuffle_buffer_size": 100})
     expected = fits.fit(dataclasses.replace(case, data=case.data.rows(np.asarray(order))))
     assert_equal(fits.train(shuffled, tmp_path), expected)
-
-
-def test_table_has_each_class_of_keras():
-    """A new class that needs arguments has to be added to the table."""
-    for item in OPTIMIZERS:
-        assert _rated(item, PACKAGES[item.version]) is not None
-    for package in PACKAGES.values():
-        names = {*class_names(package.optimizers.schedules, ("LearningRateSchedule",))}
-        assert names == {*_SCHEDULES}

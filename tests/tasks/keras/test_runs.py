@@ -3,24 +3,25 @@
 import json
 
 import pytest
-import tf_keras
 
-from orbit_runner.errors import SettingError
+from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import NO_VALIDATION, OPTIMIZERS, keras_config
+from tests.support.problems import raises
 from tests.support.toy import run, run_and_resume
 
-_HERE = "tests.support.keras_models"
+_HERE, _HERE_3 = "tests.support.keras_models", "tests.support.keras_3_models"
 _MODELS = {
-    "function": {},
-    "subclass": {"task__model": f"{_HERE}:Subclassed"},
-    "metrics": {
+    "subclass and metrics": {
+        "task__model": f"{_HERE}:Subclassed",
         "task__metrics": "[accuracy, SparseTopKCategoricalAccuracy, "
-        "{class_name: MeanIoU, config: {num_classes: 3, sparse_y_pred: false}}]"
+        "{class_name: MeanIoU, config: {num_classes: 3, sparse_y_pred: false}}]",
     },
     **OPTIMIZERS,
     "legacy optimizer": {"task__optimizer": "{class_name: legacy.Adam, config: {decay: 0.1}}"},
-    "weights": {"task__train_data__function": f"{_HERE}:weighted"},
-    "pipeline": {"task__train_data__on_device": "false"},
+    "pipeline of weighted examples": {
+        "task__train_data__function": f"{_HERE}:weighted",
+        "task__train_data__on_device": "false",
+    },
 }
 
 
@@ -36,45 +37,33 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_pat
         for folder in ("whole", "parts")
     ]
     assert records[0]["state"] == records[1]["state"]
+    assert {"keras", "tf_keras"} & {*records[0]["numerics"]} == {"tf_keras"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "message"),
+    ("changes", "code", "path"),
     [
-        ({"task__model__arguments__width": 2}, "task.loss",
-         "got labels int64 [batch] from 0 to 2, but the model has 2 outputs"),
-        ({"task__model": f"{_HERE}:wrong_input"}, "task.model",
-         "expected axis -1 of input shape to have value 5"),
-        ({"task__model": "tests.support.keras_3_models:wrong_input"}, "task.model",
-         "does not accept the inputs"),
-        ({"task__model": f"{_HERE}:not_a_model"}, "task.model.build",
-         "returns builtins.int, expected a Keras model"),
-        ({"task__model": f"{_HERE}:OwnLoop"}, "task.model",
-         "OwnLoop defines make_train_function, which a run does not call"),
-        ({"task__model": f"{_HERE}:wrong_logs"}, "task.model",
-         "WrongLogs.train_step returns a list, expected a dict"),
-        ({"task__metrics": "[mae, {class_name: AUC, config: {curv: PR}}]"}, "task.metrics[1]",
-         "'curv'"),
-        ({"task__loss": "meen"}, "task.loss", "unknown loss 'meen'"),
-        ({"task__optimizer": "adamm"}, "task.optimizer", "did you mean 'Adam'?"),
-        ({"task__metrics": "[mae, mae]"}, "task.metrics", "mae"),
-        ({"task__metrics": f"['{_HERE}:EachClass']"}, "task.metrics", "set average: macro"),
-        (NO_VALIDATION, "task.validation_data.source", "train without evaluations: --mode=train"),
+        ({"model__arguments__width": 2}, "model-mismatch", "task.loss"),
+        ({"model": f"{_HERE}:wrong_input"}, "model-mismatch", "task.model"),
+        ({"model": f"{_HERE_3}:wrong_input"}, "model-mismatch", "task.model"),
+        ({"model": f"{_HERE}:not_a_model"}, "wrong-type", "task.model.build"),
+        ({"model": f"{_HERE}:OwnLoop"}, "not-supported", "task.model"),
+        ({"model": f"{_HERE}:wrong_logs"}, "wrong-type", "task.model"),
+        ({"metrics": "[mae, {class_name: AUC, config: {curv: PR}}]"}, "bad-arguments",
+         "task.metrics[1]"),
+        ({"loss": "meen"}, "unknown-name", "task.loss"),
+        ({"optimizer": "adamm"}, "unknown-name", "task.optimizer"),
+        ({"metrics": "[mae, mae]"}, "model-mismatch", "task.metrics"),
+        ({"metrics": f"['{_HERE}:EachClass']"}, "wrong-type", "task.metrics"),
     ],
 )  # fmt: skip
-def test_model_that_does_not_fit_is_an_error_before_training(tmp_path, changes, path, message):
-    with pytest.raises(SettingError) as caught:
-        run(keras_config(**changes), tmp_path)
+def test_model_that_does_not_fit_is_an_error_before_training(changes, code, path):
+    config = keras_config(**{f"task__{name}": value for name, value in changes.items()})
+    with raises(code, path):
+        KerasTask(config.task).build_model()
 
-    assert caught.value.path == path
-    assert message in str(caught.value)
+
+def test_missing_validation_data_is_an_error_before_training(tmp_path):
+    with raises("not-set", "task.validation_data.source"):
+        run(keras_config(**NO_VALIDATION), tmp_path)
     assert not list(tmp_path.glob("checkpoints/*"))
-
-
-@pytest.mark.slow
-def test_model_trains_without_validation_data(tmp_path):
-    config = keras_config(**NO_VALIDATION)
-    model, logs = run(config, tmp_path, mode="train")
-
-    assert isinstance(model, tf_keras.Model)
-    assert logs == {}

@@ -13,26 +13,26 @@ from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import ArrayPredictor, ArrayRow, make_serving
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
+from tests.support.configs import in_both_sections
 from tests.support.images import write_folder
 from tests.support.keras_models import ADDER, NO_ARRAYS, keras_config
 from tests.support.problems import raises
 
 
-def _signatures(task, model, folder, where):
-    serving = task.serving(model)
-    if where == "memory":
-        return serving.signatures
+def _exported(model, serving, folder):
+    """Returns the signatures of a SavedModel."""
     module = tf.Module()
     module.model = model
     tf.saved_model.save(module, str(folder), signatures=dict(serving.signatures))
     return tf.saved_model.load(str(folder)).signatures
 
 
-@pytest.fixture(scope="module", params=["memory", "export"])
-def served(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A model, and the signatures of its export; those in memory are the same."""
     task = KerasTask(keras_config().task)
     model = task.build_model()
-    return model, _signatures(task, model, tmp_path_factory.mktemp("export"), request.param)
+    return model, _exported(model, task.serving(model), tmp_path_factory.mktemp("export"))
 
 
 @pytest.fixture
@@ -115,11 +115,10 @@ def test_unusable_file_is_an_error(classifier, argument, code, tmp_path):
         _predicted(classifier[1], str(tmp_path / argument))
 
 
-@pytest.mark.parametrize("where", ["memory", "export"])
-def test_several_inputs_keep_their_names(tmp_path, where):
+def test_several_inputs_keep_their_names(tmp_path):
     task = KerasTask(keras_config(**ADDER).task)
     model = task.build_model()
-    predictor = task.predictor(_signatures(task, model, tmp_path, where))
+    predictor = task.predictor(_exported(model, task.serving(model), tmp_path))
     (prediction,) = _predicted(predictor, '{"right": [1, 2], "left": [3, 4]}')
 
     features = {"left": tf.constant([[3.0, 4.0]]), "right": tf.constant([[1.0, 2.0]])}
@@ -203,10 +202,8 @@ def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(where, tmp
     inputs = tf_keras.Input([2], dtype="int32", name="x")
     model = tf_keras.Model(inputs, tf_keras.layers.Embedding(5, 3)(inputs))
     serving = make_serving(model, {"x": ((2,), "int32")}, {"": LossKind("", "other")})
-    signatures = serving.signatures
-    if where == "export":
-        tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
-        signatures = tf.saved_model.load(str(tmp_path)).signatures
+    is_export = where == "export"
+    signatures = _exported(model, serving, tmp_path) if is_export else serving.signatures
     rows = _predicted(ArrayPredictor(signatures), "[1, 2]", "[1, 99]", "[-1, 0]", "[4, 0]")
 
     assert ["error" in row for row in rows] == [False, True, True, False]
@@ -228,7 +225,7 @@ def test_inputs_keep_names_that_are_no_identifiers(tmp_path):
     left, right = tf_keras.Input([1], name="left-eye"), tf_keras.Input([1], name="class")
     model = tf_keras.Model({"left-eye": left, "class": right}, left - right)
     specs = {"x.left-eye": ((1,), "float32"), "x.class": ((1,), "float32")}
-    signatures = make_serving(model, specs, {"": LossKind()}).signatures
+    signatures = _exported(model, make_serving(model, specs, {"": LossKind()}), tmp_path / "export")
     np.savez(tmp_path / "rows.npz", **{"left-eye": [[5.0]], "input_class": [[2.0]]})
     rows = _predicted(
         ArrayPredictor(signatures), '{"left-eye": [5], "class": [2]}', str(tmp_path / "rows.npz")
@@ -281,13 +278,8 @@ def picture_net():
 def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path):
     write_folder(tmp_path / "train", {"cat": 5, "dog": 4})
     files = sorted(write_folder(tmp_path / "validation", {"cat": 3, "dog": 2}, first=20))
-    places = {
-        f"task__{section}__{name}": value
-        for section in ("train_data", "validation_data")
-        for name, value in (("source", "image_folder"), ("data_dir", str(tmp_path)))
-    }
     config = keras_config(
-        **NO_ARRAYS | places,
+        **NO_ARRAYS | in_both_sections(source="image_folder", data_dir=str(tmp_path)),
         task__model="tests.tasks.keras.test_serving:picture_net",
         task__image_size="[10, 12]",
         task__validation_data__center_crop_fraction="0.5",
@@ -308,7 +300,7 @@ def test_image_files_are_predicted_as_evaluation_sees_them(tmp_path):
     assert predictions[5]["error"].startswith("cannot be decoded: ")
     assert predictions[6] == predictions[1]
     assert predictions[7]["row"] == 7
-    exported = ArrayPredictor(_signatures(task, model, tmp_path / "export", "export"))
+    exported = ArrayPredictor(_exported(model, task.serving(model), tmp_path / "export"))
     assert _predicted(exported, str(files[1]))[0]["label"] == predictions[1]["label"]
     (prediction,) = predictor.predict([*predictor.items([str(files[0])], ())])
     assert prediction.text.startswith(f"{files[0]}: class ")

@@ -125,35 +125,29 @@ def two_numbers(first="first"):
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "message"),
+    ("changes", "code", "path"),
     [
-        ({"data": {"form": "typo"}}, "task.model",
-         "labels kind, sise, but the model has the outputs kind, size; did you mean 'size'?"),
-        ({"task__loss": "categorical_crossentropy"}, "task.loss", "are incompatible"),
-        ({"task__loss": "{kind: mse, size: hubber}"}, "task.loss.size", "did you mean 'huber'"),
-        ({"task__loss": "{size: mse, knd: mse}"}, "task.loss", "knd"),
+        ({"data": {"form": "typo"}}, "model-mismatch", "task.model"),
+        ({"data": {"form": "three"}}, "model-mismatch", "task.model"),
+        ({"model": "Nested"}, "model-mismatch", "task.model"),
+        ({"task__loss": "categorical_crossentropy"}, "model-mismatch", "task.loss"),
+        ({"task__loss": "{kind: mse, size: hubber}"}, "unknown-name", "task.loss.size"),
+        ({"task__loss": "{size: mse, knd: mse}"}, "model-mismatch", "task.loss"),
         ({"model": "functional_3", "data": {"form": "part"},
-          "task__loss": "{kind: mse, size: null}"}, "task.loss", "can't be found"),
-        ({"model": "functional_3", "task__loss": "{kind: mse}"}, "task.loss",
-         "Expected keys ['kind', 'size'] in loss dict"),
-        ({"task__loss": "{kind: null, size: null}"}, "task.loss", "has no loss"),
-        ({"task__loss": "''"}, "task.loss", "set one loss, or one for each output: kind, size"),
-        ({"task__loss_weights": "{sise: 1}"}, "task.loss", "sise"),
-        ({"task__metrics": "{kind: [F1Score]}"}, "task.metrics", ""),
-        ({"task__metrics": "{kind: [acuracy]}"}, "task.metrics.kind[0]", "did you mean 'accuracy'"),
+          "task__loss": "{kind: mse, size: null}"}, "model-mismatch", "task.loss"),
+        ({"model": "functional_3", "task__loss": "{kind: mse}"}, "model-mismatch", "task.loss"),
+        ({"task__loss": "{kind: null, size: null}"}, "not-set", "task.loss"),
+        ({"task__loss": "''"}, "not-set", "task.loss"),
+        ({"task__loss_weights": "{sise: 1}"}, "model-mismatch", "task.loss"),
+        ({"task__metrics": "{kind: [F1Score]}"}, "model-mismatch", "task.metrics"),
+        ({"task__metrics": "{kind: [acuracy]}"}, "unknown-name", "task.metrics.kind[0]"),
         ({"model": "two_numbers", "data": {"form": "one"}, "task__loss": "mse",
-          "task__model__arguments__first": "validation"}, "task.metrics",
-         "the name 'validation_loss' is taken"),
-        ({"model": "Nested"}, "task.model",
-         "labels kind, size, but the model has the outputs output_1, output_2"),
-        ({"data": {"form": "three"}}, "task.model", "labels 0, 1, 2, but the model has the"),
+          "task__model__arguments__first": "validation"}, "set-twice", "task.metrics"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_an_error_that_names_the_output(changes, path, message):
-    with pytest.raises(SettingError) as caught:
+def test_what_does_not_fit_is_an_error_that_names_the_output(changes, code, path):
+    with raises(code, path):
         _built(**changes)
-    assert caught.value.path == path
-    assert message in str(caught.value)
 
 
 def test_model_with_one_tensor_refuses_several_labels_and_values():
@@ -188,16 +182,9 @@ def test_arrays_by_output():
         arrays_of((x, {"kind": np.arange(4)}), "f")
 
 
-@pytest.mark.parametrize("where", ["memory", "export"])
-def test_outputs_and_classes_are_predicted(where, tmp_path):
+def test_outputs_and_classes_are_predicted():
     task, model = _built(task__model__arguments__form="dict")
-    signatures = task.serving(model).signatures
-    if where == "export":
-        module = tf.Module()
-        module.model = model
-        tf.saved_model.save(module, str(tmp_path), signatures=dict(signatures))
-        signatures = tf.saved_model.load(str(tmp_path)).signatures
-    predictor = ArrayPredictor(signatures)
+    predictor = ArrayPredictor(task.serving(model).signatures)
     (prediction,) = predictor.predict(list(predictor.items(["[1, 2, 3, 4]"], [])))
 
     outputs = model(np.array([[1, 2, 3, 4]], np.float32))

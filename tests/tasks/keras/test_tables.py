@@ -30,16 +30,8 @@ def _people(count=90):
     )
 
 
-def _write(people, path):
-    if path.suffix == ".jsonl":
-        people.to_json(path, orient="records", lines=True, date_format="iso", date_unit="s")
-    else:
-        (people.to_csv if path.suffix == ".csv" else people.to_parquet)(path, index=False)
-
-
 def _config(path, **changes):
-    source = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl"}[path.suffix]
-    settings = {"task__outputs": "kind", "task__train_data__source": source, **changes}
+    settings = {"task__outputs": "kind", "task__train_data__source": "csv", **changes}
     return keras_config(**NO_ARRAYS | settings, task__train_data__input_path=str(path)).task
 
 
@@ -50,11 +42,8 @@ def table(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-def test_columns_of_a_table_are_inputs_by_their_names(tmp_path, suffix):
-    people, path = _people(), tmp_path / f"people{suffix}"
-    _write(people, path)
-    config = _config(path)
+def test_columns_of_a_table_are_inputs_by_their_names(table):
+    people, config = _people(), _config(table)
     source = section_source(config, "train_data")
 
     assert source.specs == {
@@ -118,8 +107,6 @@ def test_names_of_columns_and_of_arrays_may_have_dots(tmp_path):
 
 
 _FRACTIONS = "fractions: {train: .6, validation: .2, test: .2}"
-
-
 _AGE = "age"  # The column that decides.
 
 
@@ -134,7 +121,7 @@ _AGE = "age"  # The column that decides.
 def test_a_split_does_not_depend_on_what_its_column_is_used_for(tmp_path, changes, fields):
     # Numbers of 32 bits do not tell these ages apart.
     people, path = _people().assign(age=_people().age + 2.0**24), tmp_path / "people.csv"
-    _write(people, path)
+    people.to_csv(path, index=False)
     config = _config(path, task__split=f"{{{_FRACTIONS}, hash_of: [age]}}", **changes)
     sections = {
         name: TableDataConfig(source="csv", input_path=str(path), is_training=name == "train_data")
@@ -166,19 +153,17 @@ def test_split_column_names_the_parts_also_if_it_is_a_number_and_an_input(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "setting", "message"),
+    ("changes", "code", "setting"),
     [
-        ({"task__outputs": "knd"}, "outputs", "unknown column 'knd'; did you mean 'kind'?"),
-        ({"task__inputs": "[age, plce]"}, "inputs", "unknown column 'plce'"),
-        ({"task__inputs": "{a: [city, age]}"}, "inputs",
-         "column 'city': got 'Rome', expected a number"),
-        ({"task__weight_column": "city"}, "weight_column",
-         "column 'city': got 'Rome', expected a number"),
+        ({"task__outputs": "knd"}, "unknown-column", "outputs"),
+        ({"task__inputs": "[age, plce]"}, "unknown-column", "inputs"),
+        ({"task__inputs": "{a: [city, age]}"}, "bad-record", "inputs"),
+        ({"task__weight_column": "city"}, "bad-record", "weight_column"),
     ],
-)  # fmt: skip
-def test_wrong_column_is_reported_with_its_setting(table, changes, setting, message):
-    config = _config(table, task__validation_split=0.2, **changes)
-    assert message in dict(pairs(KerasData(config).problems()))[setting]
+)
+def test_wrong_column_is_reported_with_its_setting(table, changes, code, setting):
+    problems = KerasData(_config(table, task__validation_split=0.2, **changes)).problems()
+    assert {(problem.code, problem.path) for problem in problems} == {(code, setting)}
 
 
 def test_missing_number_and_class_without_training_row_are_errors(tmp_path):
@@ -202,11 +187,10 @@ def test_missing_number_and_class_without_training_row_are_errors(tmp_path):
         section_source(config, "validation_data")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-def test_text_among_numbers_is_an_error_unless_inputs_lists_the_column(tmp_path, suffix):
-    people, path = _people().astype({"age": str}), tmp_path / f"people{suffix}"
+def test_text_among_numbers_is_an_error_unless_inputs_lists_the_column(tmp_path):
+    people, path = _people().astype({"age": str}), tmp_path / "people.csv"
     people.loc[7, "age"] = "?"
-    _write(people, path)
+    people.to_csv(path, index=False)
 
     problems = dict(pairs(KerasData(_config(path)).problems()))
     assert f"{path}, row 8: column 'age': got '?' in a column of texts" in problems["inputs"]
