@@ -128,6 +128,10 @@ def test_failed_asynchronous_save_stops_training_immediately(tmp_path):
     )
 
     def wait(logs):
+        if session.step == 12:
+            session.checkpoints.sync()
+            # A file cannot be renamed onto a directory.
+            (tmp_path / "checkpoints" / "ckpt-20.data-00000-of-00001").mkdir()
         end = time.monotonic() + 60.0
         while session.step == 21 and session.checkpoints._writer._failure is None:
             assert time.monotonic() < end
@@ -147,8 +151,6 @@ def test_failed_asynchronous_save_stops_training_immediately(tmp_path):
     )
     controller = build_controller(session)
     session.restore_or_initialize()
-    # A file cannot be renamed onto a directory.
-    (tmp_path / "checkpoints" / "ckpt-20.data-00000-of-00001").mkdir(parents=True)
     with strategy.scope(), raises("save-failed", kind=SaveError) as caught:
         loop.train(session, controller, evaluates=False)
     assert "the checkpoint of step 10 is intact" in str(caught.value)

@@ -188,8 +188,21 @@ def _check(name):
         assert one.numpy().tobytes() == other.numpy().tobytes()
 
 
+# Layers that only calculate with single numbers, or move them.
+_SIMPLE = {
+    "Activation", "ActivityRegularization", "Add", "Average", "CenterCrop", "Concatenate",
+    "Cropping1D", "Cropping2D", "Cropping3D", "ELU", "Flatten", "Identity", "LeakyReLU", "Maximum",
+    "Minimum", "Multiply", "Normalization", "PReLU", "Permute", "ReLU", "RepeatVector", "Rescaling",
+    "Reshape", "Subtract", "ThresholdedReLU", "ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D",
+}  # fmt: skip
+_NAMES = [
+    pytest.param(name, marks=pytest.mark.wide if name in _SIMPLE else ())
+    for name in (*LAYERS, *VARIANTS)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*LAYERS, *VARIANTS])
+@pytest.mark.parametrize("name", _NAMES)
 def test_layer_compiles_with_its_gradient_or_is_listed(name):
     if name in REFUSED:
         with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSED[name]):

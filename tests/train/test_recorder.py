@@ -5,7 +5,7 @@ import pytest
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.train.trainer import Trainer
 from tests.support.digits import cnn_config, digits_config
-from tests.support.toy import repeatable_records, run, toy_config
+from tests.support.toy import repeatable_records, run
 
 # At step 130 of a cosine schedule, a loop with outputs once differed from one without.
 _COSINE = {
@@ -70,12 +70,6 @@ def test_loop_continues_past_the_end_of_a_record_unless_recovery_is_enabled(
         return train(self, num_steps)
 
     monkeypatch.setattr(Trainer, "train", counted)
-    config = toy_config(
-        trainer__steps_per_loop=20,
-        trainer__checkpoint_interval=20,
-        trainer__validation_interval=20,
-        **changes,
-    )
-    run(config, tmp_path, "train")
-    assert sum(loops) == 20
-    assert (max(loops) > 5) == (not changes)
+    run(_config(**changes), tmp_path, "train")
+    assert sum(loops) == 130
+    assert (max(loops) > 20) == (not changes)
