@@ -36,7 +36,6 @@ def test_checkpoint_whose_weights_do_not_match_its_record_is_rejected(tmp_path):
         run(toy_config(), tmp_path)
 
 
-_LARGER = {"task__model__hidden_units": [16, 16]}
 _NEW_ADAM = {"trainer__optimizer_config__optimizer__type": "adam_experimental"}
 
 
@@ -44,8 +43,6 @@ _NEW_ADAM = {"trainer__optimizer_config__optimizer__type": "adam_experimental"}
 @pytest.mark.parametrize(
     ("before", "now", "path", "reason"),
     [
-        ({}, _LARGER, "", "logits/kernel: not in the checkpoint"),
-        (_LARGER, {}, "", "logits/kernel: only in the checkpoint"),
         ({}, {"task__model__hidden_units": [8]}, "", "restore variable with shape"),
         (
             {},
@@ -73,7 +70,7 @@ def test_mismatch_error_names_the_variables_that_do_not_fit(before, now, path, r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["adam", "adam_experimental", "sgd"])
+@pytest.mark.parametrize("kind", ["adam_experimental", "sgd"])
 def test_resumed_run_takes_the_learning_rate_from_the_config(kind, tmp_path):
     optimizer = {"trainer__optimizer_config__optimizer__type": kind}
     rate = "trainer__optimizer_config__learning_rate__constant__learning_rate"

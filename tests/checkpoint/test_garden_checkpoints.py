@@ -18,24 +18,25 @@ _CASES = {
 
 
 @pytest.mark.parametrize("case", _CASES)
-@pytest.mark.parametrize("place", ["", "/ckpt-5"])
-def test_checkpoint_of_model_garden_has_the_initial_weights_of_a_run(place, case, tmp_path):
+def test_checkpoint_of_model_garden_has_the_initial_weights_of_a_run(case, tmp_path):
     theirs = GardenRun(toy_config(**_CASES[case]), tmp_path / "theirs", steps=5)
-    config = toy_config(task__init_checkpoint=f"{tmp_path}/theirs{place}", **_CASES[case])
-    session = session_of(config, tmp_path / "ours", make_strategy("one_device"))
-    session.restore_or_initialize()
+    for place in ("", "/ckpt-5"):
+        config = toy_config(task__init_checkpoint=f"{tmp_path}/theirs{place}", **_CASES[case])
+        session = session_of(config, tmp_path / "ours", make_strategy("one_device"))
+        session.restore_or_initialize()
 
-    assert session.step == 0
-    for variable, expected in zip(session.state.model.variables, theirs.weights(), strict=True):
-        np.testing.assert_array_equal(variable, expected)
+        assert session.step == 0
+        variables = session.state.model.variables
+        for variable, expected in zip(variables, theirs.weights(), strict=True):
+            np.testing.assert_array_equal(variable, expected)
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_run_directory_of_model_garden_is_refused(mode, tmp_path):
+def test_run_directory_of_model_garden_is_refused(tmp_path):
     GardenRun(toy_config(), tmp_path / "theirs", steps=5)
-    with raises("not-a-run", "--model_dir") as caught:
-        run(toy_config(), tmp_path / "theirs", mode)
-    assert f"task.init_checkpoint={tmp_path}/theirs/ckpt-5" in str(caught.value)
+    for mode in ("train", "eval"):
+        with raises("not-a-run", "--model_dir") as caught:
+            run(toy_config(), tmp_path / "theirs", mode)
+        assert f"task.init_checkpoint={tmp_path}/theirs/ckpt-5" in str(caught.value)
 
     # Beside checkpoints of this runner, they are ignored.
     ours = tmp_path / "ours"

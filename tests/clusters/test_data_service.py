@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.clusters.members import EXPERIMENT, alone, content
+from tests.support import warm_runner
 
 RUN = (*EXPERIMENT, "--train_steps=60", "--task.train_data.augment=crop")
 _SERVICE = """
@@ -46,6 +47,4 @@ def test_external_services_do_not_change_the_weights(tmp_path):
     assert content(tmp_path / "served") == content(tmp_path / "alone")
 
     # The services that config.yaml names are no longer running.
-    run = str(tmp_path / "served" / "run")
-    command = [sys.executable, "-m", "orbit_runner", "reproduce", run]
-    assert subprocess.run(command, capture_output=True, timeout=600, check=False).returncode == 0
+    assert warm_runner.run("reproduce", str(tmp_path / "served" / "run")).returncode == 0

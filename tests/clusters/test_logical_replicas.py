@@ -1,33 +1,8 @@
-"""Runs with logical replicas: the same weights with any number of processes and devices."""
+"""Runs of Model Garden with logical replicas: the same weights and evaluations with workers."""
 
 import pytest
 
-from tests.clusters.members import (
-    EXPERIMENT,
-    ONE_DEVICE,
-    alone,
-    content,
-    mirrored,
-    records,
-    run_workers,
-)
-
-_COMMON = (
-    *EXPERIMENT,
-    "--runtime.logical_replicas=4",
-    "--task.model.dropout_rate=0.3",
-    "--trainer.checkpoint_interval=5",
-)
-
-
-@pytest.mark.slow
-def test_run_continues_with_workers_and_on_the_devices_of_one_process(tmp_path):
-    alone(tmp_path / "whole", *_COMMON, ONE_DEVICE, "--train_steps=15")
-    alone(tmp_path / "parts", *_COMMON, *mirrored(4), "--train_steps=5")
-    run_workers(tmp_path / "parts", *_COMMON, "--train_steps=10")
-    alone(tmp_path / "parts", *_COMMON, ONE_DEVICE, "--train_steps=15")
-
-    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+from tests.clusters.members import ONE_DEVICE, alone, content, records, run_workers
 
 
 @pytest.mark.slow

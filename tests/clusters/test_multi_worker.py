@@ -1,6 +1,7 @@
 """Synchronous workers as real processes give the same numbers as one process."""
 
 import json
+import shutil
 import signal
 
 import pytest
@@ -91,12 +92,10 @@ def test_one_process_reproduces_the_run(workers):
 
 @pytest.mark.promise("weights", "two workers give the weights of two replicas in one process")
 @pytest.mark.slow
-def test_two_workers_are_bit_identical_to_two_replicas(tmp_path):
-    steps = (*EXPERIMENT, STEPS, "--task.model.dropout_rate=0.3")
-    alone(tmp_path / "mirrored", *steps, *mirrored(2))
-    run_workers(tmp_path / "workers", *steps)
+def test_two_workers_are_bit_identical_to_two_replicas(undisturbed, tmp_path):
+    alone(tmp_path, *LONG, *mirrored(2))
 
-    assert content(tmp_path / "workers") == content(tmp_path / "mirrored")
+    assert content(tmp_path) == undisturbed
 
 
 @pytest.mark.slow
@@ -126,6 +125,7 @@ def test_cluster_with_separate_chief_and_evaluator_trains_and_evaluates(tmp_path
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
+    """What two workers end with that nothing disturbs."""
     folder = tmp_path_factory.mktemp("undisturbed")
     run_workers(folder, *LONG)
     return content(folder)
@@ -170,15 +170,6 @@ def test_lost_worker_is_detected_and_the_run_resumes(tmp_path, undisturbed, numb
 
 
 @pytest.mark.slow
-def test_variable_summed_on_read_is_saved_summed_over_workers(tmp_path):
-    run_workers(tmp_path, *EXPERIMENT, STEPS, "--import=tests.clusters.joint_task")
-
-    path = tmp_path / "run" / "checkpoints" / "ckpt-20"
-    reader = tf.train.load_checkpoint(str(path))
-    assert reader.get_tensor("model/summed/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
-
-
-@pytest.mark.slow
 def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path):
     flags = (
         "--import=tests.clusters.nan_gradient_task",
@@ -215,14 +206,17 @@ def test_step_at_which_workers_diverged_is_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_end_together(tmp_path):
+def test_workers_end_together_and_sum_a_variable_that_is_summed_on_read(tmp_path):
     """A worker that exits earlier closes connections on which others may still wait."""
     (tmp_path / "slow.yaml").write_text("callbacks: [tests.clusters.slow_chief.SlowChief]\n")
-    slow = f"--config_file={tmp_path / 'slow.yaml'}"
-    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, slow, worker=2) as members:
+    slow = (f"--config_file={tmp_path / 'slow.yaml'}", "--import=tests.clusters.joint_task")
+    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, *slow, worker=2) as members:
         assert members["worker1"].wait() == 0, members["worker1"].text
         assert "the chief is done" in members["worker0"].text
         assert members["worker0"].wait() == 0, members["worker0"].text
+
+    reader = tf.train.load_checkpoint(str(tmp_path / "run" / "checkpoints" / "ckpt-20"))
+    assert reader.get_tensor("model/summed/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
 
 
 @pytest.mark.slow
@@ -235,10 +229,9 @@ def test_workers_with_different_flags_are_rejected(tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path):
-    flags = (*EXPERIMENT, STEPS, "--trainer.checkpoint_interval=10")
-    run_workers(tmp_path, *flags)
+def test_workers_that_do_not_share_a_run_directory_are_rejected(workers, tmp_path):
+    shutil.copytree(workers / "run", tmp_path / "run")
     own = {"worker1": [f"--model_dir={tmp_path / 'elsewhere'}"]}
-    outputs = run_workers(tmp_path, *flags, "--train_steps=30", own=own, code=2)
+    outputs = run_workers(tmp_path, *EXPERIMENT, "--train_steps=30", own=own, code=2)
 
     assert "use a directory that all workers share" in outputs["worker1"]

@@ -98,7 +98,7 @@ def test_threads_come_from_config_then_environment_then_cores(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("value", [None, "0", "1", "False", "TRUE", "perhaps"])
+@pytest.mark.parametrize("value", [None, "0", "TRUE", "perhaps"])
 def test_onednn_state_matches_tensorflow(value, monkeypatch):
     if value is not None:
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", value)

@@ -10,6 +10,7 @@ import pytest
 from tests.support.portable_runs import FLAGS, portable_weights
 
 STEPS = {"digits": 200, "digits_mlp": 200}
+_SAMPLE = ("digits", "resnet_cifar", "transformer_multi30k")
 CORE = str(min(os.sched_getaffinity(0)))
 # oneDNN and NumPy would use other code, and each op as many threads as it gets.
 ENVIRONMENT = {
@@ -28,8 +29,12 @@ def _plain(name):
         return portable_weights(name, Path(folder), STEPS.get(name, 30))
 
 
+# The others have no other kinds of layers.
+_NAMES = [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.wide) for name in FLAGS]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("name", _NAMES)
 def test_environment_and_cores_do_not_change_the_weights(name, tmp_path):
     weights = portable_weights(
         name, tmp_path, STEPS.get(name, 30),

@@ -85,26 +85,16 @@ ALPHA = [0.5, 1.0, 4.0]
 OPS = {
     # How it draws [n, 3], the smallest and largest possible value, and the mean.
     "uniform float16": (lambda n: tf.random.uniform([n, 3], dtype=tf.float16), 0, 1, 0.5),
-    "uniform bfloat16": (lambda n: tf.random.uniform([n, 3], dtype=tf.bfloat16), 0, 1, 0.5),
     "uniform float32": (lambda n: tf.random.uniform([n, 3], -1.0, 3.0), -1, 3, 1),
-    "uniform float64": (lambda n: tf.random.uniform([n, 3], 2, 4, tf.float64), 2, 4, 3),
     "uniform int32": (
         lambda n: tf.random.uniform([n, 3], tf.constant(-2), tf.constant(3), tf.int32),
         -2,
         2,
         0,
     ),
-    "uniform int64": (lambda n: tf.random.uniform([n, 3], 5, 8, tf.int64), 5, 7, 6),
-    "normal float16": (lambda n: tf.random.normal([n, 3], dtype=tf.float16), -9, 9, 0),
     "normal float32": (lambda n: tf.random.normal([n, 3], 1.0, 2.0), -19, 19, 1),
     "normal float64": (lambda n: tf.random.normal([n, 3], dtype=tf.float64), -9, 9, 0),
     "truncated": (lambda n: tf.random.truncated_normal([n, 3]), -2, 2, 0),
-    "truncated bfloat16": (
-        lambda n: tf.random.truncated_normal([n, 3], dtype=tf.bfloat16),
-        -2,
-        2,
-        0,
-    ),
     "truncated by row": (lambda n: _rows(n), -3, 3, 0),
     "truncated by scalars": (lambda n: _truncated([n, 3], 0.0, 1.0, -1.0, 1.0), -1, 1, 0),
     "categorical": (
@@ -120,17 +110,10 @@ OPS = {
         1,
     ),
     "gamma": (lambda n: tf.random.gamma([n], tf.constant(ALPHA), 2.0), 0, 99, 5.5 / 6),
-    "gamma float64": (
-        lambda n: tf.random.gamma([n, 3], tf.constant(2.0, tf.float64), dtype=tf.float64),
-        0,
-        99,
-        2,
-    ),
     "poisson": (lambda n: tf.random.poisson([n], tf.constant([1.0, 2.0, 3.0])), 0, 99, 2),
     "poisson int32": (lambda n: tf.random.poisson([n, 3], 4.0, tf.int32), 0, 99, 4),
     "shuffle": (lambda n: tf.random.shuffle(tf.range(600))[:n], 0, 599, 299.5),
     "dropout": (lambda n: tf.nn.dropout(tf.ones([n, 3]), 0.25), 0, 4 / 3, 1),
-    "dropout float16": (lambda n: tf.nn.dropout(tf.ones([n, 3], tf.float16), 0.5), 0, 2, 1),
 }
 
 
@@ -157,20 +140,13 @@ def test_keyed_ops_keep_dtype_shape_and_distribution(name):
     assert abs(values.mean() - mean) < 6 * max(values.std(), 1e-9) / values.size**0.5
     spread = np.asarray(unkeyed, np.float64).std()
     assert values.std() == pytest.approx(spread, rel=0.25)
-
-
-@pytest.mark.sample(8)
-@pytest.mark.parametrize("name", OPS)
-def test_op_draws_depend_only_on_the_key(name):
-    draw = OPS[name][0]
-    draws = drawn(lambda: draw(600))
+    # They depend on nothing but the key.
     assert draws.tobytes() == drawn(lambda: draw(600)).tobytes()
     assert draws.tobytes() != drawn(lambda: draw(600), step=6).tobytes()
     step = traced_step(lambda: draw(600))
     assert unkeyed_draws(step.get_concrete_function()) == []
 
 
-@pytest.mark.sample(19)
 @pytest.mark.parametrize("name", OPS)
 def test_keyed_ops_have_the_same_static_shapes(name):
     draw = OPS[name][0]
@@ -260,27 +236,11 @@ def _stochastic_depth():
     return nn_layers.StochasticDepth(0.5)
 
 
-class _Attention(tf_keras.layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.attention = tf_keras.layers.MultiHeadAttention(2, 4, dropout=0.5)
-
-    def call(self, x, training=None):
-        return self.attention(x, x, training=training)
-
-
 LAYERS = {
-    "Dropout": lambda: tf_keras.layers.Dropout(0.5),
     "seeded Dropout": lambda: tf_keras.layers.Dropout(0.5, seed=3),
-    "AlphaDropout": lambda: tf_keras.layers.AlphaDropout(0.5),
-    "GaussianDropout": lambda: tf_keras.layers.GaussianDropout(0.5),
     "GaussianNoise": lambda: tf_keras.layers.GaussianNoise(0.5),
-    "SpatialDropout1D": lambda: tf_keras.layers.SpatialDropout1D(0.5),
-    "LSTM": lambda: tf_keras.layers.LSTM(8, dropout=0.5),
     "LSTM recurrent": lambda: tf_keras.layers.LSTM(8, recurrent_dropout=0.5),
     "LSTM of Dropout": lambda: tf_keras.layers.TimeDistributed(tf_keras.layers.Dropout(0.5)),
-    "GRU": lambda: tf_keras.layers.GRU(8, dropout=0.5, recurrent_dropout=0.5),
-    "MultiHeadAttention": _Attention,
     "StochasticDepth": _stochastic_depth,
     "RandomFlip": lambda: tf_keras.Sequential(
         [tf_keras.layers.Reshape([12, 8, 1]), tf_keras.layers.RandomFlip()]

@@ -95,9 +95,6 @@ def test_explicit_paddings_have_the_bits_of_tensorflow(seed):
 
 
 LAYERS = {
-    "1-D": (tf_keras.layers.MaxPooling1D(3, 2, padding="same"), (2, 9, 3)),
-    "2-D": (tf_keras.layers.MaxPooling2D(3, 2, padding="same"), (2, 9, 8, 3)),
-    "dilated": (lambda x: tf.nn.pool(x, [2, 2], "MAX", dilations=[2, 3]), (2, 9, 8, 3)),
     "sizes as tensors": (
         lambda x: tf.raw_ops.MaxPoolV2(
             input=x, ksize=[1, 3, 2, 1], strides=[1, 2, 2, 1], padding="SAME"
@@ -111,7 +108,7 @@ LAYERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.usefixtures("deterministic_ops")
-def test_gradient_of_every_kind_of_max_pooling_is_replaced(name):
+def test_gradient_of_other_poolings_is_replaced(name):
     pool, shape = LAYERS[name]
     rng = np.random.default_rng(1)
     x = tf.constant(rng.integers(-2, 3, shape), tf.float32)

@@ -13,6 +13,7 @@ from orbit_runner.distribute.cluster.barrier import wait_for_servers
 from orbit_runner.distribute.cluster.description import Member
 from orbit_runner.distribute.failure_detection import ServerWatch
 from orbit_runner.distribute.parameter_servers import RunEnd
+from tests.support.launches import wait_for
 from tests.support.problems import raises
 
 
@@ -63,13 +64,6 @@ def members(stages):
     ]
 
 
-def eventually(fact, seconds=600.0):
-    end = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_liveness_check_distinguishes_live_silent_and_closed_servers(stages):
     assert probe(stages[0].address) is Liveness.ALIVE
     assert stages[0].heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -109,13 +103,13 @@ def test_losing_one_worker_is_tolerated_but_losing_all_is_not(watch, stages):
     time.sleep(1.5)
     assert watch[0].failure_reason() == ""
     stages[1].close()
-    eventually(lambda: "no worker is left" in watch[0].failure_reason())
-    eventually(lambda: watch[1])
+    wait_for(lambda: "no worker is left" in watch[0].failure_reason())
+    wait_for(lambda: watch[1])
 
 
 def test_losing_a_parameter_server_is_not_tolerated(watch, stages, members):
     stages[2].close()
-    eventually(watch[0].failure_reason)
+    wait_for(watch[0].failure_reason)
     assert watch[0].failure_reason() == f"ps 0 ({members[2].address}): nothing is listening"
 
 
@@ -123,10 +117,10 @@ def test_losing_a_parameter_server_is_not_tolerated(watch, stages, members):
 @pytest.mark.parametrize("which", [0, 2])
 def test_hanging_server_is_reported_as_lost(which, watch, stages, members):
     stages[which].answers = False
-    eventually(watch[0].failure_reason)
+    wait_for(watch[0].failure_reason)
     reason = f"{members[which]} ({members[which].address}): no response"
     assert watch[0].failure_reason() == reason
-    eventually(lambda: watch[1])
+    wait_for(lambda: watch[1])
     assert watch[1] == [reason]
 
 

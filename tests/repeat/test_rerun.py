@@ -83,7 +83,6 @@ _RECOVERED = {
     ("changes", "interrupted", "steps"),
     [
         pytest.param({"trainer__train_steps": 11}, 0, [4, 8, 11], id="finished"),
-        pytest.param({}, 7, [4, 7], id="interrupted alone", marks=_SLOW),
         pytest.param({}, 8, [4, 8], id="interrupted after a checkpoint", marks=_SLOW),
         pytest.param({}, 10, [4, 8, 10], id="interrupted after an evaluation", marks=_SLOW),
         pytest.param({}, 7, [4, 8, 12, 16, 20], id="interrupted and resumed", marks=_SLOW),
@@ -113,18 +112,6 @@ def test_run_extended_by_more_steps_is_reproduced_exactly(tmp_path):
         run(config, tmp_path / "a")
         _attempt(tmp_path / "a", step=steps)
     _equal(config, tmp_path, [4, 6, 8, 9])
-
-
-@pytest.mark.slow
-def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path):
-    config = _config()
-    run(config, tmp_path / "a")
-    _attempt(tmp_path / "a", step=20)
-    for path in (tmp_path / "a" / "checkpoints").glob("ckpt-20.*"):
-        path.unlink()
-    assert _again(config, tmp_path) is None
-    diff = _parting(tmp_path)
-    assert (diff.step, diff.equal) == (16, True)
 
 
 @pytest.mark.slow

@@ -32,17 +32,18 @@ def _by_hand(config):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.alternating
-@pytest.mark.parametrize("start_step", [0, 7])
-@pytest.mark.parametrize("dynamic", [True, False])
-def test_average_of_the_weights_matches_the_formula(strategy, dynamic, start_step, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "dynamic", "start_step"),
+    [("one_device", True, 7), ("off", False, 0), ("mirrored2", False, 7)],
+)
+def test_average_of_the_weights_matches_the_formula(name, dynamic, start_step, tmp_path):
     config = _config(
         trainer__optimizer_config__ema__dynamic_decay=dynamic,
         trainer__optimizer_config__ema__start_step=start_step,
         trainer__validation_interval=STEPS,
         trainer__checkpoint_interval=STEPS,
     )
-    session = trained(config, tmp_path, strategy)
+    session = trained(config, tmp_path, make_strategy(name))
     (average,) = session.state.ema.averages
     np.testing.assert_allclose(average.numpy(), _by_hand(config), rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(
@@ -50,14 +51,12 @@ def test_average_of_the_weights_matches_the_formula(strategy, dynamic, start_ste
     )
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_evaluation_and_the_best_checkpoint_use_the_average(name, tmp_path):
+def test_evaluation_and_the_best_checkpoint_use_the_average(tmp_path):
     config = _config(
         **keep_best("validation_loss"),
         trainer__validation_interval=STEPS,
     )
-    _, logs = run(config, tmp_path, strategy=name)
+    _, logs = run(config, tmp_path, strategy="mirrored2")
     average = _by_hand(config)
     features, labels = toy_task(config).arrays()
     expected = np.mean((features @ average - labels) ** 2)
@@ -94,15 +93,13 @@ def test_applying_and_reverting_the_average_restores_the_weights_exactly(name, t
     assert bits() == before
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_batch_norm_moving_averages_are_averaged_if_configured(name, tmp_path):
+def test_batch_norm_moving_averages_are_averaged_if_configured(tmp_path):
     config = _config(
         task__batch_norm=True,
         trainer__optimizer_config__ema__average_decay=0.0,
         trainer__optimizer_config__ema__trainable_weights_only=False,
     )
-    state = trained(config, tmp_path, make_strategy(name)).state
+    state = trained(config, tmp_path, make_strategy("mirrored2")).state
     names = [variable.name for variable in state.model.variables]
     assert any("moving_mean" in name for name in names)
     for weight, average in zip(state.model.variables, state.ema.averages, strict=True):
@@ -117,9 +114,7 @@ def test_batch_norm_moving_averages_are_not_averaged_by_default():
     )
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_average_of_the_weights_matches_the_formula_in_float16(name, tmp_path):
+def test_average_of_the_weights_matches_the_formula_in_float16(tmp_path):
     config = _config(runtime__mixed_precision_dtype="float16", trainer__train_steps=STEPS)
-    state = trained(config, tmp_path, make_strategy(name)).state
+    state = trained(config, tmp_path, make_strategy("one_device")).state
     np.testing.assert_allclose(state.ema.averages[0].numpy(), _by_hand(config), rtol=2e-2)

@@ -8,7 +8,6 @@ import pytest
 
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
-from tests.support.array_records import write_array_file
 from tests.support.batches import batches_of
 from tests.support.digits import digits_config
 from tests.support.images import write_records
@@ -29,13 +28,11 @@ def _rows(config, step, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["tfrecord", "array_record"])
-def test_records_of_images(source, tmp_path):
+def test_records_of_images(tmp_path):
     sizes = (70, 5, 0, 64)
-    write = {"write": write_array_file} if source == "array_record" else {}
-    paths = write_records(tmp_path / "set", sizes, classes=1000, offset=1, **write)
+    paths = write_records(tmp_path / "set", sizes, classes=1000, offset=1)
     config = digits_config(
-        task__train_data__source=source,
+        task__train_data__source="tfrecord",
         task__train_data__data_dir=str(tmp_path / "set"),
         task__train_data__input_path="train-*",
         task__train_data__label_offset=1,
@@ -54,10 +51,9 @@ def test_records_of_images(source, tmp_path):
         assert [row["label"] for row in rows] == labels.tolist()
         assert [row["example"] for row in rows] == labels.tolist()
         assert [firsts[row["file"]] + row["record"] for row in rows] == labels.tolist()
-    if source == "tfrecord":
-        row = next(row for row in every if row["file"] == str(paths[0]))
-        content = paths[0].read_bytes()
-        assert content[row["offset"] :].count(b"image/encoded") == 70 - row["record"]
+    row = next(row for row in every if row["file"] == str(paths[0]))
+    content = paths[0].read_bytes()
+    assert content[row["offset"] :].count(b"image/encoded") == 70 - row["record"]
     examples = TrainingOrder(config, None).examples()
     assert examples.find("train-00003-of-00004:7") == 82
     assert examples.find(f"{paths[1]}:4") == 74

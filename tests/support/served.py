@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.clusters.members import addresses
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,22 +26,11 @@ def content(image: Any, label: Any) -> Any:
     return tf.reduce_sum(pixels * places) * 1009 + tf.reduce_sum(tf.cast(label, tf.int64))
 
 
-def free_addresses(count: int) -> list[str]:
-    with contextlib.ExitStack() as stack:
-        addresses = []
-        for _ in range(count):
-            place = stack.enter_context(socket.socket())
-            place.bind(("127.0.0.1", 0))
-            addresses.append(f"127.0.0.1:{place.getsockname()[1]}")
-        return addresses
-
-
 class Servers:
     """Workers and parameter servers, each in its own directory."""
 
     def __init__(self, folder: Path, workers: int, ps: int) -> None:
-        addresses = free_addresses(workers + ps)
-        self.jobs = {"worker": addresses[:workers], "ps": addresses[workers:]}
+        self.jobs = addresses(worker=workers, ps=ps)
         self._folder = folder
         self._running: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         for role, members in self.jobs.items():
@@ -87,7 +76,7 @@ class Chief:
         self, servers: Servers, model_dir: Path, mode: str = "train", **order: Any
     ) -> None:
         changes = {key: order.pop(key) for key in list(order) if "__" in key}
-        jobs = {"chief": free_addresses(1), **servers.jobs}
+        jobs = {**addresses(chief=1), **servers.jobs}
         model_dir.mkdir(parents=True, exist_ok=True)
         # A relative path, which means another directory where the servers run.
         place = os.path.relpath(model_dir, ROOT)

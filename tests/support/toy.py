@@ -19,6 +19,7 @@ from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.registry import TASKS
+from orbit_runner.run_directory.metric_records import SYSTEM
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.base import Task
@@ -313,6 +314,16 @@ def weights(model: tf_keras.Model) -> list[np.ndarray]:
 def records(model_dir: Path, split: str) -> list[dict[str, Any]]:
     lines = (model_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, lines) if record["split"] == split]
+
+
+def repeatable_records(model_dir: Path, *splits: str) -> list[dict[str, Any]]:
+    """Returns the records without the values that depend on the time or the machine."""
+    varying = ("time", "steps_per_second", "tflops_per_second", SYSTEM)
+    return [
+        {name: value for name, value in record.items() if not name.startswith(varying)}
+        for split in splits
+        for record in records(model_dir, split)
+    ]
 
 
 class Notes(Callback):

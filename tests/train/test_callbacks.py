@@ -133,14 +133,18 @@ def test_stopped_run_continues_without_the_callback(tmp_path):
 
 
 @pytest.mark.slow
-def test_callback_state_is_restored_on_resume(tmp_path):
+def test_state_of_each_callback_is_restored_on_resume(tmp_path):
+    """Those of one class have a state each; one that is added on resume begins with its own."""
     config = toy_config()
     uninterrupted, parts = Recorder(), Recorder()
     run(config, tmp_path / "whole", callbacks=[uninterrupted])
+    first = [Recorder(), StopAfter(100), StopAfter(200)]
     with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", callbacks=[Recorder()], stop_at_step=10)
-    run(config, tmp_path / "parts", callbacks=[parts])
+        run(config, tmp_path / "parts", callbacks=first, stop_at_step=10)
+    stopping = [StopAfter(1), StopAfter(1), StopAfter(100)]
+    run(config, tmp_path / "parts", callbacks=[parts, *stopping])
     assert [call for call in parts.calls if call != ["begin", 10]] == uninterrupted.calls
+    assert [callback.left for callback in stopping] == [96, 196, 98]
 
 
 @pytest.mark.parametrize("step", [0, 21])
@@ -150,30 +154,14 @@ def test_step_that_the_run_does_not_reach_is_refused(step, tmp_path):
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-@pytest.mark.slow
-def test_two_callbacks_of_one_class_have_separate_states(tmp_path):
-    config = toy_config()
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path, callbacks=[StopAfter(100), StopAfter(200)], stop_at_step=10)
-    resumed = [StopAfter(1), StopAfter(1)]
-    run(config, tmp_path, callbacks=resumed)
-    assert [callback.left for callback in resumed] == [96, 196]
-
-
-def test_callback_added_on_resume_starts_with_its_initial_state(tmp_path):
-    with pytest.raises(StoppedAtStep):
-        run(toy_config(), tmp_path, stop_at_step=10)
-    added = StopAfter(100)
-    run(toy_config(), tmp_path, callbacks=[added])
-    assert added.left == 98
-
-
 def test_separate_evaluation_does_not_restore_callback_states(tmp_path):
     run(toy_config(), tmp_path, callbacks=[StopAfter(100)])
     beside, record = StopAfter(7), tmp_path / "checkpoints" / "ckpt-20.json"
     saved = record.read_bytes()
-    run(toy_config(), tmp_path, "eval", callbacks=[beside])
+    notes = Notes()
+    run(toy_config(), tmp_path, "eval", notes=notes, callbacks=[beside])
     assert beside.left == 6
+    assert notes.reasons is None  # Only training is exact or not.
     assert read_record(record).callbacks == {f"{HERE}.StopAfter": 96}
     assert record.read_bytes() == saved
 

@@ -5,10 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.support.keras_models import BASE, classes
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import config_of, run, weights
+from tests.support.toy import run, weights
 
 _STEPS = {"trainer__train_steps": 4, "trainer__validation_interval": 4}
 
@@ -17,18 +16,6 @@ def _table(folder, count):
     folder.mkdir(exist_ok=True)
     write_csv(folder / "rows.csv", make_rows(count))
     return table_config(folder / "rows.csv", **_STEPS)
-
-
-def _arrays(folder, count):
-    folder.mkdir(exist_ok=True)
-    x, y = classes(count)
-    np.savez(folder / "arrays.npz", x=x, y=y)
-    data = {}
-    for section in ("train_data", "validation_data"):
-        data[f"task__{section}__source"] = "npz"
-        data[f"task__{section}__global_batch_size"] = 16
-        data[f"task__{section}__input_path"] = folder / "arrays.npz"
-    return config_of({name: value for name, value in BASE.items() if "_data." not in name}, **data)
 
 
 def _ratings(folder, count):
@@ -42,7 +29,7 @@ def _ratings(folder, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [_table, _arrays, _ratings])
+@pytest.mark.parametrize("make", [_table, _ratings])
 def test_each_run_reads_its_files(tmp_path, make):
     run(make(tmp_path / "data", 100), tmp_path / "before")
 

@@ -5,11 +5,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.trainer import FineTuning
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineTask, line
-from tests.support.toy import Notes, make_strategy, run, run_and_resume, session_of
+from tests.support.toy import make_strategy, run, run_and_resume, session_of
 from tests.support.tuned import TunedTask, tuned_config
 
 _FROZEN = "{freeze: [first, norm]}"
@@ -35,9 +34,7 @@ _CASES = {
     "momentum and clipping": (_MOMENTUM, "one_device"),
     "decay, new kind, average": ({**_NEW_ADAM, **_EMA}, "one_device"),
     "mirrored, all": ({**_ADAMW, **_EMA, **_FLOAT16, **_PIECES}, "mirrored2"),
-    "XLA": ({**_ADAM, **_PIECES, "runtime__enable_xla": True}, "one_device"),
     "watched": ({**_ADAM, "trainer__watch_interval": 5}, "one_device"),
-    "eager": ({"runtime__run_eagerly": True}, "one_device"),
 }
 
 
@@ -66,10 +63,9 @@ def _steps(config, folder, strategy="one_device"):
 @pytest.mark.parametrize(
     ("changes", "strategy"),
     [
-        (_MOMENTUM, "one_device"),
         ({**_ADAMW, **_EMA}, "mirrored3"),
         (_NEW_ADAM, "one_device"),
-        ({**_ADAM, "runtime__enable_xla": True}, "one_device"),
+        ({**_MOMENTUM, "runtime__enable_xla": True}, "one_device"),
     ],
 )
 def test_frozen_layers_and_their_moving_averages_keep_each_bit(changes, strategy, tmp_path):
@@ -90,7 +86,7 @@ def test_frozen_layers_and_their_moving_averages_keep_each_bit(changes, strategy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [_ADAM, _NEW_ADAM, _MOMENTUM, _ADAMW])
+@pytest.mark.parametrize("changes", [_NEW_ADAM, _MOMENTUM, _ADAMW])
 def test_weights_are_those_of_a_loop_with_keras(changes, tmp_path):
     config = tuned_config(_FROZEN, trainer__train_steps=12, **changes)
     tuned, _ = run(config, tmp_path / "a", "train")
@@ -129,9 +125,8 @@ def test_frozen_layers_have_no_slots(changes, tmp_path):
     ("changes", "strategy"),
     [
         (_MOMENTUM, "mirrored2"),
-        ({**_ADAM, **_PIECES}, "one_device"),
         (_FLOAT16, "one_device"),
-        ({"runtime__enable_xla": True}, "one_device"),
+        ({**_ADAM, **_PIECES, "runtime__enable_xla": True}, "one_device"),
     ],
 )
 def test_factor_for_all_layers_equals_another_learning_rate(changes, strategy, tmp_path):
@@ -196,25 +191,3 @@ def test_frozen_weights_have_no_average(tmp_path):
 
     averaged = {weight.name.partition("/")[0] for weight, _ in state.ema.pairs()}
     assert averaged == {"inner", "w"}
-
-
-@pytest.mark.slow
-def test_run_reports_how_many_layers_are_frozen_and_loaded(tmp_path):
-    run(tuned_config(trainer__train_steps=2), tmp_path / "a")
-    settings = {"task__init_checkpoint": tmp_path / "a", "task__init_ignore": ["w"]}
-    for steps, source in ((2, f", 3 are loaded from {tmp_path}/a/checkpoints/ckpt-2"), (4, "")):
-        config = tuned_config(_FROZEN, trainer__train_steps=steps, **settings)
-        notes = Notes()
-        run(config, tmp_path / "b", notes=notes)
-        (line,) = (note for note in notes.notes if note.startswith("fine-tuning:"))
-        assert line == f"fine-tuning: 2 of 4 layers are frozen{source}"
-
-
-def test_fine_tuning_changes_the_fingerprint_of_a_config():
-    plain = config_fingerprint(tuned_config())
-
-    assert plain != config_fingerprint(tuned_config("{freeze: [first]}"))
-    assert plain != config_fingerprint(tuned_config("{learning_rates: [{layers: [w], factor: 2}]}"))
-    loaded = tuned_config(task__init_checkpoint="a")
-    ignoring = tuned_config(task__init_checkpoint="a", task__init_ignore=["w"])
-    assert config_fingerprint(loaded) != config_fingerprint(ignoring)

@@ -73,7 +73,7 @@ def _by_hand():
 @pytest.mark.sample(1)
 @pytest.mark.alternating
 @pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("pieces", [1, 2, 4])
+@pytest.mark.parametrize("pieces", [1, 4])
 def test_pieces_give_the_gradient_of_the_full_batch(strategy, pieces, scaled):
     got = _gradient(strategy, scaled, pieces=pieces, jit_compile=False)
     np.testing.assert_allclose(got, _by_hand(), rtol=1e-5, atol=1e-6)

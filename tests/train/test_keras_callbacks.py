@@ -1,6 +1,5 @@
 """Callbacks of Keras in a run: called as in `fit`, exact after a kill, or refused together."""
 
-import json
 from pathlib import Path
 
 import keras
@@ -9,11 +8,12 @@ import pytest
 import tf_keras
 
 import orbit_runner
+from orbit_runner.checkpoint.record import read_record
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.keras_callbacks import KerasCallbacks, sort_callbacks
 from tests.support.problems import check, raises
-from tests.support.toy import Notes, run, toy_config
+from tests.support.toy import Notes, repeatable_records, run, toy_config
 
 # Of Keras 3, which converts the variable of a strategy.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -253,28 +253,25 @@ def test_config_does_not_name_early_stopping_if_another_callback_may_add_its_val
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", PACKAGES)
-def test_run_of_the_config_stops_at_the_same_step(package, tmp_path):
+def test_run_of_the_config_stops_at_the_same_step(tmp_path):
     """The accuracy does not change, so the second epoch is no better."""
-    rate = package.optimizers.SGD(0.0)
-    early = package.callbacks.EarlyStopping("val_accuracy", patience=1)
-    result = train(package, tmp_path / "object", early, optimizer=rate)
+    rate = keras.optimizers.SGD(0.0)
+    early = keras.callbacks.EarlyStopping("val_accuracy", patience=1)
+    result = train(keras, tmp_path / "object", early, optimizer=rate)
     rule = {"metric": "accuracy", "metric_comp": "higher", "patience": 1}
-    setting = train(package, tmp_path / "setting", [], optimizer=rate, trainer__early_stopping=rule)
+    setting = train(keras, tmp_path / "setting", [], optimizer=rate, trainer__early_stopping=rule)
     assert early.stopped_epoch == 1
     assert result.step == setting.step == 2 * STEPS
     assert result.inexact == setting.inexact
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("package", PACKAGES)
-def test_one_error_before_training_lists_all_unknown_metrics(package, tmp_path):
+def test_one_error_before_training_lists_all_unknown_metrics(tmp_path):
     callbacks = [
-        package.callbacks.EarlyStopping("val_acuracy", mode="max", baseline=0.5),
-        package.callbacks.ReduceLROnPlateau("val_los"),
+        keras.callbacks.EarlyStopping("val_acuracy", mode="max", baseline=0.5),
+        keras.callbacks.ReduceLROnPlateau("val_los"),
     ]
     with pytest.raises(ConfigError) as caught:
-        train(package, tmp_path / "run", callbacks)
+        train(keras, tmp_path / "run", callbacks)
     check(
         caught.value.problems,
         ("unknown-name", "callbacks[0]"),
@@ -311,7 +308,7 @@ def test_metric_that_no_epoch_has_is_an_error(tmp_path):
 # Events and logs.
 
 
-@pytest.mark.sample(2)
+@pytest.mark.alternating
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("evaluates", [True, False])
 def test_events_have_the_order_and_the_logs_of_fit(package, evaluates, tmp_path):
@@ -338,21 +335,7 @@ def test_events_have_the_order_and_the_logs_of_fit(package, evaluates, tmp_path)
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("package", PACKAGES)
-def test_training_logs_are_the_averages_of_an_epoch(package, tmp_path):
-    """The weights do not change, so the averages of an epoch are those of all examples."""
-    history = package.callbacks.History()
-    rate = package.callbacks.LearningRateScheduler(lambda epoch, rate: 0.0)
-    result = train(package, tmp_path, [rate, history], epochs=3, trainer__summary_interval=2)
-    output = np.asarray(result.model(_TRAIN[0]))
-    loss = -np.log(output[np.arange(48), _TRAIN[1]]).mean()
-    accuracy = (output.argmax(axis=1) == _TRAIN[1]).mean()
-    np.testing.assert_allclose(history.history["loss"], loss, rtol=1e-6)
-    np.testing.assert_allclose(history.history["accuracy"], accuracy, rtol=1e-6)
-    assert history.epoch == [0, 1, 2]
-
-
-@pytest.mark.sample(1)
+@pytest.mark.alternating
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("event", ["on_epoch_begin", "on_epoch_end", "on_test_end"])
 def test_stop_training_ends_the_run(package, event, tmp_path):
@@ -364,12 +347,8 @@ def test_stop_training_ends_the_run(package, event, tmp_path):
     result = train(package, tmp_path, [callback])
     assert result.step == 2 * STEPS  # As in `fit`, the second epoch ends first.
     assert callback.events[-1][0] == "on_train_end"
-    assert (
-        json.loads((tmp_path / "checkpoints" / f"ckpt-{result.step}.json").read_text("utf-8"))[
-            "stopped"
-        ]
-        == "Recorder set stop_training"
-    )
+    record = read_record(tmp_path / "checkpoints" / f"ckpt-{result.step}.json")
+    assert record.stopped == "Recorder set stop_training"
 
 
 @pytest.mark.sample(1)
@@ -394,7 +373,10 @@ def test_epoch_ends_where_another_callback_stops_the_run(evaluates, tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("package", PACKAGES)
 def test_callbacks_do_the_same_as_in_fit(package, tmp_path):
-    """Without shuffling, the batches are the same; sums differ in the last bits."""
+    """Without shuffling, the batches are the same; sums differ in the last bits.
+
+    Records end within epochs, whose logs are averages of all their steps.
+    """
 
     def make():
         callbacks = package.callbacks
@@ -420,7 +402,7 @@ def test_callbacks_do_the_same_as_in_fit(package, tmp_path):
         model_dir=tmp_path / "run",
         callbacks=ours,
         progress="none",
-        overrides={"task.train_data.shuffle_buffer_size": 0},
+        overrides={"task.train_data.shuffle_buffer_size": 0, "trainer.summary_interval": 2},
     )
     model.fit(
         *_TRAIN,
@@ -514,9 +496,10 @@ def kill_and_resume(make, steps):
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("evaluates", [True, False])
-def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(package, evaluates, tmp_path):
+def test_run_that_was_killed_several_times_equals_one_that_was_not(package, evaluates, tmp_path):
     monitor = "val_script" if evaluates else "script"
 
     def start(kill_at, folder="parts"):
@@ -536,7 +519,7 @@ def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(package, eval
         return result, history, script
 
     expected, uninterrupted, _ = start(0, "whole")
-    resumed, parts, script = kill_and_resume(start, [3, 5, 7, 10, 14, 17])
+    resumed, parts, script = kill_and_resume(start, [3, 7, 14])
     assert resumed.step == expected.step == 6 * STEPS
     assert resumed.weights == expected.weights
     assert resumed.metrics == expected.metrics
@@ -544,17 +527,9 @@ def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(package, eval
     assert parts.epoch == [*range(6)]
     assert len(set(uninterrupted.history["learning_rate" if package is keras else "lr"])) == 6
     assert len([event for event in script.events if event[0] == "on_epoch_end"]) == 6
-    assert _records(tmp_path / "parts") == _records(tmp_path / "whole")
-
-
-def _records(folder):
-    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
-    noise = ("time", "steps_per_second", "tflops_per_second", "system/")
-    return [
-        {name: value for name, value in record.items() if not name.startswith(noise)}
-        for record in map(json.loads, lines)
-        if record["split"] in ("train", "validation")
-    ]
+    for split in ("train", "validation"):
+        expected_records = repeatable_records(tmp_path / "whole", split)
+        assert repeatable_records(tmp_path / "parts", split) == expected_records
 
 
 @pytest.mark.slow
@@ -598,7 +573,7 @@ def test_run_on_two_replicas_with_an_optimizer_of_model_garden_is_exact(tmp_path
     uninterrupted = start(0, "whole")
     assert len(uninterrupted["loss"]) == 4
     np.testing.assert_allclose(uninterrupted["lr"], 0.1 * 0.9 ** np.arange(1, 5), rtol=1e-6)
-    assert kill_and_resume(start, [4, 8, 14]) == uninterrupted
+    assert kill_and_resume(start, [4, 14]) == uninterrupted
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Evaluations beside training, and runs that are resumed with other validation data."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -21,11 +23,23 @@ _KEEPS_BEST = {
 _TEST_DATA = {"task__validation_data__arguments": "{count: 41, seed: 5}"}
 
 
-def _trained(folder, **changes):
+def _train(folder, **changes):
     config = keras_config(**{**_KEEPS_BEST, **changes})
     run(config, folder)
     (folder / "config.yaml").write_text(to_yaml(config))
-    return config
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("once") / "run"
+    _train(folder)
+    return folder
+
+
+@pytest.fixture
+def trained(once, tmp_path):
+    """A run of 20 steps, to be changed."""
+    return Path(shutil.copytree(once, tmp_path / "run"))
 
 
 def _files(folder):
@@ -38,14 +52,13 @@ def _files(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, _TEST_DATA])
-def test_evaluation_writes_a_file_of_its_own_and_no_curve(tmp_path, changes):
-    _trained(tmp_path)
-    files, notes = _files(tmp_path), Notes()
+def test_evaluation_writes_a_file_of_its_own_and_no_curve(trained, changes):
+    files, notes = _files(trained), Notes()
 
-    _, logs = run(keras_config(**_KEEPS_BEST, **changes), tmp_path, "eval", notes=notes)
+    _, logs = run(keras_config(**_KEEPS_BEST, **changes), trained, "eval", notes=notes)
 
-    assert _files(tmp_path) == files  # Neither records, nor the best checkpoint, nor event files.
-    (record,) = read_evaluations(tmp_path)
+    assert _files(trained) == files  # Neither records, nor the best checkpoint, nor event files.
+    (record,) = read_evaluations(trained)
     assert (record["step"], record["checkpoint"]) == (20, "checkpoints/ckpt-20")
     assert record["metrics"]["validation_loss"] == pytest.approx(logs["validation_loss"])
     assert record["metrics"]["validation_examples"] == (41 if changes else 37)
@@ -140,7 +153,7 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path):
         "trainer__early_stopping": "{metric: sparse_categorical_accuracy, patience: 3}",
         "trainer__best_checkpoints_to_keep": 2,
     }
-    _trained(tmp_path, **stopping)
+    _train(tmp_path, **stopping)
     notes = Notes()
     resumed = keras_config(**_KEEPS_BEST, **_TEST_DATA, **stopping, trainer__train_steps=30)
     run(resumed, tmp_path, notes=notes, resume="override")
@@ -152,27 +165,20 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path):
 
 
 @pytest.mark.slow
-def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path):
-    _trained(tmp_path)
-    run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, resume="override")
-    curves = MetricLog(tmp_path / "metrics.jsonl").curves()[0]
+def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(trained):
+    run(keras_config(**_KEEPS_BEST, **_TEST_DATA), trained, resume="override")
+    curves = MetricLog(trained / "metrics.jsonl").curves()[0]
     assert curves["validation", "validation_examples"] == {10: 37, 20: 41}
 
 
 @pytest.mark.slow
-def test_resume_with_another_best_metric_forgets_the_best_result(tmp_path):
-    _trained(tmp_path)
+def test_resume_with_another_best_metric_forgets_the_best_result(trained):
     loss = {
         "trainer__best_checkpoint_eval_metric": "validation_loss",
         "trainer__best_checkpoint_metric_comp": "lower",
     }
-    run(keras_config(**{**_KEEPS_BEST, **loss}, trainer__train_steps=30), tmp_path)
-    info = json.loads((tmp_path / "best" / "info.json").read_text())
+    run(keras_config(**{**_KEEPS_BEST, **loss}, trainer__train_steps=30), trained)
+    info = json.loads((trained / "best" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 30
-    assert [
-        *MetricLog(tmp_path / "metrics.jsonl").curves()[0]["validation", "validation_loss"]
-    ] == [
-        10,
-        20,
-        30,
-    ]
+    curves = MetricLog(trained / "metrics.jsonl").curves()[0]
+    assert [*curves["validation", "validation_loss"]] == [10, 20, 30]

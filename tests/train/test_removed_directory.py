@@ -36,9 +36,9 @@ class RemoveAt(Callback):
 @pytest.mark.parametrize(
     ("mode", "event", "call"),
     [
-        *(("train_and_eval", "loop", call) for call in (1, 4)),
-        *(("train_and_eval", "evaluation", call) for call in (1, 4)),
-        *((mode, "end", 1) for mode in ("train", "train_and_eval", "train_and_post_eval")),
+        ("train_and_eval", "loop", 1),
+        ("train_and_eval", "evaluation", 4),
+        ("train_and_eval", "end", 1),
         ("train", "loop", 4),
         ("train_and_post_eval", "evaluation", 1),
     ],

@@ -36,16 +36,6 @@ def test_shared_examples_are_reported_at_the_start_in_the_report_and_by_inspect(
     assert text in Path("a.html").read_text()
 
 
-@pytest.mark.slow
-def test_separate_rows_are_not_mentioned(here, capsys):
-    config = table_config(write_csv(here / "rows.csv", make_rows()), trainer__train_steps=2)
-    (here / "a.yaml").write_text(to_yaml(config))
-
-    assert main(["run", "--experiment=a.yaml", "--model_dir=run"]) == 0
-    assert "warning" not in capsys.readouterr().err
-    assert "warnings" not in json.loads(Path("run/run.json").read_text())["attempts"][0]
-
-
 @pytest.mark.parametrize(
     ("metric", "better"),
     [

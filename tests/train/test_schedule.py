@@ -112,7 +112,12 @@ def test_a_curve_has_at_least_20_points_unless_its_interval_is_set(steps, watch,
 
 def test_a_longer_resume_keeps_the_interval_of_the_records(tmp_path):
     for steps in (100, 200):
-        config = toy_config(trainer__train_steps=steps, trainer__summary_interval="auto")
+        config = toy_config(
+            trainer__train_steps=steps,
+            trainer__summary_interval="auto",
+            trainer__validation_interval=200,
+            trainer__checkpoint_interval=100,
+        )
         resolved = ResolvedConfig(config, {})
         job = Job(resolved=resolved, config=config, mode="train", model_dir=tmp_path)
         run(config, tmp_path, callbacks=[ConfigWriter(job)])

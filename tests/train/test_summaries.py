@@ -24,7 +24,7 @@ def _events(folder):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("steps_per_loop", [1, 3, 5, 100, "auto"])
+@pytest.mark.parametrize("steps_per_loop", [3, 100, "auto"])
 def test_a_record_is_the_mean_over_its_interval(steps_per_loop, tmp_path):
     config = toy_config(
         trainer__train_steps=12,

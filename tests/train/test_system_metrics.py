@@ -16,10 +16,9 @@ def _system(record):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps_per_loop", [15, 60])
-def test_each_training_record_has_the_use_of_memory_and_processor(steps_per_loop, tmp_path):
+def test_each_training_record_has_the_use_of_memory_and_processor(tmp_path):
     config = digits_config(
-        trainer__steps_per_loop=steps_per_loop,
+        trainer__steps_per_loop=60,
         trainer__checkpoint_interval=60,
         trainer__validation_interval=60,
     )

@@ -68,10 +68,8 @@ def _by_tape(config, steps, clip):
 @pytest.mark.parametrize(
     ("changes", "strategy"),
     [
-        ({}, "one_device"),
         ({}, "mirrored2"),
         (_CLIP, "one_device"),
-        (_FLOAT16, "one_device"),
         ({**_PIECES, **_FLOAT16}, "mirrored2"),
         ({"runtime__run_eagerly": True}, "one_device"),
     ],
@@ -99,13 +97,8 @@ def test_gradients_that_are_not_finite_are_counted(tmp_path):
 
 
 _CASES = {
-    "accumulation": (toy_config, _PIECES, "one_device"),
-    "batches in the graph": (cnn_config, {"task__train_data__on_device": True}, "one_device"),
-    "pipeline": (cnn_config, {"task__train_data__on_device": False}, "one_device"),
-    "mirrored": (cnn_config, {}, "mirrored2"),
-    "mirrored pipeline": (cnn_config, {"task__train_data__on_device": False}, "mirrored2"),
-    "mirrored accumulation": (cnn_config, {**_PIECES, **_EMA}, "mirrored2"),
-    "float16": (cnn_config, {**_FLOAT16, **_PIECES}, "mirrored2"),
+    "pipeline": (cnn_config, {"task__train_data__on_device": False}, "mirrored2"),
+    "accumulation": (cnn_config, {**_FLOAT16, **_PIECES, **_EMA}, "mirrored2"),
     "dropout": (digits_config, {"task__model__dropout_rate": 0.5}, "one_device"),
 }
 
@@ -146,7 +139,7 @@ def test_measurements_do_not_depend_on_where_loops_end(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [9, 10, 13])
+@pytest.mark.parametrize("first", [10, 13])
 def test_resumed_run_has_the_measurements_of_an_uninterrupted_run(first, tmp_path):
     config = toy_config(**_WATCH, trainer__train_steps=30)
     run(config, tmp_path / "whole", "train")

@@ -17,6 +17,7 @@ from tests.support.toy import (
     ToyTask,
     make_strategy,
     records,
+    repeatable_records,
     run,
     session_of,
     toy_config,
@@ -50,19 +51,20 @@ def _digits(**changes):
 
 
 CASES = {
-    "dropout": lambda _: _digits(**_SHORT),
-    "augmented images": lambda _: cnn_config(task__model__dropout_rate=0.4, **_SHORT),
     "batch norm": lambda _: _resnet(**_SHORT),
     "recommendation": lambda _: ratings_config(**_SHORT),
     "translation": lambda folder: translation_config(write_set(folder / "text"), **_SHORT),
-    "bfloat16": lambda _: cnn_config(runtime__mixed_precision_dtype="bfloat16", **_SHORT),
+    "bfloat16, augmented": lambda _: cnn_config(
+        runtime__mixed_precision_dtype="bfloat16", **_SHORT
+    ),
     "float16": lambda _: _digits(runtime__mixed_precision_dtype="float16", **_SHORT),
-    "accumulated": lambda _: _digits(trainer__gradient_accumulation_steps=2, **_SHORT),
-    "average": lambda _: _digits(**{_EMA: 0.9}, **_SHORT),
-    "clipped": lambda _: _digits(**{_CLIP: 0.05}, **_SHORT),
+    "accumulated, average, clipped": lambda _: _digits(
+        **{_EMA: 0.9, _CLIP: 0.05}, trainer__gradient_accumulation_steps=2, **_SHORT
+    ),
     "clipped by the optimizer": lambda _: _digits(**_LEGACY_CLIP, **_SHORT),
-    "xla": lambda _: _digits(runtime__enable_xla=True, **_SHORT),
-    "max pooling under xla": lambda _: cnn_config(runtime__enable_xla=True, **_SHORT),
+    "max pooling under XLA": lambda _: cnn_config(
+        task__model__dropout_rate=0.4, runtime__enable_xla=True, **_SHORT
+    ),
     "six": lambda _: digits_config(
         **{
             **_SHORT,
@@ -80,12 +82,7 @@ def _content(folder):
 
 
 def _logs(folder):
-    timing = ("time", "steps_per_second", "tflops", "system/")
-    return [
-        {name: value for name, value in record.items() if not name.startswith(timing)}
-        for split in ("train", "validation")
-        for record in records(folder, split)
-    ]
+    return repeatable_records(folder, "train", "validation")
 
 
 @pytest.mark.slow
@@ -131,27 +128,25 @@ def _official(name, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["line", "gathered", "photos"])
 def test_model_garden_experiment_is_equal_on_any_number_of_devices(name, tmp_path):
-    for strategy in ("one_device", "mirrored2", "mirrored4"):
+    for strategy in ("one_device", "mirrored2"):
         params, task = _official(name, tmp_path)
         folder = tmp_path / strategy
         run_official(params, folder, "train_and_eval", strategy, task, logical_replicas=4)
 
-    one_device, *others = (
-        (_content(tmp_path / s), _logs(tmp_path / s))
-        for s in ("one_device", "mirrored2", "mirrored4")
+    one_device, two = (
+        (_content(tmp_path / s), _logs(tmp_path / s)) for s in ("one_device", "mirrored2")
     )
     assert one_device[0]["step"] > 1
     assert len([record for record in one_device[1] if record["split"] == "validation"]) >= 1
-    assert others == [one_device, one_device]
+    assert two == one_device
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("logical", [0, 4])
 @pytest.mark.parametrize("steps", [-1, 2])
-def test_evaluation_takes_the_examples_of_the_same_batches(logical, steps, tmp_path):
+def test_evaluation_takes_the_examples_of_the_same_batches(steps, tmp_path):
     params, task = _official("gathered", tmp_path)
     params.trainer.validation_steps = steps
-    run_official(params, tmp_path, "train_and_eval", "mirrored2", task, logical_replicas=logical)
+    run_official(params, tmp_path, "train_and_eval", "mirrored2", task, logical_replicas=4)
 
     record = records(tmp_path, "validation")[-1]
     count = 21 if steps < 0 else 16
@@ -174,24 +169,22 @@ def test_run_continues_on_another_number_of_devices(tmp_path):
 
 def test_logical_replicas_have_different_masks_and_their_number_matters(tmp_path):
     fingerprints = set()
-    for count in (0, 2, 4):
+    for count in (2, 4):
         config = _digits(**{**_SHORT, "runtime__logical_replicas": count})
         run(config, tmp_path / str(count), "train")
         fingerprints.add(_content(tmp_path / str(count))["weights"])
 
-    assert len(fingerprints) == 3
+    assert len(fingerprints) == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("logical", [0, 4])
-def test_gradients_and_metrics_are_those_of_the_whole_batch(logical, tmp_path):
-    config = toy_config(runtime__logical_replicas=logical, trainer__watch_interval=5)
-    folder = tmp_path / str(logical)
-    run(config, folder, strategy="mirrored2")
-    plain = tmp_path / "plain"
-    run(toy_config(trainer__watch_interval=5), plain)
+def test_gradients_and_metrics_are_those_of_the_whole_batch(tmp_path):
+    config = toy_config(runtime__logical_replicas=4, trainer__watch_interval=5)
+    run(config, tmp_path / "logical", strategy="mirrored2")
+    run(toy_config(trainer__watch_interval=5), tmp_path / "plain")
 
-    for one, other in zip(_logs(folder), _logs(plain), strict=True):
+    logs = (_logs(tmp_path / name) for name in ("logical", "plain"))
+    for one, other in zip(*logs, strict=True):
         assert one.pop("split") == other.pop("split")
         assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
 

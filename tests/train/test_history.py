@@ -1,59 +1,11 @@
-"""The phases of a run, and what progress displays read from it."""
+"""What progress displays read from a run."""
 
 import pytest
 
 from orbit_runner.reporting.progress.history import History
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.configs import keep_best
 from tests.support.toy import run, toy_config
-
-
-class Phases(PlainMessages):
-    """Collects the names of phases."""
-
-    def __init__(self):
-        super().__init__(lambda text: None)
-        self.found = []
-
-    def phase(self, text, *, minor=False):
-        self.found.append(text)
-
-
-def _phases(config, folder, history):
-    phases = Phases()
-    with log_scope(phases):
-        run(config, folder, callbacks=[history])
-    return phases.found
-
-
-@pytest.mark.slow
-def test_phases_of_a_new_and_a_resumed_run(tmp_path):
-    intervals = {"trainer__validation_interval": 2, "trainer__checkpoint_interval": 2}
-
-    first = _phases(toy_config(trainer__train_steps=4, **intervals), tmp_path, History())
-    second = _phases(toy_config(trainer__train_steps=6, **intervals), tmp_path, History())
-
-    assert first == [
-        "building the model",
-        "tracing the first step",
-        "training",
-        "evaluating at step 2",
-        "saving at step 2",
-        "training",
-        "evaluating at step 4",
-        "saving at step 4",
-        "saving the last checkpoint",
-    ]
-    assert second == [
-        "building the model",
-        f"restoring {tmp_path / 'checkpoints' / 'ckpt-4'}",
-        "tracing the first step",
-        "training",
-        "evaluating at step 6",
-        "saving at step 6",
-        "saving the last checkpoint",
-    ]
 
 
 def test_history_of_a_run_has_its_speed_loss_and_best_evaluation(tmp_path):
