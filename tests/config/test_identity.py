@@ -123,12 +123,12 @@ def test_list_of_harmless_settings_is_complete(over_digits):
     }
 
 
-@pytest.mark.parametrize("path", HARMLESS)
-def test_a_harmless_change_keeps_the_fingerprint(over_digits, path):
+def test_a_harmless_change_keeps_the_fingerprint(over_digits):
     config = over_digits()
-    changed = _with(config, path, HARMLESS[path])
-    assert changed != config
-    assert config_fingerprint(changed) == config_fingerprint(config)
+    for path, value in HARMLESS.items():
+        changed = _with(config, path, value)
+        assert changed != config, path
+        assert config_fingerprint(changed) == config_fingerprint(config), path
 
 
 @pytest.mark.parametrize(
@@ -293,11 +293,11 @@ def test_key_order_does_not_change_the_fingerprint(over_digits):
     assert config_fingerprint(one) == config_fingerprint(other)
 
 
-def test_fingerprint_is_equal_in_other_processes():
+def test_fingerprint_is_equal_in_another_process():
     code = (
         "from orbit_runner.config.fingerprint import config_fingerprint\n"
         "from orbit_runner.config.resolve import Request, resolve\n"
         "print(config_fingerprint(resolve(Request(experiment='digits')).config))\n"
     )
-    fingerprints = [printed_by(code, PYTHONHASHSEED=seed) for seed in ("1", "2")]
-    assert fingerprints == [[config_fingerprint(resolve(Request(experiment="digits")).config)]] * 2
+    own = config_fingerprint(resolve(Request(experiment="digits")).config)
+    assert printed_by(code, PYTHONHASHSEED="1") == [own]
