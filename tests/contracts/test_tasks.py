@@ -316,7 +316,7 @@ def _cases_of_layouts():
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("task", "layout"), _cases_of_layouts())
+@pytest.mark.parametrize(("task", "layout"), [*_cases_of_layouts()])
 def test_evaluation_does_not_depend_on_batches(task, layout, trained):
     strategy, changes, logical_replicas = layout
     sample = trained(task)
