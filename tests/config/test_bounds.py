@@ -47,27 +47,6 @@ def test_epochs_that_exceed_the_step_limit_are_rejected():
         make_plan(trainer, 50_000.0)
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (["--train_steps=0"], (0, 0.0)),
-        (["--train_epochs=0"], (0, 0.0)),
-        (["--train_steps=7"], (7, 0.0)),
-        (["--train_epochs=3"], (0, 3.0)),
-        (["--params_override=trainer.train_steps=0,trainer.train_epochs=2"], (0, 2.0)),
-    ],
-)
-def test_steps_and_epochs_of_higher_layer_win_even_if_zero(over_digits, flags, expected):
-    from orbit_runner.cli.command import parse_flags
-    from orbit_runner.cli.commands.run import COMMAND
-    from orbit_runner.cli.flags.config_flags import build_request
-
-    request = build_request(parse_flags(COMMAND.parser(), ["--experiment=digits", *flags]))
-    trainer = over_digits(flags=request.flags, params_overrides=request.params_overrides).trainer
-
-    assert (trainer.train_steps, trainer.train_epochs) == expected
-
-
 def test_zero_train_steps_is_rejected_and_error_names_the_flag(here):
     arguments = ["run", "--experiment=digits", "--train_steps=0"]
     fails(arguments, "not-set", "trainer.train_steps", origin="--train_steps")

@@ -12,6 +12,7 @@ from orbit_runner.cli.commands.run import COMMAND, choose_model_dir
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.config.walk import nodes
 from tests.support.problems import check, output_of
 
@@ -34,17 +35,19 @@ def test_every_subdirectory_setting_is_declared_as_a_subdirectory():
     assert {path for path in fields if path.endswith("subdir")} <= NAMED_AFTER
 
 
-@pytest.mark.parametrize("path", sorted(NAMED_AFTER))
 @pytest.mark.parametrize(
-    "value",
-    ["../../evil", "..", "/tmp/evil", "~/evil", "a/../../b", "gs://bucket/x", ".", "./", "a\0b",
-     "a\nb", "x" * 300],
+    ("path", "value"),
+    [
+        ("name", "../../evil"),
+        ("trainer.best_checkpoint_export_subdir", ".."),
+        *(("trainer.export_subdir", value) for value in (
+            "/tmp/evil", "~/evil", "a/../../b", "gs://bucket/x", ".", "./", "a\0b", "a\nb",
+            "x" * 300,
+        )),
+    ],
 )  # fmt: skip
 def test_unsafe_directory_name_is_rejected(refused, path, value):
-    text = f'{path}: "{value}"'.replace("\n", "\\n").replace("\0", "\\0")
-    nested = text.replace("trainer.", "trainer: {", 1) + ("}" if "trainer." in text else "")
-
-    problems = refused(params_overrides=(nested,))
+    problems = refused(flags=((f"--{path}", path, inline_yaml(value)),))
 
     check(problems[:1], ("bad-path", path))
 
@@ -56,11 +59,15 @@ def test_safe_directory_name_is_accepted(over_digits, value):
     assert config.trainer.export_subdir == value
 
 
-@pytest.mark.parametrize("field", ["best_checkpoint_export_subdir", "export_subdir"])
 @pytest.mark.parametrize(
-    "value",
-    ["checkpoints", "./checkpoints/", "checkpoints//.", "checkpoints/a", "assets", ".lock",
-     "run.json", "run.eval.json", "train/x", "validation", "report_data", "code.patch"],
+    ("field", "value"),
+    [
+        ("best_checkpoint_export_subdir", "checkpoints"),
+        *(("export_subdir", value) for value in (
+            "checkpoints", "./checkpoints/", "checkpoints//.", "checkpoints/a", "assets", ".lock",
+            "run.json", "run.eval.json", "train/x", "validation", "report_data", "code.patch",
+        )),
+    ],
 )  # fmt: skip
 def test_name_of_a_file_of_the_run_is_rejected_as_export_subdirectory(refused, field, value):
     check(refused(params_overrides=(f"trainer.{field}={value}",)), ("conflict", f"trainer.{field}"))

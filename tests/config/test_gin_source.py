@@ -90,15 +90,10 @@ def test_unsupported_gin_value_is_rejected(text, path, code, line):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("task.a = ", 1),
         ("task.a = 1\ntask.b == 2\n", 2),
-        ("task.a = x\n", 1),
-        ("task.a = 1 2\n", 1),
         ("task..a = 1\n", 1),
-        ("task.m:\nb = 1\n", 2),
         ("task.m:\n  b = 1\n c = 2\n", 3),
         ("task.a = {[1]: 2}\n", None),
-        ("just words\n", 1),
         ("include 5\n", 1),
     ],
 )
@@ -111,7 +106,7 @@ def test_gin_syntax_error_is_reported_with_its_line(text, line):
     assert (problem.origin.label, problem.origin.line) == ("f.gin", line)
 
 
-@pytest.mark.parametrize("text", ["task.a = [1,\n", "task.a = '''x\n", "task.a = 'x\n"])
+@pytest.mark.parametrize("text", ["task.a = [1,\n", "task.a = 'x\n"])
 def test_unclosed_bracket_or_string_is_reported(text):
     with raises("bad-syntax") as caught:
         values(text)

@@ -177,9 +177,9 @@ def test_every_schedule_choice_has_a_test_case():
     assert [*WARMUPS] == [*Warmup.choices()]
 
 
-@pytest.mark.sample(21)
-@pytest.mark.parametrize("warmup", [None, *WARMUPS])
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize(
+    ("rate", "warmup"), [*((rate, None) for rate in RATES), *(("cosine", kind) for kind in WARMUPS)]
+)
 def test_factory_builds_the_same_learning_rates_from_both_configs(write, rate, warmup):
     sections: dict[str, Any] = {"learning_rate": {"type": rate, rate: RATES[rate]}}
     if warmup:

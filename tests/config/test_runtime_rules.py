@@ -54,7 +54,6 @@ def _text(strategy: str, settings: dict[str, Any]) -> str:
     return json.dumps({"runtime": {"distribution_strategy": strategy, **required, **settings}})
 
 
-@pytest.mark.sample(19)
 @pytest.mark.parametrize(("strategy", "settings", "field", "said"), CASES)
 def test_contradictory_runtime_settings_are_reported_once(refused, strategy, settings, field, said):
     problems = refused(params_overrides=(_text(strategy, settings),))

@@ -14,10 +14,9 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.config.walk import nodes
 from tests.support.problems import check
-
-LR = "trainer.optimizer_config.learning_rate"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,6 @@ def test_value_of_the_declared_type_is_accepted(value, hint, expected):
     ("value", "hint", "message"),
     [
         ("abc", int, "got 'abc', expected an integer"),
-        ("5", int, "got '5', expected an integer"),
         (
             "yes",
             bool,
@@ -73,7 +71,6 @@ def test_value_of_the_declared_type_is_accepted(value, hint, expected):
         (float("inf"), int, "got inf, expected an integer"),
         (True, int, "got True, expected an integer"),
         (None, int, "got null, expected an integer"),
-        ([1], int, "got [1], expected an integer"),
         ({"a": 1}, int, "got a section, expected an integer"),
         ("1e-3", float, "got '1e-3', expected a number"),
         (False, float, "got False, expected a number"),
@@ -81,18 +78,13 @@ def test_value_of_the_declared_type_is_accepted(value, hint, expected):
             10**400, float, f"got 1{'0' * 199}… (401 characters), expected a number", id="large"
         ),
         (1, bool, "got 1, expected true or false"),
-        (0, bool, "got 0, expected true or false"),
-        ("y", bool, "got 'y', expected true or false"),
         (5, str, "got 5, expected a string; put it in quotes"),
-        (True, str, "got True, expected a string; put it in quotes"),
         (None, str, "got null, expected a string"),
-        (["a"], str, "got ['a'], expected a string"),
         (True, int | None, "got True, expected an integer or null"),
         (1.5, int | str, "got 1.5, expected an integer or a string"),
         (3, list[int], "got 3, expected a list, each item an integer"),
         ("ab", list[str], "got 'ab', expected a list, each item a string; write [ab]"),
         ([1, "x"], list[int], "got 'x', expected an integer"),
-        ([True], list[int], "got True, expected an integer"),
         ([1, 2], str | list[str], "got [1, 2], expected a string or a list, each item a string"),
         (3, Mapping[str, Any], "got 3, expected a section"),
         (3, ExperimentConfig, "got 3, expected a section"),
@@ -110,14 +102,11 @@ def test_value_of_another_type_is_rejected(value, hint, message):
     [
         ("runtime.distribution_strategy", "off", "off"),
         ("runtime.deterministic", "False", False),
-        ("runtime.enable_xla", "TRUE", True),
         ("trainer.train_epochs", "1e-3", 0.001),
         ("trainer.validation_interval", "1e3", 1000),
         ("trainer.steps_per_loop", "auto", "auto"),
         ("trainer.steps_per_loop", "20", 20),
-        ("trainer.continuous_eval_timeout", "null", None),
         ("trainer.continuous_eval_timeout", "0", 0),
-        ("trainer.validation_interval", "0", 0),
         ("trainer.checkpoint_interval", "-1", -1),
         ("trainer.max_to_keep", "null", None),
         ("runtime.distribution_strategy", "One_Device", "one_device"),
@@ -141,16 +130,12 @@ def test_flag_text_is_converted_to_the_type_of_the_setting(over_digits, path, te
         ("runtme", "{seed: 1}", "runtime"),
         ("runtime.sed", "1", "seed"),
         ("task.los", "{}", "losses"),
-        ("task.losses.label_smothing", "0.1", "label_smoothing"),
         ("task.model.dropout", "0.1", "dropout_rate"),
         ("task.train_data.batch_size", "1", "global_batch_size"),
-        ("task.train_data.synthetic.kindd", "x", "kind"),
         ("trainer.early_stopping.patiense", "1", "patience"),
-        ("trainer.optimizer_config.optimiser", "{}", "optimizer"),
         ("trainer.optimizer_config.ema.avrage_decay", "0.9", "average_decay"),
         ("trainer.optimizer_config.optimizer.adamm", "{}", "adam"),
         ("trainer.optimizer_config.optimizer.sgd.momentun", "0.9", "momentum"),
-        (f"{LR}.stepwise.bondaries", "[1]", "boundaries"),
         ("trainer.optimizer_config.warmup.linear.step", "1", None),
         ("task.differential_privacy_config.noise", "1", None),
     ],
@@ -172,10 +157,8 @@ def test_unknown_setting_is_rejected_at_any_depth(refused, path, text, near):
         ("task.model.name", "", "not-set"),
         ("task.train_data.source", "digit", "not-allowed"),
         ("trainer.optimizer_config.optimizer.type", "Adam", "not-allowed"),
-        (f"{LR}.type", "cosin", "not-allowed"),
         ("trainer.optimizer_config.warmup.type", "type", "not-allowed"),
         ("runtime.distribution_strategy", "miror", "not-allowed"),
-        ("runtime.all_reduce_alg", "x", "not-allowed"),
         ("task.train_data.augment", "Crop", "not-allowed"),
         ("task.model", "cnn", "wrong-type"),
         ("trainer", "5", "wrong-type"),
@@ -202,27 +185,17 @@ def ineffective(config: Config, path: str = "") -> list[tuple[str, Any, str]]:
     return rows
 
 
-INEFFECTIVE = ineffective(resolve(Request(experiment="digits")).config)
+def test_ineffective_settings_accept_their_defaults_and_reject_other_values(refused, over_digits):
+    rows = ineffective(resolve(Request(experiment="digits")).config)
+    assert len(rows) > 20
 
+    over_digits(flags=tuple(("--x", path, inline_yaml(default)) for path, default, _ in rows))
+    others = tuple(("--x", path, "true" if default is False else "7") for path, default, _ in rows)
+    messages = {problem.path: problem.message for problem in refused(flags=others)}
 
-@pytest.mark.parametrize(
-    ("path", "default", "reason"), INEFFECTIVE, ids=[row[0] for row in INEFFECTIVE]
-)
-def test_ineffective_setting_accepts_its_default_and_rejects_other_values(
-    refused, over_digits, path, default, reason
-):
-    same = "null" if default is None else f"'{default}'" if default == "" else str(default)
-    other = "true" if default is False else "7"
-
-    over_digits(flags=(("--x", path, same),))
-    (problem,) = refused(flags=(("--x", path, other),))
-
-    assert problem.path == path
-    assert "which has no effect here: " + reason in problem.message
-
-
-def test_enough_ineffective_settings_are_collected():
-    assert len(INEFFECTIVE) > 20
+    assert {*messages} == {path for path, _, _ in rows}
+    for path, _, reason in rows:
+        assert "which has no effect here: " + reason in messages[path]
 
 
 def test_mappings_and_lists_in_a_config_are_frozen(over_digits):
