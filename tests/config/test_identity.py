@@ -293,11 +293,11 @@ def test_key_order_does_not_change_the_fingerprint(over_digits):
     assert config_fingerprint(one) == config_fingerprint(other)
 
 
-def test_fingerprint_is_equal_in_other_processes():
+def test_fingerprint_is_equal_in_another_process():
     code = (
         "from orbit_runner.config.fingerprint import config_fingerprint\n"
         "from orbit_runner.config.resolve import Request, resolve\n"
         "print(config_fingerprint(resolve(Request(experiment='digits')).config))\n"
     )
-    fingerprints = [printed_by(code, PYTHONHASHSEED=seed) for seed in ("1", "2")]
-    assert fingerprints == [[config_fingerprint(resolve(Request(experiment="digits")).config)]] * 2
+    own = config_fingerprint(resolve(Request(experiment="digits")).config)
+    assert printed_by(code, PYTHONHASHSEED="1") == [own]

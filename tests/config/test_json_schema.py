@@ -144,8 +144,6 @@ def test_mistakes_are_errors_at_their_place(validator, text, paths):
         "runtime: {distribution_strategy: Mirrored, all_reduce_alg: ~}",
         "trainer: {train_steps: 1_000, optimizer_config: {learning_rate: {type: constant, constant: {learning_rate: 1e-3}}}}",  # noqa: E501
         "task: {model: {depth: 50}, train_data: {source: synthetic}}",
-        "task: {model: {name: transformer, preset: big}}",
-        "task: {name: image_classification, model: {name: cnn, filters: [4, 8]}}",
         "trainer: {optimizer_config: {optimizer: {type: adam, sgd: {momentum: 0.9}}}}",
         "official: bert/pretraining\ntask: {anything: 1}",
         "callbacks: [my.Callback, {class_name: my.Other, arguments: {a: 1}}]",
