@@ -1,16 +1,13 @@
-"""Fixtures of the command-line tests: rejected commands, and an environment without tensorflow."""
+"""Fixtures of the command-line tests: a run to be changed, and no tensorflow."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.support.processes import runner
 
 
 @pytest.fixture
@@ -32,18 +29,3 @@ def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(finished_run: Path, tmp_path: Path) -> Path:
     """A copy of the finished run, to be changed."""
     return Path(shutil.copytree(finished_run, tmp_path / "a"))
-
-
-@pytest.fixture
-def refused(tmp_path: Path, without_tensorflow: dict[str, str]) -> Callable[..., str]:
-    """Runs a command that must be rejected without tensorflow; returns its error message."""
-
-    def run(*arguments: str) -> str:
-        completed = runner(*arguments, cwd=tmp_path, env=without_tensorflow)
-        assert (completed.returncode, completed.stdout) == (2, ""), completed.stderr
-        assert "Traceback" not in completed.stderr
-        message = completed.stderr[completed.stderr.index("runner: ") :]
-        assert len(message.splitlines()) <= 10
-        return message
-
-    return run

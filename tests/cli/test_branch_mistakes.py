@@ -99,6 +99,7 @@ def test_changed_data_is_rejected(parent):
     assert json.loads(Path("b/data.json").read_text())["changes"] == []
 
 
+@pytest.mark.slow
 def test_steps_that_differ_from_those_of_the_parent_are_reported(parent, tmp_path):
     """The run has another rate than `config.yaml` says, and saved a checkpoint of step 10."""
     text = (parent / "config.yaml").read_text()
@@ -113,6 +114,7 @@ def test_steps_that_differ_from_those_of_the_parent_are_reported(parent, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_is_not_used(parent, capsys):
     path = parent / "checkpoints/ckpt-20.data-00000-of-00001"
     path.write_bytes(path.read_bytes()[:-1])

@@ -42,12 +42,6 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
             "not-divisible", "task.train_data.global_batch_size",
         ),
         (_tf_config(), [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        ({}, [MIRRORED, "--runtime.worker_hosts=a:1,b:1"], "bad-cluster", "runtime.task_index"),
-        (
-            {}, [MIRRORED, "--runtime.worker_hosts=a:1,b", "--runtime.task_index=0"],
-            "bad-cluster", "runtime.worker_hosts",
-        ),
-        ({}, ["--runtime.worker_hosts=a:1,b:1"], "no-effect", "runtime.worker_hosts"),
         ({}, ["--runtime.num_workers=2"], "not-supported", "runtime.num_workers"),
         (
             {}, [SERVED, "--runtime.remote_cluster=worker=a:1"],
@@ -79,10 +73,7 @@ def test_port_in_use_is_reported(environ):
         fails([*RUN, MIRRORED], "unreachable", "cluster")
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [MIRRORED, SERVED, "--config_file=configs/runtime/multi_worker.yaml"],
-)
+@pytest.mark.parametrize("strategy", [MIRRORED, SERVED])
 @pytest.mark.usefixtures("no_tensorflow")
 def test_show_validate_and_diff_work_without_the_cluster(strategy, capsys):
     Path("shown.yaml").write_text(output_of(["show", "--experiment=digits", strategy]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,13 +32,20 @@ def _write(root: Path, values: Sequence[float | None], rate: str = "0.01", first
     return root
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Two trials of five seeds."""
+    folder = tmp_path_factory.mktemp("written")
+    _write(folder / "0001", _A, "0.1")
+    _write(folder / "0002", _B, "0.2")
+    return folder
+
+
 @pytest.fixture
-def trials(here, monkeypatch):
-    """Two trials of five seeds in `trials`."""
+def trials(written, here, monkeypatch):
+    """A copy of the trials in `trials`."""
     monkeypatch.setenv("COLUMNS", "100")
-    _write(here / "trials/0001", _A, "0.1")
-    _write(here / "trials/0002", _B, "0.2")
-    return here / "trials"
+    return Path(shutil.copytree(written, here / "trials"))
 
 
 @pytest.mark.usefixtures("no_tensorflow")

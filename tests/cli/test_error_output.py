@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.errors import Diverged, ExportFailed, RunnerError, format_choices
+from orbit_runner.errors import Diverged, ExportFailed, RunnerError
 
 
 def errors_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
@@ -95,10 +95,3 @@ def test_interruption_is_an_error_too(monkeypatch, capsys):
     assert main(["runs", "--json"]) == 130
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert (error["code"], error["message"]) == ("interrupted", "interrupted")
-
-
-@pytest.mark.parametrize(
-    ("names", "text"), [(["a"], "a"), (["a", 2], "a or 2"), (["a", "b", "c"], "a, b or c")]
-)
-def test_choices_are_joined_by_or(names, text):
-    assert format_choices(names) == text

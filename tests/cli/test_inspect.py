@@ -57,17 +57,15 @@ def test_a_section_without_data_is_reported_in_its_place(tmp_path):
 
 @pytest.mark.slow
 def test_tables_get_a_first_look(tmp_path):
-    arguments = ["diabetes", "--task.split=null", f"--html={tmp_path / 'page.html'}", QUIET]
+    page = tmp_path / "page.html"
+    arguments = ["diabetes", "--task.split=null", f"--html={page}", QUIET, "--json"]
 
-    text = output_of(["inspect", *arguments])
-    table = json.loads(output_of(["inspect", *arguments, "--json"]))["table"]
+    table = json.loads(output_of(["inspect", *arguments]))["table"]
 
-    assert re.search(r"^table of train_data: 442 rows$", text, re.M)
-    assert re.search(r"^  bmi +feature +number +0 +163 +18 +42\.2 +26\.38 +-$", text, re.M)
-    assert re.search(r"^  sex +feature +category +0 +2 +- +- +- +1 \(235\), 2 \(207\)$", text, re.M)
-    assert "the results of evaluations may be better than on new data" in text
     assert table["rows"] == {"train_data": 442, "validation_data": 442}
-    assert "progression</t" in (tmp_path / "page.html").read_text()
+    text = page.read_text()
+    assert "progression</t" in text
+    assert "the results of evaluations may be better than on new data" in text
 
 
 @pytest.mark.slow
@@ -86,23 +84,12 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(tmp_path, monkeypatch):
     hosts = {"worker": ["192.0.2.1:1", "192.0.2.2:1"]}  # Reserved for documentation.
     member = {"cluster": hosts, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(member))
-    arguments = ["digits", "--workers=2", "--distribution_strategy=off"]
     page = tmp_path / "page.html"
+    arguments = ["digits", "--workers=2", "--distribution_strategy=off", f"--html={page}"]
 
-    text = output_of(["inspect", *arguments, QUIET, f"--html={page}"])
-    output = json.loads(output_of(["inspect", *arguments, QUIET, "--json"]))
+    scale = json.loads(output_of(["inspect", *arguments, QUIET, "--json"]))["scale"]
 
-    scale = output["scale"]
-    assert (
-        scale["steps_per_epoch"] == output["schedule"]["train_steps"] / output["schedule"]["epochs"]
-    )
     assert scale["ring_seconds"] == pytest.approx(53002 * 4 / 12.5e9 + 2 * 10e-6)
-    assert re.search(
-        r"^rehearsal: 2 workers × 1 GPU\n  computed, not measured, .*100 Gbit/s", text, re.M
-    )
-    assert re.search(r"^  examples of a step +64  32 on each replica", text, re.M)
-    assert re.search(r"^  gradients +207\.04 KiB  each replica", text, re.M)
-    assert re.search(r"^  ring all-reduce +37 µs  2\(n-1\)", text, re.M)
     assert "<h2>Rehearsal: 2 workers × 1 GPU</h2>" in page.read_text(encoding="utf-8")
 
 

@@ -43,16 +43,17 @@ def _fill(folder: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["project", "repository", "files", "runs", "home", "root"])
+def test_directory_of_other_things_is_unsuitable(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path if kind == "home" else tmp_path / "home"))
+
+    assert unsuitable_directory_reason(_fill(tmp_path, kind)) != ""
+
+
 @pytest.mark.parametrize("command", ["run", "api", "sweep", "launch"])
-def test_directory_of_other_things_is_refused_before_anything_is_written(
-    kind, command, tmp_path, monkeypatch
-):
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
+def test_unsuitable_directory_is_refused_before_anything_is_written(command, tmp_path):
     folder = tmp_path / "place"
     folder.mkdir()
-    folder = home if kind == "home" else _fill(folder, kind)
+    _fill(folder, "files")
     before = {*folder.iterdir()}
     (tmp_path / "s.yaml").write_text(TEXT)
     arguments = {

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -76,15 +75,3 @@ def test_damaged_or_missing_file_leaves_the_rest_of_the_report(run, name):
     (run / name).unlink()
     assert main(["report", "runs/a"]) == 0
     assert "Config" in Page(run / "report.html").headings
-
-
-@pytest.mark.slow
-def test_report_of_100000_records_is_under_two_megabytes(run):
-    now = time.time()
-    with (run / "metrics.jsonl").open("a") as file:
-        for step in range(400, 100_400):
-            values = {"training_loss": 1 / step, "learning_rate": 0.1, "steps_per_second": 9.0}
-            file.write(json.dumps({"step": step, "split": "train", "time": now, **values}) + "\n")
-    assert main(["report", "runs/a"]) == 0
-    size = (run / "report.html").stat().st_size
-    assert 20_000 < size < 200_000

@@ -1,14 +1,6 @@
 """`runner run` in the directory of a run that is live, finished, or has a different config."""
 
-import json
-import os
-import re
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -19,15 +11,8 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.train_job import ConfigWriter, Job
-from tests.support import warm_runner
 from tests.support.problems import error_of, fails
 from tests.support.run_directories import locked_by_another
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
-
-
-MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
 
 
 @pytest.fixture
@@ -66,9 +51,7 @@ def starts(no_tensorflow, monkeypatch, capsys):
     [
         ["--train_steps=5000"],
         ["--train_epochs=50", "--trainer.best_checkpoint_metric_comp=lower"],
-        ["--trainer.validation_interval=7", "--trainer.validation_steps=1"],
-        ["--task.train_data.prefetch_buffer_size=3", "--task.validation_data.cache=true"],
-        ["--runtime.dataset_num_private_threads=1", "--runtime.inter_op_threads=3"],
+        ["--trainer.validation_interval=7", "--runtime.inter_op_threads=3"],
     ],
 )
 def test_resume_accepts_changes_that_cannot_affect_the_weights(changes, folder, starts):
@@ -78,23 +61,15 @@ def test_resume_accepts_changes_that_cannot_affect_the_weights(changes, folder, 
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "path"),
+    "changes",
     [
-        (["--seed=18", "--train_steps=5000"], "other-config", ""),
-        (["--params_override=trainer.early_stopping={patience: 2}"], "other-config", ""),
-        (
-            ["--trainer.recovery_max_trials=1", "--trainer.checkpoint_interval=7"],
-            "other-config",
-            "",
-        ),
-        (["--task.train_data.deterministic=false"], "other-config", ""),
+        ["--seed=18", "--train_steps=5000"],
+        ["--trainer.recovery_max_trials=1", "--trainer.checkpoint_interval=7"],
     ],
 )
-def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
-    changes, code, path, folder, starts
-):
+def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(changes, folder, starts):
     arguments = ["--experiment=digits_mlp", "--model_dir=a", *changes]
-    error = fails(arguments, code, path)
+    error = fails(arguments, "other-config")
     assert "train_steps" not in str(error)
     starts(*arguments, "--resume=override")
 
@@ -133,79 +108,13 @@ def test_rejected_command_creates_no_run_directory(here):
     assert [*here.iterdir()] == []
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
-
-
 @pytest.mark.slow
-def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
-    cli, refused, tmp_path
-):
-    arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=50", "--model_dir=a"]
-    first = warm_runner.start(
-        *arguments, "--train_steps=10000000", cwd=tmp_path,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    run = tmp_path / "a"
-    try:
-        for _ in range(1200):
-            if len(_lines(run / "metrics.jsonl")) > 20:
-                break
-            assert first.poll() is None
-            time.sleep(0.1)
-        else:
-            pytest.fail("no 21 metrics within 120 s")
-        before = (run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()
-        message = refused(*arguments, "--seed=3", "--resume=override")
-        assert "another process is training in a" in message
-        assert f"process {first.pid} on {os.uname().nodename}, since 20" in message
-        assert "-m orbit_runner --experiment=digits_mlp" in message
-        assert first.poll() is None
-        assert ((run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()) == before
-        first.send_signal(signal.SIGKILL)
-    finally:
-        first.kill()
-        first.wait()
-    assert json.loads((run / ".lock").read_text())["process"] == first.pid
-    steps = [int(path.stem[5:]) for path in (run / "checkpoints").glob("ckpt-*.index")]
-    target = f"--train_steps={max(steps) + 70}"
-    resumed = cli(*arguments, target, "--model_dir=a", "--json")
-    uninterrupted = cli(*arguments, target, "--model_dir=whole", "--json")
-    assert resumed.returncode == 0, resumed.stderr
-    (start,) = re.findall(r"training from step (\d+) to", resumed.stderr)
-    assert int(start) in steps
-    fingerprints = {
-        json.loads(completed.stdout)["fingerprint"] for completed in (resumed, uninterrupted)
-    }
-    assert len(fingerprints) == 1
-
-
-@pytest.mark.slow
-def test_finished_run_reports_completion_and_evaluates_again(cli, run, finished_run):
-    before = json.loads((finished_run.parent / "results.json").read_text())
-    second = cli(f"--experiment={run}", f"--model_dir={run}", "--json")
-    assert second.returncode == 0, second.stderr
-    assert "the run is finished: step 30 of 30" in second.stderr
-    assert "evaluation at step 30: loss" in second.stderr
-    after = json.loads(second.stdout)
-    for results in (before, after):
-        results["metrics"].pop("steps_per_second", None)
-    for name in ("step", "metrics", "fingerprint"):
-        assert after[name] == before[name]
-
-
-@pytest.mark.slow
-def test_incompatible_config_does_not_overwrite_the_saved_config(cli, run):
-    arguments = [f"--experiment={run}", f"--model_dir={run}", "--train_steps=40"]
+def test_incompatible_config_does_not_overwrite_the_saved_config(run):
     before = (run / "config.yaml").read_bytes()
-    second = cli(*arguments, "--task.model.hidden_units=[128, 7]", "--resume=override")
-    assert second.returncode == 2
-    assert "does not fit" in second.stderr
+    arguments = [f"--experiment={run}", f"--model_dir={run}", "--train_steps=40"]
+    arguments += ["--task.model.hidden_units=[128, 7]", "--resume=override"]
+    fails(arguments, "checkpoint-mismatch")
     assert (run / "config.yaml").read_bytes() == before
-    # The run resumes as if nothing had happened.
-    third = cli(*arguments)
-    assert third.returncode == 0, third.stderr
-    assert resolve(Request(experiment=str(run))).config.trainer.train_steps == 40
 
 
 @pytest.mark.parametrize("step", [0, 7])

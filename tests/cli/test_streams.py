@@ -44,16 +44,10 @@ def shell(command: str, folder: Path, **environ: str) -> "subprocess.CompletedPr
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        (f"{RUNNER} list >&-", 0, b""),
-        (f"{RUNNER} list 2>&-", 0, b""),
         (f"{RUNNER} list >&- 2>&- <&-", 0, b""),
-        (f"{RUNNER} list | head -1", 0, b""),
-        (f"{RUNNER} list 2>/dev/full", 0, b""),
         (f"{RUNNER} show --nope 2>&-", 2, b""),
         (f"{RUNNER} show --nope 2>/dev/full", 2, b""),
-        (f"{RUNNER} list >/dev/full", 6, b"written to standard output: No space left"),
         (f"{RUNNER} --help >/dev/full", 6, b"written to standard output: No space left"),
-        (f"{RUNNER} show --help >/dev/full", 6, b"written to standard output: No space left"),
     ],
 )
 @needs_full
@@ -76,35 +70,28 @@ def test_result_that_cannot_be_written_is_reported_whatever_the_exit_code(tmp_pa
     assert b"written to standard output: No space left" in completed.stderr
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_text_is_written_in_the_encoding_of_the_stream(encoding, tmp_path):
-    completed = shell(f"{RUNNER} list", tmp_path, PYTHONIOENCODING=encoding)
+def test_text_is_written_in_the_encoding_of_the_stream(tmp_path):
+    completed = shell(f"{RUNNER} list", tmp_path, PYTHONIOENCODING="ascii")
 
     assert completed.returncode == 0, completed.stderr
-    expected = r"32\xd732" if encoding == "ascii" else "32×32"
-    assert expected in completed.stdout.decode(encoding)
+    assert r"32\xd732" in completed.stdout.decode("ascii")
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("command", ["show --experiment=digits --config_file=a", "list --json"])
-def test_yaml_and_json_are_utf8_in_every_locale(command, tmp_path):
+@pytest.mark.slow
+def test_yaml_is_utf8_in_every_locale(tmp_path):
     (tmp_path / "a").write_text("task: {init_checkpoint: dïgits}", encoding="utf-8")
     posix = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
-    completed = shell(f"{RUNNER} {command}", tmp_path, **posix)
+    completed = shell(f"{RUNNER} show --experiment=digits --config_file=a", tmp_path, **posix)
 
     assert completed.returncode == 0, completed.stderr
     output = yaml.safe_load(completed.stdout.decode("utf-8"))
-    if "show" in command:
-        assert output["task"]["init_checkpoint"] == "dïgits"
-    else:
-        assert "32×32" in output["models of image_classification"]["resnet_cifar"]
+    assert output["task"]["init_checkpoint"] == "dïgits"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("redirection", "code"), [("", 0), (">/dev/full", 6), ("2>&1 | head -1", 0), ("2>&-", 0)]
+    ("redirection", "code"), [(">/dev/full", 6), ("2>&1 | head -1", 0), ("2>&-", 0)]
 )
 @needs_full
 def test_run_is_recorded_as_done_even_if_output_streams_fail(redirection, code, tmp_path):
@@ -114,7 +101,7 @@ def test_run_is_recorded_as_done_even_if_output_streams_fail(redirection, code, 
     assert b"Traceback" not in completed.stderr
     (attempt,) = json.loads((tmp_path / "run/run.json").read_text())["attempts"]
     assert attempt["outcome"] == "done"
-    if redirection in ("", "2>&-"):
+    if redirection == "2>&-":
         assert f"sha256 {attempt['weights']}" in completed.stdout.decode("ascii")
 
 
@@ -153,20 +140,11 @@ def _write_hostile_files() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [HOSTILE],
         ["show", "--check", "a.yaml"],
-        ["show", "--check", f"{HOSTILE}.yaml"],
-        ["show", "--experiment=digits", f"--task.{HOSTILE}=1"],
-        *(
-            ["show", f"--experiment=runs/{HOSTILE}", *flags]
-            for flags in (["--json"], ["--origins"])
-        ),
-        ["show", f"--experiment=runs/{HOSTILE}", "--diff=digits"],
-        ["runs"],
-        *(["runs", "--columns=run,reason,description", flag] for flag in ("--csv", "--json")),
+        ["show", f"--experiment=runs/{HOSTILE}", "--origins"],
+        ["show", f"--experiment=runs/{HOSTILE}", "--json"],
+        ["runs", "--columns=run,reason,description", "--csv"],
         ["compare", "runs"],
-        ["report", f"runs/{HOSTILE}"],
-        ["verify", f"runs/{HOSTILE}"],
         ["init", "new", "--from=rows.csv", "--label=none"],
     ],
 )
