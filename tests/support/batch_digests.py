@@ -24,6 +24,7 @@ from orbit_runner.tasks.base import drop_padding
 from orbit_runner.train.inputs.distribute import own_batches, pipeline_builder
 from tests.support.problems import problems_of
 from tests.support.samples import (
+    WRITERS,
     Member,
     Settings,
     config_of_section,
@@ -53,10 +54,9 @@ CELLS: dict[str, Settings] = {
     "held out": {"validation_split": 0.4, "validation_data.source": "''"},
     "split, excluded, mixed": {**_FRACTIONS, **_EXCLUDED, **_MIXED},
 }
-# Of every case; also by `runner batch`, and arrays in memory through a pipeline.
+# Also by `runner batch`, and arrays in memory through a pipeline.
 READ_BOTH_WAYS = ("shuffled", "split, excluded, mixed")
-# One case of each way to read examples, which has all cells: what chooses rows does not depend on
-# the source.
+# One case of each way to read examples.
 WAYS = (
     "image_classification-image_folder",
     "image_classification-tfrecord",
@@ -119,11 +119,6 @@ class Case(NamedTuple):
         return f"{self.member.name}-{variant}" if variant else self.member.name
 
     @property
-    def cells(self) -> Sequence[str]:
-        """The cells that the file has."""
-        return [*CELLS] if self.name in WAYS else READ_BOTH_WAYS
-
-    @property
     def sections_are_equal(self) -> bool:
         """Whether both sections have the same examples, with the same features."""
         changes_examples = self.function or self.has_text
@@ -163,8 +158,8 @@ def cases() -> list[Case]:
         assert registry is not None
         for source in filter(_is_own, registry.entries()):
             result.append(Case(Member(task, source)))
-            # What becomes of texts does not depend on the format of a table.
-            if (task.name, source.name) in (("tabular", "csv"), ("tabular", "text_files")):
+            # The other tables have no texts.
+            if task.name == "tabular" and str(source.target) in WRITERS:
                 result.append(Case(Member(task, source), has_text=True))
             if (task.name, source.name) == ("keras", "arrays"):
                 objects = (Items.__name__, Batches.__name__, stream.__name__)
