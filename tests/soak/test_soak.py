@@ -36,7 +36,7 @@ _RUNS = {
 }
 # The sample of the test suite. It compares neither memory nor the directory: both still grow
 # in the first seconds.
-_SAMPLE_STEPS, _SAMPLE_RESTARTS = 4_000, 4
+_SAMPLE_STEPS, _SAMPLE_RESTARTS = 10_000, 4
 _SECONDS_PER_STEP, _SECONDS_TO_START = 0.02, 300
 _STEPS_PER_START = 10
 
