@@ -121,7 +121,7 @@ def test_dataset_of_tf_data_is_trained_on_as_a_function_that_returns_it(tmp_path
     assert notes.started_at == [first.step] == [3]
     assert objects.weights == function.weights
     assert objects.metrics["validation_examples"] == 30
-    assert objects.inexact == []
+    assert first.inexact == []  # `Notes` is an object, which no config names.
     task = objects.config.task
     assert task.train_data.global_batch_size == 20
     assert task.validation_data.global_batch_size == 7
