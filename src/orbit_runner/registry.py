@@ -134,7 +134,7 @@ for _name, _target, _help, _traits in (
     (
         "synthetic",
         "data.synthetic:load_images",
-        "constant or seeded random tensors",
+        "seeded random images",
         SourceTraits(is_generated=True, separation="set another seed in validation_data"),
     ),
     (

@@ -19,7 +19,7 @@ def named(path: str) -> list[Setting]:
 def test_every_setting_of_an_experiment_is_described(experiment):
     config = resolve(Request(experiment=experiment)).config
     known = {setting.path for setting in describe_settings(ExperimentConfig())}
-    # The keys of free mappings, such as the features of synthetic data, are not settings.
+    # The keys of free mappings, such as the arguments of callbacks, are not settings.
     missing = [
         path
         for path in flat_settings(config)

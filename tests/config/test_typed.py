@@ -144,7 +144,7 @@ def test_flag_text_is_converted_to_the_type_of_the_setting(over_digits, path, te
         ("task.losses.label_smothing", "0.1", "label_smoothing"),
         ("task.model.dropout", "0.1", "dropout_rate"),
         ("task.train_data.batch_size", "1", "global_batch_size"),
-        ("task.train_data.synthetic.kindd", "x", "kind"),
+        ("task.train_data.synthetic.num_exmples", "1", "num_examples"),
         ("trainer.early_stopping.patiense", "1", "patience"),
         ("trainer.optimizer_config.optimiser", "{}", "optimizer"),
         ("trainer.optimizer_config.ema.avrage_decay", "0.9", "average_decay"),
@@ -226,16 +226,17 @@ def test_enough_ineffective_settings_are_collected():
 
 
 def test_mappings_and_lists_in_a_config_are_frozen(over_digits):
-    override = "task.train_data.synthetic.features={image: {shape: [8, 8], parts: [{a: [1]}]}}"
-    features = over_digits(params_overrides=(override,)).task.train_data.synthetic.features
+    given = "{image: {shape: [8, 8], parts: [{a: [1]}]}}"
+    override = f"callbacks=[{{class_name: a.B, arguments: {given}}}]"
+    arguments = over_digits(params_overrides=(override,)).callbacks[0].arguments
 
-    assert features["image"]["shape"] == (8, 8)
+    assert arguments["image"]["shape"] == (8, 8)
     with pytest.raises(TypeError):
-        features["label"] = 1
+        arguments["label"] = 1
     with pytest.raises(TypeError):
-        features["image"]["shape"] = 1
+        arguments["image"]["shape"] = 1
     with pytest.raises(TypeError):
-        features["image"]["parts"][0]["a"] = 1
+        arguments["image"]["parts"][0]["a"] = 1
 
 
 def test_as_dict_returns_copies_and_only_the_selected_block(over_digits):
