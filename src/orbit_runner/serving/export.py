@@ -144,7 +144,6 @@ def _write(
             variable for variable in network.model.variables if isinstance(variable, tf.Variable)
         ),
         **network.describe(kind.batch),
-        "structure": network.structure,
         **({"calibration_examples": _CALIBRATION_EXAMPLES} if kind.is_calibrated else {}),
         "check": _as_dict(check, metric.name if metric else "", limit),
     }
