@@ -38,7 +38,7 @@ def test_report_is_one_file_with_all_sections(run):
     page = Page(run / "report.html")
     assert page.loads == []
     assert page.headings == [
-        "Curves", "Settings that override the experiment file", "Config", "Starts", "Time",
+        "Curves", "Settings that override the experiment file", "Config", "Starts",
         "Weights", "Environment",
     ]  # fmt: skip
     assert page.charts == ["loss", "accuracy", "speed, steps/s"]

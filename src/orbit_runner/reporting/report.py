@@ -81,7 +81,6 @@ def make_report(path: Path, name: str = "") -> str:
         Section("Settings that override the experiment file", [Table(changes)]),
         Section("Config", [_folded("all settings", read_config_text(path))]),
         Section("Starts", [_starts(run)]),
-        Section("Time", _times(run)),
         Section("Weights", _weights(run)),
         Section("Environment", [_environment(run)]),
     ]
@@ -263,20 +262,6 @@ def _starts(run: RunReader) -> Table:
 def _time_text(timestamp: object) -> str:
     """Returns the timestamp of a record as words: 2026-01-31 12:00:00 +0000."""
     return re.sub(r"T([\d:]+)(?=[+-])", r" \1 ", str(timestamp or ""))
-
-
-def _times(run: RunReader) -> list[Part]:
-    """Returns the time of each phase of the run, and its share."""
-    seconds: dict[str, float] = {}
-    for phases in (attempt.get("seconds", {}) for attempt in run.attempts):
-        for name, value in phases.items():
-            if isinstance(value, (int, float)):
-                seconds[name] = seconds.get(name, 0.0) + value
-    total = sum(seconds.values())
-    if not total:
-        return []
-    rows = [(name, f"{value:,.1f} s", f"{value / total:.1%}") for name, value in seconds.items()]
-    return [Table(rows, head=("phase", "time", "share"), right=(1, 2))]
 
 
 def _weights(run: RunReader) -> list[Part]:
