@@ -24,7 +24,6 @@ from orbit_runner.utils.files import (
     cut_records,
     parse_record,
     read_lines,
-    repair_records,
     unused_path,
 )
 from orbit_runner.utils.metrics import RECORD_KEYS
@@ -248,17 +247,14 @@ def _find_last_records(lines: bytes) -> dict[str, Record]:
 def prepare_records(
     directory: RunDirectory, step: int, note: Callable[[str], None], *, keep_metrics: bool
 ) -> None:
-    """Removes the records after `step`, and repairs files that were cut off.
+    """Removes the records after `step`, and lines that are no records.
 
     The process must hold the lock of the run. `step` is the global step that the run resumes from.
-    `note` is called with a message for each file that is repaired or copied. If
-    `keep_metrics`, the metrics are copied first: they may be all that is left of a run whose
-    checkpoints were removed.
+    If `keep_metrics`, the metrics are copied first, and `note` is called with a message: they may
+    be all that is left of a run whose checkpoints were removed.
     """
     records = directory.metrics
-    for path in (records, directory.fingerprints):
-        repair_records(path, note)
-    if keep_metrics and records.exists():
+    if keep_metrics and records.is_file():
         backup = unused_path(records.with_name(f"{records.name}.before-step-{step}"))
         shutil.copyfile(records, backup)
         note(f"the records of later steps are kept in {backup}")
