@@ -138,8 +138,6 @@ def test_display_disappears_and_messages_remain():
 @pytest.mark.parametrize(
     ("end", "code"), [("raise ValueError", 1), ("raise KeyboardInterrupt", -2)]
 )
-    ("end", "code"), [("raise ValueError", 1), ("raise KeyboardInterrupt", -2)]
-)
 def test_cursor_is_visible_after_an_abnormal_end(end, code):
     output, _, exit_code = _terminal_output(end)
     assert exit_code == code
