@@ -201,7 +201,7 @@ for _name, _target, _help, _traits in (
                 ("input_path", "tfds_name"),
             ),
             split_setting="tfds_split",
-            separation="set tfds_split in both sections, such as train[:90%] and train[90%:]",
+            separation="set task.split, or tfds_split in both sections",
         ),
     ),
 ):
