@@ -59,9 +59,6 @@ def test_invalid_tfds_settings_are_rejected(folder, settings, field, part):
 def test_incomplete_files_or_unsupported_formats_are_rejected(folder):
     place = folder / "toy" / "1.0.0"
     info = (place / "dataset_info.json").read_text()
-    (place / "dataset_info.json").write_text(info.replace('"70"', '"71"'))
-    with raises("damaged-file"):
-        load(tfds_name="toy", tfds_data_dir=str(folder))
     (place / "dataset_info.json").write_text(info.replace('"tfrecord"', '"riegeli"'))
     with raises("not-supported"):
         load(tfds_name="toy", tfds_data_dir=str(folder))
