@@ -66,10 +66,6 @@ def read_file(path: Path) -> bytes:
     return path.read_bytes()
 
 
-# A glob pattern of the names that `temporary_path` returns: machine, process, thread, name.
-TEMPORARY = ".tmp-*-[0-9]*-[0-9]*-*"
-
-
 def temporary_path(path: Path) -> Path:
     """Returns where to write a file or directory that is then renamed to `path`.
 
