@@ -212,11 +212,6 @@ def _build_error(size: int, reason: str) -> DataError:
             code="empty-data",
         )
     text = reason.rpartition("] ")[2]  # SentencePiece begins with a line of its source.
-    number = (re.findall(r"\d+", text) or [""])[-1]
-    if "too high" in text:
-        text = f"the text has enough words for at most {number}"
-    elif "required_chars" in text:
-        text = f"at least {number} are needed, because each character is one"
     return _error(
         f"cannot build a vocabulary of {size:,} subwords: {cut_at_word(text)}",
         "vocab_size",
