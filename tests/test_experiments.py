@@ -65,7 +65,6 @@ def test_experiment_trains_and_evaluates_with_the_smoke_fragment(name, here):
         ("digits", "runtime.enable_xla=true"),
         ("vit_base_imagenet", "trainer.gradient_accumulation_steps=2"),
         ("ncf_movielens", "runtime.logical_replicas=2"),
-        ("breast_cancer", "trainer.watch_interval=3"),
     ],
 )
 def test_experiment_trains_and_evaluates_with_another_runtime(name, runtime, here):

@@ -50,7 +50,6 @@ HARMLESS = {
     "trainer.best_checkpoint_export_subdir": "other",
     "trainer.best_checkpoint_eval_metric": "validation_loss",
     "trainer.best_checkpoint_metric_comp": "lower",
-    "trainer.watch_interval": 1000,
     "trainer.profile_steps": [7, 8],
     "trainer.system_metrics": False,
     "trainer.loss_upper_bound": 7.0,

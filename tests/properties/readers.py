@@ -58,7 +58,7 @@ _ATTEMPT = {
     "metrics": {"accuracy": 0.5}, "changes": {"runtime.seed": 3}, "weights": "ab",
 }  # fmt: skip
 _METRICS = (
-    {"step": 10, "split": "train", "time": 1.5, "training_loss": 0.7, "watch/x": None},
+    {"step": 10, "split": "train", "time": 1.5, "training_loss": 0.7, "system/x": None},
     {"step": 10, "split": "validation", "time": 2.5, "accuracy": 0.25},
     {"step": 10, "event": "skipped", "skipped": [3, 4]},
     {"step": 20, "split": "validation", "time": 3.5, "accuracy": 0.5},

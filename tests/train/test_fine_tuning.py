@@ -36,7 +36,6 @@ _CASES = {
     "decay, new kind, average": ({**_NEW_ADAM, **_EMA}, "one_device"),
     "mirrored, all": ({**_ADAMW, **_EMA, **_FLOAT16, **_PIECES}, "mirrored2"),
     "XLA": ({**_ADAM, **_PIECES, "runtime__enable_xla": True}, "one_device"),
-    "watched": ({**_ADAM, "trainer__watch_interval": 5}, "one_device"),
     "eager": ({"runtime__run_eagerly": True}, "one_device"),
 }
 

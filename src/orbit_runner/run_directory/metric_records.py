@@ -39,10 +39,8 @@ _GROUP = 1000  # records that are read together if all are kept
 SPEED = "steps_per_second"
 # The setting that says whether higher or lower values of the best checkpoint's metric are better.
 METRIC_COMP = "trainer.best_checkpoint_metric_comp"
-# Values of training records that describe the training itself and the machine, not the model.
-WATCH = "watch/"
+# Values of training records that describe the machine, not the model.
 SYSTEM = "system/"
-UPDATE_RATIO = f"{WATCH}update_ratio/"  # followed by the name of a layer
 # Titles of values whose names do not tell their unit.
 _TITLES = {
     SPEED: "speed, steps/s",
@@ -204,7 +202,7 @@ def _number(value: float | None) -> float:
 
 def metric_title(name: str) -> str:
     """Returns the title of the values of a record, with their unit if they have one."""
-    words = name.removeprefix(WATCH).removeprefix(SYSTEM).replace("best.", "best ")
+    words = name.removeprefix(SYSTEM).replace("best.", "best ")
     return _TITLES.get(name) or words.replace("/", " ").replace("_", " ")
 
 
@@ -229,7 +227,7 @@ def better_values(metric: str, configured: Collection[object] = ()) -> str:
 
 def is_result(name: str) -> bool:
     """Returns whether a value of a record belongs in tables of results."""
-    return not name.startswith((WATCH, SYSTEM))
+    return not name.startswith(SYSTEM)
 
 
 def _find_last_records(lines: bytes) -> dict[str, Record]:
