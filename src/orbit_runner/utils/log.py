@@ -1,7 +1,7 @@
 """Messages of a run: records of the logger `orbit_runner`.
 
 Programs that use this package show them like those of any library. The command line prints notes as
-lines, shows the current phase in its progress display, and measures how long each phase takes.
+lines, and shows the current phase in its progress display.
 """
 
 from __future__ import annotations
