@@ -119,24 +119,16 @@ def test_records_in_patterns_that_overlap(kind, most, tmp_path, monkeypatch):
     assert _counts(_images(**both, **paths[1])) is None
 
 
-@pytest.mark.parametrize(
-    ("splits", "counts"),
-    [
-        (("train", "test"), None),
-        (("train", "train"), (20, 20)),
-    ],
-)
-def test_splits_of_tfds_that_are_equal(splits, counts, tmp_path):
-    write_tfds(tmp_path, "pets", {"train": [9, 11], "test": [5]}, ["a", "b"])
+def test_splits_of_tfds_that_are_equal(tmp_path):
+    write_tfds(tmp_path, "pets", {"train": [9, 11]}, ["a", "b"])
     config = _images(
         task__both__source="tfds",
         task__both__tfds_name="pets",
         task__both__tfds_data_dir=tmp_path,
-        task__train_data__tfds_split=splits[0],
-        task__validation_data__tfds_split=splits[1],
+        task__both__tfds_split="train",
     )
 
-    assert _counts(config) == counts
+    assert _counts(config) == (20, 20)
 
 
 def test_rows_of_a_table_without_a_split(tmp_path):

@@ -52,12 +52,22 @@ class PreparedSplit:
     features: Mapping[str, Any]
 
     def class_names(self, name: str) -> tuple[str, ...] | None:
-        """Returns the names of the classes of a feature, or None if they are unknown."""
+        """Returns the names of the classes of a feature, or None if they are unknown.
+
+        Raises `DataError` if their file is damaged, which the package ignores.
+        """
         feature = self.features[name]
         if _kind_of_feature(feature) != "ClassLabel":
             return None
         path = Path(feature.get_names_filepath(os.fspath(self.folder), name))
-        return tuple(feature.names) if path.is_file() else None
+        if not path.is_file():
+            return None
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        names = tuple(line.strip() for line in lines if line.strip())
+        if len(names) != feature.num_classes or names != tuple(feature.names):
+            text = f"{path}: expected the {feature.num_classes:,} classes of features.json"
+            raise DataError(text, field="tfds_data_dir", code="damaged-file")
+        return names
 
 
 def _kind_of_feature(feature: object) -> str:
