@@ -235,7 +235,7 @@ def test_the_black_picture_is_named_and_left_out(page):
 @pytest.mark.slow
 def test_mlflow_gets_the_model_and_the_report(page):
     page.follow("Use MLflow, with model and report")
-    artifacts = {path.name for path in Path("runs/mlflow").rglob("*")}
+    artifacts = {path.name for path in Path("mlruns").rglob("*")}
     assert {"report.html", "saved_model.pb"} <= artifacts
 
 

@@ -46,7 +46,7 @@ def test_weights_are_the_same_with_each_documented_config(capsys, tmp_path):
         rows = [(row[0], row[1]) for row in csv.reader(file) if row[2] == "accuracy"]
     assert {step for step, split in rows if split == "validation"} == {"20", "40"}
     assert {step for step, split in rows if split == "train"} == {"10", "20", "30", "40"}
-    assert (tmp_path / "runs/mlflow/mlflow.db").exists()
+    assert (tmp_path / "mlflow.db").exists()
     assert [*(tmp_path / "wandb.yaml-run/wandb").glob("offline-run-*")]
     event_files = {path.parent.parent.name for path in tmp_path.glob("*/train/events.*")}
     assert event_files == {"mlflow.yaml-run", "tensorboard.yaml-run"}

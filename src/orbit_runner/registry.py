@@ -134,7 +134,7 @@ for _name, _target, _help, _traits in (
     (
         "synthetic",
         "data.synthetic:load_images",
-        "constant or seeded random tensors",
+        "seeded random images",
         SourceTraits(is_generated=True, separation="set another seed in validation_data"),
     ),
     (
@@ -201,7 +201,7 @@ for _name, _target, _help, _traits in (
                 ("input_path", "tfds_name"),
             ),
             split_setting="tfds_split",
-            separation="set tfds_split in both sections, such as train[:90%] and train[90%:]",
+            separation="set task.split, or tfds_split in both sections",
         ),
     ),
 ):

@@ -30,7 +30,6 @@ _START: dict[str, Any] = {
     "weights": "ab" * 32,
     "inexact": [],
     "non_finite": "",
-    "seconds": {"training": 1.5},
 }
 _PATHS = [
     *((name,) for name in _START),

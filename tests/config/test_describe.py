@@ -18,7 +18,7 @@ def named(path: str) -> list[Setting]:
 def test_every_setting_of_an_experiment_is_described():
     known = {setting.path for setting in describe_settings(ExperimentConfig())}
     for experiment in experiment_files():
-        # The keys of free mappings, such as the features of synthetic data, are not settings.
+        # The keys of free mappings, such as the arguments of callbacks, are not settings.
         missing = [
             path
             for path in flat_settings(resolve(Request(experiment=experiment)).config)

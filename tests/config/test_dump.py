@@ -65,6 +65,7 @@ def awkward(write):
         "name": "1e-3",
         "description": "a: b #x\n'\"日本 ${name} $${x",
         "imports": [],
+        "callbacks": [{"class_name": "a.B", "arguments": NESTED}],
         "gin_bindings": ["f.x = 'a #b'", "M = 1", "s/f.y = [%M, @g()]"],
         "task": {
             "init_checkpoint": "off",
@@ -73,7 +74,6 @@ def awkward(write):
                 "data_dir": "null",
                 "input_path": ["", "a, b", "5"],
                 "source": "synthetic",
-                "synthetic": {"features": NESTED},
             },
             "validation_data": {"source": "hugging_face", "data_dir": "yes", "input_path": "#x"},
         },
@@ -103,7 +103,7 @@ def test_config_with_awkward_values_round_trips_through_yaml(write, awkward):
 
     assert reloaded_config == config
     assert to_yaml(reloaded_config) == to_yaml(config)
-    assert reloaded_config.task.train_data.synthetic.features["off"]["<<"] == "x"
+    assert reloaded_config.callbacks[0].arguments["off"]["<<"] == "x"
 
 
 def test_written_config_means_the_same_to_pyyaml(awkward):

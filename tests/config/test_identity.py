@@ -50,7 +50,6 @@ HARMLESS = {
     "trainer.best_checkpoint_export_subdir": "other",
     "trainer.best_checkpoint_eval_metric": "validation_loss",
     "trainer.best_checkpoint_metric_comp": "lower",
-    "trainer.watch_interval": 1000,
     "trainer.profile_steps": [7, 8],
     "trainer.system_metrics": False,
     "trainer.loss_upper_bound": 7.0,
@@ -265,8 +264,8 @@ def test_path_alone_is_harmless_only_if_it_is_for_every_task(registered):
         {"params_overrides": (STOPPING, "runtime={mixed_precision_dtype: float16, loss_scale: 9}")},
         {
             "params_overrides": (
-                "task.train_data={source: synthetic, synthetic: {features: {image: {shape: [8, 8, "
-                "1], dtype: uint8, high: 9}, label: {shape: [], dtype: int32, high: 1e1}}}}",
+                "callbacks=[{class_name: a.B, arguments: {image: {shape: [8, 8, 1], dtype: uint8, "
+                "high: 9}, label: {shape: [], dtype: int32, high: 1e1}}}]",
             )
         },
         # Defaults of Model Garden's that are integers in settings of floating-point numbers.
@@ -286,9 +285,11 @@ def test_key_order_does_not_change_the_fingerprint(over_digits):
     turned = {name: dict(reversed(leaf.items())) for name, leaf in reversed(spec.items())}
     one, other = (
         over_digits(
-            params_overrides=(f"task.train_data.synthetic.features={json.dumps(features)}",)
+            params_overrides=(
+                f"callbacks=[{{class_name: a.B, arguments: {json.dumps(arguments)}}}]",
+            )
         )
-        for features in (spec, turned)
+        for arguments in (spec, turned)
     )
     assert config_fingerprint(one) == config_fingerprint(other)
 

@@ -99,7 +99,6 @@ CASES = [
     ("ImageClassificationConfig", "task.validation_data.source=''", "task.validation_data.source", "not-allowed"),
     ("TranslationDataConfig", "task.train_data={batch_tokens: 100, global_batch_size: 8}", "task.train_data.batch_tokens", "conflict"),
     ("TranslationDataConfig", "task.validation_data.batch_tokens=100", "task.validation_data.batch_tokens", "not-supported"),
-    ("TranslationDataConfig", "task.train_data.synthetic.features={}", "task.train_data.synthetic.features", "not-supported"),
     ("TranslationConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("TranslationConfig", "task.train_data.source=txt", "task.train_data.source", "not-allowed"),
     ("TranslationConfig", "task.model={padded_decode: true, decode_max_length: 8},task.validation_data.static_batch=false", "task.validation_data.static_batch", "conflict"),

@@ -199,16 +199,17 @@ def test_ineffective_settings_accept_their_defaults_and_reject_other_values(refu
 
 
 def test_mappings_and_lists_in_a_config_are_frozen(over_digits):
-    override = "task.train_data.synthetic.features={image: {shape: [8, 8], parts: [{a: [1]}]}}"
-    features = over_digits(params_overrides=(override,)).task.train_data.synthetic.features
+    given = "{image: {shape: [8, 8], parts: [{a: [1]}]}}"
+    override = f"callbacks=[{{class_name: a.B, arguments: {given}}}]"
+    arguments = over_digits(params_overrides=(override,)).callbacks[0].arguments
 
-    assert features["image"]["shape"] == (8, 8)
+    assert arguments["image"]["shape"] == (8, 8)
     with pytest.raises(TypeError):
-        features["label"] = 1
+        arguments["label"] = 1
     with pytest.raises(TypeError):
-        features["image"]["shape"] = 1
+        arguments["image"]["shape"] = 1
     with pytest.raises(TypeError):
-        features["image"]["parts"][0]["a"] = 1
+        arguments["image"]["parts"][0]["a"] = 1
 
 
 def test_as_dict_returns_copies_and_only_the_selected_block(over_digits):

@@ -30,7 +30,6 @@ def _uses_xla(experiment: str = "digits", **changes: Any) -> bool:
         ({"runtime.distribution_strategy": "multi_worker_mirrored"}, True),
         ({"runtime.distribution_strategy": "parameter_server", "runtime.num_workers": 1}, False),
         ({"runtime.run_eagerly": True}, False),
-        ({"trainer.watch_interval": 50}, False),
         ({"runtime.logical_replicas": 2}, True),
     ],
 )

@@ -92,13 +92,13 @@ def test_bad_records_are_named(tmp_path, make, message):
     assert f"{path}: {message}" in str(caught.value)
 
 
-def test_damaged_records_and_files_are_named(tmp_path):
+def test_damaged_files_are_named(tmp_path):
     noise = [np.random.default_rng(n).bytes(3000) for n in range(40)]
     path = write_array_file(tmp_path / "train-0", noise)
     _flip(path, noise[17][100:200])
     records = ArrayRecordFiles([path])
     assert records.read(0, [16, 18]) == [noise[16], noise[18]]
-    with raises("unreadable-file"):
+    with raises("damaged-file"):
         records.read(0, [3, 17, 5])
     assert records.read(0, [3]) == [noise[3]]
     for content in (path.read_bytes()[:100_000], b"", b"x" * 70_000):
@@ -137,26 +137,12 @@ def test_missing_package_is_reported(folder, monkeypatch):
     assert "install it: pip install array_record" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("split", "numbers"),
-    [
-        ("train[65:140]", range(65, 140)),
-        ("train[-5:]", range(198, 203)),
-    ],
-)
-def test_prepared_dataset_in_array_records(tmp_path, split, numbers, own_cache):
+def test_prepared_dataset_in_array_records(tmp_path, own_cache):
     sizes = {"train": (70, 3, 130)}
     write_tfds(tmp_path, "arrays", sizes, ["a", "b"], file_format="array_record")
     write_tfds(tmp_path, "records", sizes, ["a", "b"])
-    load_part = load_tfds
 
-    source = load_part(tfds_name="arrays", tfds_split=split, tfds_data_dir=str(tmp_path))
+    source = load_tfds(tfds_name="arrays", tfds_data_dir=str(tmp_path))
 
-    other = load_part(tfds_name="records", tfds_split=split, tfds_data_dir=str(tmp_path))
-    assert (source.size, source.labels) == (other.size, other.labels) == (len(numbers), ("a", "b"))
-    prepared = load_part(tfds_name="arrays", tfds_split="train", tfds_data_dir=str(tmp_path))
-    assert source.read(range(source.size)) == prepared.read(numbers)
-    place = tmp_path / "arrays" / "1.0.0" / "dataset_info.json"
-    place.write_text(place.read_text().replace('"70"', '"71"'))
-    with raises("damaged-file"):
-        load_tfds(tfds_name="arrays", tfds_data_dir=str(tmp_path))
+    other = load_tfds(tfds_name="records", tfds_data_dir=str(tmp_path))
+    assert (source.size, source.labels) == (other.size, other.labels) == (203, ("a", "b"))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data import synthetic
 from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.order.epochs import ShuffledOrder
@@ -87,14 +86,6 @@ def test_pipeline_graph_holds_no_state_or_data(make):
     dataset._as_serialized_graph(external_state_policy=policy)
     sizes = [graph.as_graph_def().ByteSize() for graph in _graphs(dataset)]
     assert 2_000 < max(sizes) < 100_000
-
-
-def test_constant_synthetic_data_can_be_batched_and_augmented():
-    features = {"image": {"shape": [6, 6, 3], "dtype": "uint8", "value": 7}}
-    source = synthetic.load_arrays(features=features, num_examples=10**12, kind="constant")
-    (batch,) = _train(source, 1, 32, augmentation=CropFlip(2, flip=False))
-    assert batch["image"].shape == (32, 6, 6, 3)
-    assert (batch["image"][:, 2:4, 2:4] == 7).all()
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,20 @@ def test_same_text_gives_the_same_vocabulary(vocabulary):
 @pytest.mark.parametrize(
     ("lines", "size", "field", "code", "reason"),
     [
-        (_LINES, 100_000, "vocab_size", "out-of-range", r"subwords: the text .* at most \d+"),
-        (_LINES, 20, "vocab_size", "out-of-range", r"subwords: at least \d+ are needed, because"),
+        (
+            _LINES,
+            100_000,
+            "vocab_size",
+            "out-of-range",
+            r"subwords: Vocabulary size too high",
+        ),
+        (
+            _LINES,
+            20,
+            "vocab_size",
+            "out-of-range",
+            r"subwords: .* required_chars",
+        ),
         (["", " \t"], 100, "input_path", "empty-data", "got no words"),
     ],
 )

@@ -86,7 +86,7 @@ def test_section_reads_the_split_that_it_names_or_usually_has(
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        ({"split": "train[:50%]"}, "tfds_split", "expected a whole split; to split the rows of a "),
+        ({"split": "train[:50%]"}, "tfds_split", "for a part of one, set task.split"),
         ({"name": "other"}, "tfds_name", "tfds build other --data_dir="),
     ],
 )

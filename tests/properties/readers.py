@@ -25,7 +25,7 @@ from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.text import parallel_text
-from orbit_runner.data.text.lines import count_lines, read_lines
+from orbit_runner.data.text.lines import read_lines
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.data.tfrecord import source as tfrecord
 from orbit_runner.data.tfrecord.example import example_problem
@@ -58,7 +58,7 @@ _ATTEMPT = {
     "metrics": {"accuracy": 0.5}, "changes": {"runtime.seed": 3}, "weights": "ab",
 }  # fmt: skip
 _METRICS = (
-    {"step": 10, "split": "train", "time": 1.5, "training_loss": 0.7, "watch/x": None},
+    {"step": 10, "split": "train", "time": 1.5, "training_loss": 0.7, "system/x": None},
     {"step": 10, "split": "validation", "time": 2.5, "accuracy": 0.25},
     {"step": 10, "event": "skipped", "skipped": [3, 4]},
     {"step": 20, "split": "validation", "time": 3.5, "accuracy": 0.5},
@@ -156,8 +156,8 @@ def _read_records(path: Path) -> None:
 
 
 def _read_text(path: Path) -> None:
-    count, _ = count_lines([path])
-    assert count == sum(1 for _ in read_lines(path))
+    for _ in read_lines(path):
+        pass
 
 
 def _vocabulary(folder: Path) -> list[bytes]:

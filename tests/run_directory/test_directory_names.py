@@ -10,10 +10,8 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.cli.main import main
 from orbit_runner.run_directory.run_lock import refusal, refused_start_scope
-from orbit_runner.serving.export import new_directory_scope
 from orbit_runner.serving.formats.saved_model import load_signatures
 from orbit_runner.tasks.initial_weights import load_weights
-from orbit_runner.utils.files import temporary_path
 from tests.support.problems import fails, raises
 from tests.support.toy import run, toy_config
 
@@ -87,15 +85,6 @@ def test_command_writes_neither_into_the_files_of_a_run_nor_where_tensorflow_can
     fails([argument.replace("RUN", "run") for argument in arguments], "bad-path", path)
 
     assert sorted(begun.rglob("*")) == before
-
-
-def test_export_removes_what_killed_exports_have_left(tmp_path):
-    temporary_path(tmp_path / "7").mkdir()
-
-    with new_directory_scope(tmp_path / "8", replaces=False) as written:
-        assert [*tmp_path.iterdir()] == [written]
-
-    assert [*tmp_path.iterdir()] == [tmp_path / "8"]
 
 
 @pytest.mark.slow

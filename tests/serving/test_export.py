@@ -245,3 +245,15 @@ def _all_ops(graph: Any) -> Any:
     yield from graph.get_operations()
     for name in graph._functions:
         yield from graph._get_function(name).graph.get_operations()
+
+
+@pytest.mark.parametrize(
+    ("exports", "expected"),
+    [(["100", "20", "300-keras"], "100"), (["20-litert"], None)],
+)
+def test_saved_model_of_the_last_step_is_found(exports, expected, tmp_path):
+    for name in exports:
+        (tmp_path / name).mkdir()
+        file = "model.keras" if "-" in name else "saved_model.pb"
+        (tmp_path / name / file).touch()
+    assert find_export(tmp_path) == (expected and tmp_path / expected)

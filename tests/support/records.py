@@ -6,10 +6,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from orbit_runner.data.tfrecord.example import example_class
-from orbit_runner.data.tfrecord.framing import masked_crc32c
 
 
 def example_of(**features: Sequence[bytes] | Sequence[float] | Sequence[int]) -> bytes:
@@ -37,5 +34,12 @@ def write_record_file(path: Path, records: Sequence[bytes]) -> None:
 
 
 def _checksum(data: bytes) -> bytes:
-    (checksum,) = masked_crc32c(np.frombuffer(data, np.uint8)[np.newaxis])
-    return struct.pack("<I", checksum)
+    """Returns CRC-32C (RFC 3720), rotated and with a constant added."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc = ~crc & 0xFFFFFFFF
+    rotated = crc >> 15 | crc << 17
+    return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)

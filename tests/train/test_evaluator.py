@@ -87,7 +87,7 @@ def test_task_can_aggregate_logs_on_the_host(name, tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["step", "split", "time", "event", "averaged_steps", "validation_loss", "validation_examples",
-     "learning_rate", "steps_per_second", "mfu", "watch/norm", "training_accuracy"],
+     "learning_rate", "steps_per_second", "mfu", "training_accuracy"],
 )  # fmt: skip
 def test_name_that_records_of_a_run_have_is_refused(name, tmp_path, monkeypatch):
     listed = {0: {"class_name": "AUC", "config": {"name": name}}}

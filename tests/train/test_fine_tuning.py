@@ -34,7 +34,7 @@ _CASES = {
     "momentum and clipping": (_MOMENTUM, "one_device"),
     "decay, new kind, average": ({**_NEW_ADAM, **_EMA}, "one_device"),
     "mirrored, all": ({**_ADAMW, **_EMA, **_FLOAT16, **_PIECES}, "mirrored2"),
-    "watched": ({**_ADAM, "trainer__watch_interval": 5}, "one_device"),
+    "XLA": ({**_ADAM, **_PIECES, "runtime__enable_xla": True}, "one_device"),
 }
 
 

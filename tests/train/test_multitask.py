@@ -135,7 +135,6 @@ def _refused(params, folder, task_class=None, **trainer):
     ("changes", "path"),
     [
         ({"gradient_accumulation_steps": 2}, "trainer.gradient_accumulation_steps"),
-        ({"summary_interval": 2, "watch_interval": 2}, "trainer.watch_interval"),
         ({"fine_tuning": FineTuning()}, "trainer.fine_tuning"),
     ],
 )

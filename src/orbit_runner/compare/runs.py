@@ -21,7 +21,6 @@ from orbit_runner.run_directory.metric_records import (
     SPEED,
     SPLITS,
     SYSTEM,
-    UPDATE_RATIO,
     better_values,
     metric_title,
 )
@@ -103,12 +102,12 @@ class RunComparison:
     def curve_keys(self) -> list[tuple[str, str]]:
         """Returns (split, metric) of every curve: validation first, speed last.
 
-        Curves of single layers and of the machine are left out.
+        Curves of the machine are left out.
         """
         keys = dict.fromkeys(key for run in self.runs for key in run.curves)
         wanted = [key for key in keys if key[1] != "validation_examples"]
         wanted = [key for key in wanted if key != ("validation", SPEED)]
-        wanted = [key for key in wanted if not key[1].startswith((SYSTEM, UPDATE_RATIO))]
+        wanted = [key for key in wanted if not key[1].startswith(SYSTEM)]
         return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in NON_METRICS))
 
     def curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:

@@ -49,34 +49,20 @@ class ArrayRecordFiles:
     def read(self, file: int, records: Sequence[int]) -> list[bytes]:
         """Returns some records of a file, in the order of `records`.
 
-        Raises `DataError` that names the file and the first record that cannot be read.
+        Raises `DataError` that names the file if one cannot be read.
         """
         with self._lock:
             try:
                 return list(self._reader(file).read(list(records)))
             except RuntimeError as error:
-                self._readers.pop(file)
-                raise self._damage_error(file, records, error) from None
+                self._readers.pop(file)  # A reader that has failed once fails for all records.
+                raise _unreadable_error(self.paths[file], error) from None
 
     def close(self) -> None:
         """Closes the files, which are opened again when they are read."""
         with self._lock:
             while self._readers:
                 self._readers.popitem()[1].close()
-
-    def _damage_error(self, file: int, records: Sequence[int], error: Exception) -> DataError:
-        for record in records:
-            # A reader that has failed once fails for all records.
-            try:
-                _open_reader(self.paths[file]).read([record])
-            except RuntimeError as record_error:
-                return DataError(
-                    f"{self.paths[file]}: record {record}: cannot be read: "
-                    f"{first_line(record_error)}",
-                    field="input_path",
-                    code="unreadable-file",
-                )
-        return _unreadable_error(self.paths[file], error)
 
     def _count_records(self, file: int) -> int:
         path = self.paths[file]

@@ -37,28 +37,23 @@ def tree_of(values: Mapping[str, Any]) -> dict[str, Any]:
 class Gathered:
     """Mimics a NumPy array [n, ...] whose rows are among `values` [k, ...], which are stored once.
 
-    Row i is `values[codes[i]]`. Without `codes`, there are `size` rows, which repeat the values in
-    their order. A number selects a row; a slice, a mask or an array of numbers a `Gathered`.
-    `values` may be any object that has a shape and a type, and is indexed like an array.
+    Row i is `values[codes[i]]`. A number selects a row; a slice, a mask or an array of numbers
+    selects a `Gathered`. `values` may be any object that has a shape and a type, and is indexed
+    like an array.
     """
 
-    def __init__(self, values: Any, codes: np.ndarray | None = None, *, size: int = 0) -> None:
+    def __init__(self, values: Any, codes: np.ndarray) -> None:
         self.values = values
         self.codes = codes
         self.dtype: np.dtype = values.dtype
-        self.shape = (size if codes is None else len(codes), *values.shape[1:])
+        self.shape = (len(codes), *values.shape[1:])
         self.ndim = len(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        if self.codes is not None:
-            codes = self.codes[index]
-        else:
-            is_number = isinstance(index, int | np.integer)
-            numbers: Any = range(len(self)) if is_number else np.arange(len(self))
-            codes = numbers[index] % len(self.values)
+        codes = self.codes[index]
         return Gathered(self.values, codes) if np.ndim(codes) else self.values[codes]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -66,15 +61,13 @@ class Gathered:
 
     def expand(self, rows: Any) -> np.ndarray:
         """Returns the row of each row of this array, of rows [k, ...] that belong to its values."""
-        if self.codes is None:
-            return np.resize(rows, (len(self), *rows.shape[1:]))
         expanded: np.ndarray = rows[self.codes]
         return expanded
 
     @property
     def nbytes(self) -> int:
         """The bytes that are stored; those of Python objects, such as texts, are not counted."""
-        return int(self.values.nbytes) + (0 if self.codes is None else int(self.codes.nbytes))
+        return int(self.values.nbytes) + int(self.codes.nbytes)
 
 
 def is_text(array: np.ndarray | Gathered) -> bool:

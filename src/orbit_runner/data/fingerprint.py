@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 
 from orbit_runner.data.arrays import leaves
 from orbit_runner.data.disk_cache import FileStatus, cached, file_status
-from orbit_runner.errors import DataError, format_count
+from orbit_runner.errors import DataError
 from orbit_runner.utils.files import sha256_of
 
 _THREADS = 8
@@ -191,14 +190,14 @@ def _compare_section(
     left, right = ({row.name: row for row in rows} for rows in (before, now))
     for name in left:
         if name not in right:
-            yield f"{name}: missing, previously {_format_size(left[name])}", True
-        elif line := _describe_change(left[name], right[name]):
-            yield line, True
+            yield f"{name}: missing", True
+        elif not have_equal_contents(left[name], right[name]):
+            yield f"{name}: changed", True
         elif not right[name].digest and left[name].mtime_ns != right[name].mtime_ns:
-            yield f"{name}: modified {_format_time(right[name])}, same size as before", False
+            yield f"{name}: modified, same size as before", False
     for name in right:
         if name not in left:
-            yield f"{name}: new, {_format_size(right[name])}", True
+            yield f"{name}: new", True
     if set(left) == set(right) and list(left) != list(right):
         yield "the same files in a different order", True
 
@@ -208,25 +207,3 @@ def have_equal_contents(left: DataFile, right: DataFile) -> bool:
     kinds = {row.digest.partition(":")[0] for row in (left, right)}
     comparable = len(kinds) == 1 and "" not in kinds
     return left.digest == right.digest if comparable else left.bytes == right.bytes
-
-
-def _describe_change(before: DataFile, now: DataFile) -> str:
-    if have_equal_contents(before, now):
-        return ""
-    newer = ""
-    if now.mtime_ns > before.mtime_ns:
-        newest = f"{os.path.basename(now.path)} " if now.digest.startswith("sizes:") else ""
-        newer = f"; {newest}modified {_format_time(now)}"
-    if (before.bytes, before.files) != (now.bytes, now.files):
-        return f"{before.name}: {_format_size(now)}, previously {_format_size(before)}{newer}"
-    return f"{before.name}: different contents, same size{newer}"
-
-
-def _format_size(row: DataFile) -> str:
-    is_directory = row.digest.startswith("sizes:")
-    count = f"{format_count(row.files, 'file')}, " if is_directory else ""
-    return f"{count}{row.bytes:,} bytes"
-
-
-def _format_time(row: DataFile) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.mtime_ns // 10**9))

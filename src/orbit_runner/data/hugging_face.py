@@ -49,10 +49,6 @@ _HINT = (
 )
 # The first bytes of Arrow's file format; the stream format begins with the others.
 _FILE_FORMAT = b"ARROW1"
-_EMBED = (
-    "the images must be inside of the Arrow files: save the dataset again with a current version "
-    "of `datasets`, where their files are"
-)
 
 
 class _Saved(NamedTuple):
@@ -110,10 +106,7 @@ def _open_saved(directory: Path, split: str, default_splits: Sequence[str]) -> _
             )
         saved, directory = saved[part], directory / part
     elif split:
-        raise _split_error(
-            f"got {split!r}, but {directory} is one dataset, not a DatasetDict\n"
-            "remove the setting; to split a dataset, set task.split"
-        )
+        raise _split_error(f"got {split!r}, but {directory} is one dataset, not a DatasetDict")
     paths = [Path(file["filename"]) for file in saved.cache_files]
     tables = {path: _map_file(path) for path in paths}
     return _Saved(tables, saved.features, (directory / "dataset_info.json",))
@@ -356,8 +349,7 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
     encoded = array.field("bytes") if is_struct else array
     if not (types.is_binary(encoded.type) or types.is_large_binary(encoded.type)):
         raise DataError(
-            f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files\n"
-            f"{_EMBED}",
+            f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files",
             field="image_column",
             code="bad-record",
         )
@@ -366,11 +358,8 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
     missing = missing | array.is_null().to_numpy(zero_copy_only=False)
     if missing.any():
         row = int(missing.argmax())
-        value = array[row].as_py()
-        name = value.get("path") if isinstance(value, Mapping) else None
-        got = f"has no bytes, only the path {name!r}\n{_EMBED}" if name else "has no image"
         raise DataError(
-            f"{path}, row {first + row}: column {column!r} {got}",
+            f"{path}, row {first + row}: column {column!r} has no bytes of an image",
             field="image_column",
             code="bad-record",
         )

@@ -24,8 +24,6 @@ def row_finder(array: np.ndarray | Gathered) -> Callable[[tf.Tensor], tf.Tensor]
     """Returns the function from the numbers of rows to their places in `stored_rows(array)`."""
     if not isinstance(array, Gathered):
         return lambda ids: ids
-    if array.codes is None:
-        return lambda ids: ids % len(array.values)
     codes = stored_tensor(array.codes)
     return lambda ids: tf.gather(codes, ids)
 

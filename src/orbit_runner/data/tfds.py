@@ -37,33 +37,19 @@ _IMAGE_FEATURES = (("image", "Image"), ("label", "ClassLabel"))
 
 @dataclasses.dataclass(frozen=True)
 class PreparedSplit:
-    """A split of a prepared dataset, or a part of one.
+    """A split of a prepared dataset.
 
     Attributes:
         folder: The directory of the version.
         file_format: `tfrecord` or `array_record`.
-        files: The files of the whole split, in order.
-        records: The number of records of the whole split.
-        part: The first record that is used, and the one after the last; None for all.
+        files: The files of the split, in order.
         features: The features of `tensorflow_datasets` by name; inner names follow after a slash.
     """
 
     folder: Path
     file_format: str
     files: tuple[Path, ...]
-    records: int
-    part: tuple[int, int] | None
     features: Mapping[str, Any]
-
-    def check_records(self, count: int) -> None:
-        """Raises `DataError` unless the files have the described number of records."""
-        if count != self.records:
-            raise DataError(
-                f"tfds: got {count:,} records in {self.folder}, expected {self.records:,} "
-                "according to its dataset_info.json",
-                field="tfds_data_dir",
-                code="damaged-file",
-            )
 
     def class_names(self, name: str) -> tuple[str, ...] | None:
         """Returns the names of the classes of a feature, or None if they are unknown.
@@ -98,8 +84,7 @@ def read_split(
         name: `name`, `name/config` or `name:version`.
         data_dir: The directory of all datasets; by default `TFDS_DATA_DIR` or
             `~/tensorflow_datasets`.
-        split: A split or a slice of one, such as `train[:90%]`; by default the first split in
-            `default_splits` that exists.
+        split: A split; by default the first one in `default_splits` that exists.
         default_splits: See `split`.
 
     Raises:
@@ -114,7 +99,13 @@ def read_split(
         if not any(shards.values()):
             raise ValueError("no split has files")
     split = split or next((each for each in default_splits if each in splits), default_splits[0])
-    chosen, part = _parse_split(split, splits)
+    if split not in splits:
+        raise DataError(
+            f"tfds: got split {split!r}, expected {', '.join(sorted(splits))}; for a part of one, "
+            "set task.split",
+            field="tfds_split",
+            code="unknown-part",
+        )
     file_format = info.file_format.value if info.file_format else _TFRECORD
     if file_format not in (_TFRECORD, _ARRAY_RECORD):
         raise DataError(
@@ -123,12 +114,8 @@ def read_split(
             field="tfds_name",
             code="not-supported",
         )
-    missing = next((path for path in shards[chosen] if not os.path.isfile(path)), None)
-    if missing is not None:
-        raise DataError(f"{missing}: file not found", field="tfds_data_dir", code="missing-file")
     features = dict(_flat_features(info.features, ""))
-    records = splits[chosen].num_examples
-    return PreparedSplit(directory, file_format, tuple(shards[chosen]), records, part, features)
+    return PreparedSplit(directory, file_format, tuple(shards[split]), features)
 
 
 def _read_info(name: str, data_dir: str) -> Any:
@@ -141,11 +128,8 @@ def _read_info(name: str, data_dir: str) -> Any:
         with _description_error_scope(directory, registered.DatasetNotFoundError):
             return read_only_builder.builder_from_files(name, data_dir=os.fspath(directory)).info
     except registered.DatasetNotFoundError:
-        above = directory / name.partition(":")[0]
-        datasets = sorted(p.name for p in above.iterdir() if p.is_dir()) if above.is_dir() else []
-        others = f" (found: {', '.join(datasets)})" if datasets else ""
         raise DataError(
-            f"tfds: no prepared dataset {name} in {directory}{others}; prepare it with TensorFlow "
+            f"tfds: no prepared dataset {name} in {directory}; prepare it with TensorFlow "
             f"Datasets: tfds build {name} --data_dir={data_root}",
             field="tfds_name" if directory.is_dir() else "tfds_data_dir",
             code="missing-file",
@@ -166,32 +150,6 @@ def _description_error_scope(directory: Path, *passed: type[Exception]) -> Itera
             field="tfds_data_dir",
             code="damaged-file",
         ) from None
-
-
-def _parse_split(split: str, splits: Mapping[str, Any]) -> tuple[str, tuple[int, int] | None]:
-    """Returns the name of a split and the interval of its records, None for all."""
-    from tensorflow_datasets.core import ReadInstruction
-
-    try:
-        (instruction,) = ReadInstruction.from_spec(split).to_absolute(splits)
-    except (ValueError, TypeError, NotImplementedError) as error:
-        raise DataError(
-            f"tfds: got split {split!r}, expected {', '.join(sorted(splits))}, or a slice such as "
-            f"train[:90%] or train[1000:2000]: {first_line(error)}",
-            field="tfds_split",
-            code="unknown-part",
-        ) from None
-    if instruction.from_ is None and instruction.to is None:
-        return instruction.splitname, None
-    size = splits[instruction.splitname].num_examples
-    start, stop = instruction.from_ or 0, size if instruction.to is None else instruction.to
-    if start >= stop:
-        raise DataError(
-            f"tfds: got split {split!r}, which contains none of the {size:,} records",
-            field="tfds_split",
-            code="unknown-part",
-        )
-    return instruction.splitname, (start, stop)
 
 
 def _flat_features(features: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -229,12 +187,7 @@ def load(
         label_key=label_key,
         labels=prepared.class_names(label_key),
     )
-    prepared.check_records(images.size)
-    images = check_first_record(images, any_size=any_size)
-    if prepared.part is None:
-        return images
-    places = images.places.select(np.arange(*prepared.part, dtype=np.int64))
-    return dataclasses.replace(images, places=places)
+    return check_first_record(images, any_size=any_size)
 
 
 def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
@@ -266,13 +219,6 @@ def _load_table(
     """
     name, split_name = options.tfds_name, options.tfds_split
     split = read_split(name, options.tfds_data_dir, split_name, default_splits)
-    if split.part is not None:
-        raise DataError(
-            f"tfds: got split {split_name!r}, expected a whole split; to split the "
-            "rows of a table, set task.split",
-            field="tfds_split",
-            code="unknown-part",
-        )
     if split.file_format == _ARRAY_RECORD:
         files = ArrayRecordFiles(split.files)
         counts, read = files.counts, files.read
@@ -282,8 +228,6 @@ def _load_table(
 
         def read(file: int, records: Sequence[int]) -> list[bytes]:
             return [*indexes[file].read(split.files[file], records)]
-
-    split.check_records(sum(counts))
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for file, (path, count) in enumerate(zip(split.files, counts, strict=True)):

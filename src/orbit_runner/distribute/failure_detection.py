@@ -28,7 +28,6 @@ from orbit_runner.distribute.parameter_servers import SERVERS
 from orbit_runner.distribute.process_group import is_asynchronous, traits_of
 from orbit_runner.errors import cut_at_word, first_line
 from orbit_runner.tf_internals import cluster_of
-from orbit_runner.utils.signals import show_cursor
 from orbit_runner.utils.streams import print_message
 
 # Raised by collectives and the coordination service; the last two if a peer exits normally.
@@ -99,7 +98,6 @@ def _describe_lost(error: Exception, others: list[Member]) -> str:
 
 def _end_process(reason: str) -> None:
     print_message(f"runner: {_member_lost('chief', reason)}")
-    show_cursor()
     os._exit(MemberLost.exit_code)
 
 

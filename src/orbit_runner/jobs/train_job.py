@@ -36,7 +36,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import read_json_object, write_atomically
 from orbit_runner.utils.garbage_collection import paused_collection_scope
-from orbit_runner.utils.log import PhaseTimes, note, phase_times_scope
+from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import line_text
 from orbit_runner.utils.user_code import user_code
 
@@ -146,15 +146,11 @@ def prepare_process(job: Job) -> None:
 
 def run_job(job: Job, progress: Progress) -> tuple[tf_keras.Model, Results]:
     """Trains, evaluates, or both. Returns the model and the `Results`."""
-    with (
-        _server_shutdown_scope(job),
-        source_cache_scope(),
-        phase_times_scope("importing") as times,
-    ):
-        return _run(job, progress, times)
+    with _server_shutdown_scope(job), source_cache_scope():
+        return _run(job, progress)
 
 
-def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Model, Results]:
+def _run(job: Job, progress: Progress) -> tuple[tf_keras.Model, Results]:
     strategy, task, record = start_job(job)
     from orbit_runner import train_lib
     from orbit_runner.train.request import RunRequest
@@ -189,7 +185,7 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
     except BaseException as error:
         # Raise the error itself, even if the disk is full or missing.
         with contextlib.suppress(OSError):
-            record.finish(f"{type(error).__name__}: {error}", seconds=times.seconds())
+            record.finish(f"{type(error).__name__}: {error}")
             report.write()
         raise
     seconds = time.monotonic() - start
@@ -202,7 +198,6 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
     record.finish(
         "done",
         **{name: getattr(results, attribute) for name, attribute in _RECORDED.items()},
-        seconds=times.seconds(),
         **({"export_problem": export_problem} if export_problem else {}),
     )
     report.write()

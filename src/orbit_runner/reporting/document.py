@@ -118,7 +118,6 @@ class Chart:
         title: The name of the values.
         series: The lines.
         x_label: The title of the horizontal axis.
-        may_be_log: Whether the axis may be logarithmic whatever the title is.
         marks: Steps at which a page has a vertical line, with their meaning.
         places: Names of the steps 0, 1, ….
         is_x_log: Whether the horizontal axis is logarithmic.
@@ -127,7 +126,6 @@ class Chart:
     title: str
     series: Sequence[Series]
     x_label: str = "step"
-    may_be_log: bool = False
     marks: Mapping[int, str] = dataclasses.field(default_factory=dict)
     places: Sequence[str] = ()
     is_x_log: bool = False

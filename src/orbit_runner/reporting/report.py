@@ -30,8 +30,6 @@ from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
     SPEED,
     SYSTEM,
-    UPDATE_RATIO,
-    WATCH,
     Curves,
     metric_title,
     metric_values,
@@ -54,7 +52,7 @@ _PAIRS = {"training_loss": "loss", "validation_loss": "loss"}
 _MOST_CHECKPOINTS = 20
 _MOST_EVALUATIONS = 50
 _MOST_STEPS = 5  # of evaluations that are not finite
-_OF_TRAINING, _OF_MACHINE = "training", "speed and machine"
+_OF_MACHINE = "speed and machine"
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 
 
@@ -81,7 +79,6 @@ def make_report(path: Path, name: str = "") -> str:
         Section("Settings that override the experiment file", [Table(changes)]),
         Section("Config", [_folded("all settings", read_config_text(path))]),
         Section("Starts", [_starts(run)]),
-        Section("Time", _times(run)),
         Section("Weights", _weights(run)),
         Section("Environment", [_environment(run)]),
     ]
@@ -147,17 +144,12 @@ def _facts(run: RunReader, baselines: Mapping[str, tuple[str, float]]) -> Facts:
 
 
 def _curves(run: RunReader) -> list[Part]:
-    """Returns the charts of all metrics; those of the training itself and of the machine folded."""
-    groups: dict[str, list[Chart]] = {"": [], _OF_TRAINING: [], _OF_MACHINE: []}
+    """Returns the charts of all metrics; those of the machine are folded."""
+    charts: list[Part] = []
+    of_machine: list[Part] = []
     for name, chart in _named_charts(run.curves, run.main_metric, run.best_step):
-        of_machine = name.startswith(SYSTEM) or name in NON_METRICS
-        group = _OF_MACHINE if of_machine else _OF_TRAINING if name.startswith(WATCH) else ""
-        groups[group].append(chart)
-    return [
-        *groups[""],
-        Section(_OF_TRAINING, groups[_OF_TRAINING]),
-        Section(_OF_MACHINE, groups[_OF_MACHINE], is_folded=True),
-    ]
+        (of_machine if name.startswith(SYSTEM) or name in NON_METRICS else charts).append(chart)
+    return [*charts, Section(_OF_MACHINE, of_machine, is_folded=True)]
 
 
 def metric_charts(curves: Curves) -> Iterator[Chart]:
@@ -173,13 +165,10 @@ def _named_charts(
     for (split, name), points in curves.items():
         if name == "validation_examples" or (split, name) == ("validation", SPEED):
             continue
-        name = UPDATE_RATIO if name.startswith(UPDATE_RATIO) else _PAIRS.get(name, name)
+        name = _PAIRS.get(name, name)
         groups.setdefault(name, []).append((split, points))
     best_name = _PAIRS.get(best_metric, best_metric)
     for name in sorted(groups, key=_rank):
-        if name == UPDATE_RATIO:
-            yield name, _update_ratios(curves)
-            continue
         series = [
             Series(
                 _NAMES[split],
@@ -196,21 +185,9 @@ def _rank(name: str) -> tuple[bool, ...]:
     return (
         name.startswith(SYSTEM),
         name in NON_METRICS,
-        name.startswith(WATCH),
         name == "learning_rate",
         name != "loss",
     )
-
-
-def _update_ratios(curves: Curves) -> Chart:
-    """Returns one chart with a line for each layer."""
-    layers = {
-        name.removeprefix(UPDATE_RATIO): points
-        for (_, name), points in curves.items()
-        if name.startswith(UPDATE_RATIO)
-    }
-    series = [Series(name, points, n) for n, (name, points) in enumerate(layers.items())]
-    return Chart("update / weights by layer", series, may_be_log=True)
 
 
 def _evaluations(run: RunReader) -> Table:
@@ -263,20 +240,6 @@ def _starts(run: RunReader) -> Table:
 def _time_text(timestamp: object) -> str:
     """Returns the timestamp of a record as words: 2026-01-31 12:00:00 +0000."""
     return re.sub(r"T([\d:]+)(?=[+-])", r" \1 ", str(timestamp or ""))
-
-
-def _times(run: RunReader) -> list[Part]:
-    """Returns the time of each phase of the run, and its share."""
-    seconds: dict[str, float] = {}
-    for phases in (attempt.get("seconds", {}) for attempt in run.attempts):
-        for name, value in phases.items():
-            if isinstance(value, (int, float)):
-                seconds[name] = seconds.get(name, 0.0) + value
-    total = sum(seconds.values())
-    if not total:
-        return []
-    rows = [(name, f"{value:,.1f} s", f"{value / total:.1%}") for name, value in seconds.items()]
-    return [Table(rows, head=("phase", "time", "share"), right=(1, 2))]
 
 
 def _weights(run: RunReader) -> list[Part]:

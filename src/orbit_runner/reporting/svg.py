@@ -342,7 +342,7 @@ def _draw(chart: Chart) -> tuple[str, str, float] | None:
     steps = sorted({step for line in series for step in line.points})
     if not values:
         return None
-    y_axis = value_axis("loss" if chart.may_be_log else chart.title, values)
+    y_axis = value_axis(chart.title, values)
     has_dots = any(map(_is_dot, series))
     margin = _PLACE_MARGIN if chart.places else _DOT_MARGIN if has_dots else 0
     low, high = steps[0], steps[-1]

@@ -24,7 +24,6 @@ from orbit_runner.utils.files import (
     cut_records,
     parse_record,
     read_lines,
-    repair_records,
     unused_path,
 )
 from orbit_runner.utils.metrics import RECORD_KEYS
@@ -40,10 +39,8 @@ _GROUP = 1000  # records that are read together if all are kept
 SPEED = "steps_per_second"
 # The setting that says whether higher or lower values of the best checkpoint's metric are better.
 METRIC_COMP = "trainer.best_checkpoint_metric_comp"
-# Values of training records that describe the training itself and the machine, not the model.
-WATCH = "watch/"
+# Values of training records that describe the machine, not the model.
 SYSTEM = "system/"
-UPDATE_RATIO = f"{WATCH}update_ratio/"  # followed by the name of a layer
 # Titles of values whose names do not tell their unit.
 _TITLES = {
     SPEED: "speed, steps/s",
@@ -205,7 +202,7 @@ def _number(value: float | None) -> float:
 
 def metric_title(name: str) -> str:
     """Returns the title of the values of a record, with their unit if they have one."""
-    words = name.removeprefix(WATCH).removeprefix(SYSTEM).replace("best.", "best ")
+    words = name.removeprefix(SYSTEM).replace("best.", "best ")
     return _TITLES.get(name) or words.replace("/", " ").replace("_", " ")
 
 
@@ -230,7 +227,7 @@ def better_values(metric: str, configured: Collection[object] = ()) -> str:
 
 def is_result(name: str) -> bool:
     """Returns whether a value of a record belongs in tables of results."""
-    return not name.startswith((WATCH, SYSTEM))
+    return not name.startswith(SYSTEM)
 
 
 def _find_last_records(lines: bytes) -> dict[str, Record]:
@@ -248,17 +245,14 @@ def _find_last_records(lines: bytes) -> dict[str, Record]:
 def prepare_records(
     directory: RunDirectory, step: int, note: Callable[[str], None], *, keep_metrics: bool
 ) -> None:
-    """Removes the records after `step`, and repairs files that were cut off.
+    """Removes the records after `step`, and lines that are no records.
 
     The process must hold the lock of the run. `step` is the global step that the run resumes from.
-    `note` is called with a message for each file that is repaired or copied. If
-    `keep_metrics`, the metrics are copied first: they may be all that is left of a run whose
-    checkpoints were removed.
+    If `keep_metrics`, the metrics are copied first, and `note` is called with a message: they may
+    be all that is left of a run whose checkpoints were removed.
     """
     records = directory.metrics
-    for path in (records, directory.fingerprints):
-        repair_records(path, note)
-    if keep_metrics and records.exists():
+    if keep_metrics and records.is_file():
         backup = unused_path(records.with_name(f"{records.name}.before-step-{step}"))
         shutil.copyfile(records, backup)
         note(f"the records of later steps are kept in {backup}")

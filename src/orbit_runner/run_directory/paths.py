@@ -32,7 +32,7 @@ _MOST_FILES = 3
 # The types of the values of a start. Values of other types are ignored.
 _ATTEMPT_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("experiment", "mode", "started", "finished", "outcome", "weights"), str),
-    **dict.fromkeys(("software", "code", "devices", "metrics", "seconds"), dict),
+    **dict.fromkeys(("software", "code", "devices", "metrics"), dict),
     **dict.fromkeys(("best", "changes", "cluster"), dict),
     **dict.fromkeys(("argv", "inexact"), list),
 }

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
@@ -30,7 +28,6 @@ from orbit_runner.serving.loader import LoadedModel
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import (
-    TEMPORARY,
     create_directory,
     temporary_path,
     to_jsonable,
@@ -144,7 +141,6 @@ def _write(
             variable for variable in network.model.variables if isinstance(variable, tf.Variable)
         ),
         **network.describe(kind.batch),
-        "structure": network.structure,
         **({"calibration_examples": _CALIBRATION_EXAMPLES} if kind.is_calibrated else {}),
         "check": _as_dict(check, metric.name if metric else "", limit),
     }
@@ -173,46 +169,24 @@ def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, obj
 def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
     """Yields the path of a directory to write, which is renamed to `place` after a `with` block.
 
-    If the block raises, nothing changes. What a killed process has left is removed. An existing
-    directory is replaced only if it is an export and `replaces` is set. Raises `RunnerError` if
-    there is one already, or if writing fails.
+    If the block raises, nothing changes. An existing directory is replaced only if it is an export
+    and `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
     """
     aside = temporary_path(place)
-    old_place = temporary_path(place.with_name(f"old-{place.name}"))
     try:
         create_directory(place.parent)
-        with _alone_scope(place.parent):
-            aside.mkdir()
-            yield aside
-            records = (place / RECORD, place / saved_model.EXTRA / RECORD)
-            if replaces and any(record.is_file() for record in records):
-                place.rename(old_place)
-            try:
-                aside.rename(place)
-            except OSError:
-                if old_place.exists():
-                    old_place.rename(place)
-                raise
+        shutil.rmtree(aside, ignore_errors=True)  # A killed process of the same number left it.
+        aside.mkdir()
+        yield aside
+        records = (place / RECORD, place / saved_model.EXTRA / RECORD)
+        if replaces and any(record.is_file() for record in records):
+            shutil.rmtree(place)
+        aside.rename(place)
     except (OSError, tf.errors.OpError) as error:
         problem = f"{place} already exists" if place.exists() else first_line(error)
         raise RunnerError(f"cannot write the export: {problem}", code="not-writable") from error
     finally:
-        for path_aside in (aside, old_place):
-            shutil.rmtree(path_aside, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _alone_scope(directory: Path) -> Iterator[None]:
-    """Waits for other exports to a directory, and removes what killed ones have left."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # Not every file system has locks.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            for leftover in filter(Path.is_dir, directory.glob(TEMPORARY)):
-                shutil.rmtree(leftover)
-        yield
-    finally:
-        os.close(descriptor)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> JsonObject:

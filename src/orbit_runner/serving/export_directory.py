@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.serving.formats import saved_model
-from orbit_runner.serving.formats.base import export_formats, network_formats
+from orbit_runner.serving.formats.base import export_formats
 from orbit_runner.utils.files import read_json_object
 
 if TYPE_CHECKING:
@@ -26,39 +26,19 @@ _LARGEST_RECORD = 1_000_000  # bytes
 
 
 def find_export(path: Path) -> Path | None:
-    """Returns the directory of an export, or None if there is none.
+    """Returns the directory of a SavedModel, or None if there is none.
 
-    `path` is that directory, or one with a subdirectory per step. In that case, the SavedModel of
-    the last step is used; without any SavedModel, the first format of the last step.
+    `path` is that directory, or one with a subdirectory per step, of which the last one is used.
     """
-    if is_export(path):
-        return path
-    candidates = []
-    for entry in path.glob("*"):
-        matched = _EXPORT_NAME.fullmatch(entry.name)
-        if matched and is_export(entry):
-            kind = matched[2] or SAVED_MODEL
-            order = (kind == SAVED_MODEL, int(matched[1]), -FORMAT_NAMES.index(kind))
-            candidates.append((order, entry))
-    return max(candidates, default=(None, None))[1]
-
-
-def is_export(path: Path) -> bool:
-    """Returns whether a directory is an export, in any format."""
     if is_saved_model(path):
-        return True
-    files = (path / kind.file for kind in network_formats().values())
-    return (path / RECORD).is_file() and any(file.is_file() for file in files)
+        return path
+    steps = [entry for entry in path.glob("*") if entry.name.isdecimal() and is_saved_model(entry)]
+    return max(steps, key=lambda entry: int(entry.name), default=None)
 
 
 def is_saved_model(path: Path) -> bool:
-    """Returns whether an export is a SavedModel, not a file with the network alone."""
+    """Returns whether a directory is an export that predicts, not a file with the network alone."""
     return (path / saved_model.FORMAT.file).is_file()
-
-
-def config_of_export(path: Path) -> Path:
-    """Returns the path of the config of an export."""
-    return path / saved_model.EXTRA / CONFIG if is_saved_model(path) else path / CONFIG
 
 
 def export_name(step: int, name: str) -> str:

@@ -1,10 +1,10 @@
-"""Loads a trained model, without a strategy: from a checkpoint, or from an export."""
+"""Loads a trained model from a checkpoint, without a strategy."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +15,10 @@ from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.distribute.devices import select_devices
-from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
+from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.serving.export_directory import (
-    is_saved_model,
-    missing_packages,
-    read_export_record,
-)
-from orbit_runner.serving.formats import saved_model
-from orbit_runner.serving.formats.base import NetworkFormat, network_formats
-from orbit_runner.serving.network import ExportedNetwork
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter, adapt, build_task
 from orbit_runner.tasks.serving import Serving
@@ -37,8 +28,6 @@ from orbit_runner.utils.user_code import CodeComparison
 
 if TYPE_CHECKING:
     import tf_keras
-
-    from orbit_runner.utils.types import JsonObject
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,49 +156,3 @@ def restored_state(
     if weights != AVERAGE or choice.is_best:
         state = dataclasses.replace(state, ema=None)
     return state
-
-
-def load_export(path: Path, task: tf.Module) -> Mapping[str, Callable[..., dict[str, tf.Tensor]]]:
-    """Returns the signatures of an export in any format.
-
-    For a file with the network alone, the task makes the signatures around it, from the assets in
-    the directory of the export. Raises `RunnerError` if the export cannot be loaded, or if a
-    package is missing.
-    """
-    phase(f"loading {path}")
-    if is_saved_model(path):
-        return saved_model.load_signatures(path)
-    require_method(task, "serving")
-    record = read_export_record(path)
-    name = str(record.get("format"))
-    if problem := missing_packages([name]):
-        raise RunnerError(f"{path}: {problem}", path="WHERE", code="export-failed")
-    try:
-        model = _load_network(network_formats()[name], path, record)
-    except RunnerError:
-        raise
-    except Exception as error:  # The libraries of the formats raise any error for damaged files.
-        raise RunnerError(
-            f"{path} cannot be loaded: {first_line(error)}", path="WHERE", code="export-failed"
-        ) from error
-    try:
-        signatures: Mapping[str, Callable[..., dict[str, tf.Tensor]]] = task.serving(
-            model
-        ).signatures
-    except (DataError, SettingError) as error:
-        raise RunnerError(
-            f"{path} has only the network, and what the run learned from its data is "
-            f"missing: {error}\npass the run directory, or an export with --format={SAVED_MODEL}",
-            path="WHERE",
-            code="other-assets",
-        ) from error
-    return signatures
-
-
-def _load_network(
-    kind: NetworkFormat, path: Path, record: JsonObject
-) -> tf_keras.Model | ExportedNetwork:
-    if kind.loads_keras_model:
-        return kind.load(path / kind.file, (), ())
-    run = kind.load(path / kind.file, [*record["inputs"]], [*record["outputs"]])
-    return ExportedNetwork(run, record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, argument_names, named_
 if TYPE_CHECKING:
     import tf_keras
 
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
 
 # From the inputs to the outputs, each a list of arrays [batch, ...] in the order of their names.
 NumpyFunction = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
@@ -31,14 +31,12 @@ class Network:
         inputs: The inputs by name, in the order of `tf.nest.flatten`; the first size is None.
         outputs: The names of the outputs, in the order of `tf.nest.flatten`.
         features: The features of a batch, whose structure the model takes.
-        structure: What the model returns, with the name of an output in place of each tensor.
     """
 
     model: tf_keras.Model
     inputs: dict[str, tf.TensorSpec]
     outputs: tuple[str, ...]
     features: Tensors
-    structure: Any
 
     def call(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs by name, in float32 if they are of a smaller type."""
@@ -101,8 +99,7 @@ def describe_network(model: tf_keras.Model, features: Tensors, outputs: Tensors)
             )
         inputs[name] = tf.TensorSpec([None, *value.shape[1:]], value.dtype, name=name)
     output_names = _names(outputs, getattr(model, "output_names", None) or (), "outputs")
-    structure = tf.nest.pack_sequence_as(outputs, output_names)
-    return Network(model, inputs, tuple(output_names), features, structure)
+    return Network(model, inputs, tuple(output_names), features)
 
 
 def describe_function(
@@ -124,57 +121,6 @@ def describe_spec(spec: tf.TensorSpec) -> str:
         return f"{spec.dtype.name} of any shape"
     sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.dtype.name} [{sizes}]"
-
-
-def parse_spec(text: str) -> tf.TensorSpec:
-    """Returns the type and the shape that `describe_spec` has described."""
-    name, _, shape = text.partition(" ")
-    sizes = shape.strip("[]").split(", ") if shape != "[]" else []
-    return tf.TensorSpec([None if size == "?" else int(size) for size in sizes], name)
-
-
-class ExportedNetwork:
-    """The network of a file, which is called like the model that it was made from.
-
-    It computes on the CPU. `record` is that of the export.
-
-    Attributes:
-        inputs: The shapes and types of the inputs, in the order of `tf.nest.flatten`.
-        input_shape: The shape of the only input, with None for the size of the batch.
-    """
-
-    def __init__(self, run: NumpyFunction, record: JsonObject) -> None:
-        self._run = run
-        self._structure = record["structure"]
-        self._outputs = [_any_batch(text) for text in record["outputs"].values()]
-        self.inputs = [_any_batch(text) for text in record["inputs"].values()]
-        self.input_shape = tuple(self.inputs[0].shape) if len(self.inputs) == 1 else None
-
-    def __call__(self, features: Tensors, training: bool = False) -> Tensors:
-        """Returns the outputs for the features of a batch."""
-        del training
-        values = [
-            tf.cast(value, spec.dtype) if value.dtype != spec.dtype else value
-            for value, spec in zip(tf.nest.flatten(features), self.inputs, strict=True)
-        ]
-        types = [spec.dtype for spec in self._outputs]
-        tensors = tf.numpy_function(self._call, values, types)
-        outputs = [
-            tf.ensure_shape(value, spec.shape)
-            for value, spec in zip(tensors, self._outputs, strict=True)
-        ]
-        return tf.nest.pack_sequence_as(self._structure, outputs)
-
-    def _call(self, *values: np.ndarray) -> list[np.ndarray]:
-        return [
-            answer.astype(spec.dtype.as_numpy_dtype)
-            for answer, spec in zip(self._run(values), self._outputs, strict=True)
-        ]
-
-
-def _any_batch(text: str) -> tf.TensorSpec:
-    spec = parse_spec(text)
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
 
 
 def track_values(root: tf.Module, model: tf_keras.Model) -> None:

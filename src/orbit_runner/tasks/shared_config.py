@@ -32,8 +32,7 @@ class StoredDataConfig(MixedDataConfig):
     tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
     tfds_split: str = field(
         "",
-        help="`source: tfds`: split, such as train, or for images train[:90%]; by default "
-        "depending on is_training",
+        help="`source: tfds`: split, such as train; by default depending on is_training",
     )
     tfds_data_dir: str = field(
         "",

@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,7 +25,7 @@ _MAX_NAME = 250
 _MAX_VALUE = 500
 _FORBIDDEN = re.compile(r"[^\w\-./ :]")
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
-_DEFAULT = "runs/mlflow"
+_DEFAULT = "sqlite:///mlflow.db"
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -72,7 +71,7 @@ class MLflowTracker(NamedTracker):
         os.environ.update({name: _ENVIRONMENT[name] for name in self._added})
         from mlflow import MlflowClient
 
-        self._client = MlflowClient(tracking_uri=_store_uri(self._uri))
+        self._client = MlflowClient(tracking_uri=self._uri)
         mlflow_run = self._earlier_run(run.previous_id)
         if mlflow_run is None:
             mlflow_run = self._client.create_run(
@@ -132,9 +131,7 @@ class MLflowTracker(NamedTracker):
         experiment = self._client.get_experiment_by_name(name)
         if experiment is not None:
             return str(experiment.experiment_id)
-        directory = _directory(self._uri)
-        location = (directory / "artifacts").as_uri() if directory else None
-        return str(self._client.create_experiment(name, artifact_location=location))
+        return str(self._client.create_experiment(name))
 
     def _logged_steps(self, mlflow_run: Run) -> dict[str, set[int]]:
         first = {
@@ -149,22 +146,12 @@ class MLflowTracker(NamedTracker):
         from mlflow.entities import Param
 
         settings = {_sanitize_name(name): _truncate(value) for name, value in run.settings.items()}
+        # MLflow does not change parameters.
         new = [Param(name, value) for name, value in settings.items() if name not in known]
         for batch in _batches(new, _MAX_PARAMS):
             self._client.log_batch(self._id, params=batch)
-        # MLflow does not change parameters.
-        changed = {
-            f"resumed_with/{name}": value
-            for name, value in settings.items()
-            if known.get(name, value) != value
-        }
         self._send_tags(
-            {
-                "experiment": run.name,
-                "mode": run.mode,
-                "run_directory": str(run.directory),
-                **changed,
-            }
+            {"experiment": run.name, "mode": run.mode, "run_directory": str(run.directory)}
         )
 
     def _send_tags(self, tags: Mapping[str, str]) -> None:
@@ -183,22 +170,6 @@ def _has_secret(uri: str) -> bool:
         return bool(parts.username or parts.password)
     except ValueError:
         return False
-
-
-def _directory(uri: str) -> Path | None:
-    """Returns the directory that a path names, or None if `uri` is a URI."""
-    if "://" in uri or uri.startswith(("file:", "databricks", "uc:")):
-        return None
-    return Path(uri).expanduser().absolute()
-
-
-def _store_uri(uri: str) -> str:
-    """Returns the URI of a store; that of a directory is an SQLite database in it."""
-    directory = _directory(uri)
-    if directory is None:
-        return uri
-    directory.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{directory / 'mlflow.db'}"
 
 
 def _name_of(run: RunInfo) -> str:

@@ -108,7 +108,6 @@ class EngineBuilder:
             build=steps.build,
             metrics=steps.metrics,
             owner=self.adapter.task.multi,
-            replicas=self.strategy.num_replicas_in_sync,
             repeats=1 if steps.has_one_graph else None,
         )
         return step, Batches(self.strategy, make_datasets, take=steps.take)

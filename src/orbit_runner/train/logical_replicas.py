@@ -397,8 +397,7 @@ def sum_gradients_over_shards(
     # The loops over shards cannot be told from those over the pieces of a batch.
     is_known = shards.each == 1 or pieces <= 2
     repeats = shards.each if is_known else None
-    # The gradients that the optimizer gets are summed already, so there is one of each.
-    return dataclasses.replace(step, build=build, replicas=1, repeats=repeats)
+    return dataclasses.replace(step, build=build, repeats=repeats)
 
 
 def _apply(optimizer: Optimizer, grads: list[tf.Tensor], variables: list[tf.Variable]) -> None:

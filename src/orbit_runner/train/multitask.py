@@ -124,7 +124,6 @@ def build_steps(
         (LOGICAL_REPLICAS, bool(config.runtime.logical_replicas)),
         ("runtime.enable_xla", config.runtime.enable_xla),
         ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps > 1),
-        ("trainer.watch_interval", config.trainer.watch_interval > 0),
     ):
         if is_set:
             reason = "is not supported when several tasks are trained; omit it"

@@ -107,14 +107,12 @@ class TrainStep:
             trainable now with an optimizer. It returns the logs.
         metrics: The metrics that this function updates.
         owner: The object whose code it calls.
-        replicas: The number of replicas whose gradients the optimizer sums.
         repeats: How often the step runs the ops in its graph; None if that is unknown.
     """
 
     build: Callable[[AppliesGradients], StepFn]
     metrics: StepMetrics
     owner: object
-    replicas: int
     repeats: int | None = 1
 
 
@@ -142,8 +140,7 @@ def build_task_step(
             loss=task.loss,
         )
 
-    replicas = strategy.num_replicas_in_sync
-    return TrainStep(build=build, metrics=metrics, owner=task, replicas=replicas)
+    return TrainStep(build=build, metrics=metrics, owner=task)
 
 
 def task_train_step(
@@ -188,7 +185,6 @@ def _require_gradients(
     trainer = config.trainer
     problems = {
         "trainer.gradient_accumulation_steps": trainer.gradient_accumulation_steps > 1,
-        "trainer.watch_interval": trainer.watch_interval > 0,
         LOGICAL_REPLICAS: bool(config.runtime.logical_replicas),
         "runtime.enable_xla": config.uses_xla and not compiles_whole_steps(config, strategy),
     }

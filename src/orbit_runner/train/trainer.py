@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import time
 from collections.abc import Callable
@@ -38,7 +37,6 @@ from orbit_runner.train.loops.recorder import MAX_RECORDS, Recorder
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.steps import TrainStep
-from orbit_runner.train.watch import Watch
 from orbit_runner.utils.flops import step_flops, throughput_logs
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
@@ -85,12 +83,6 @@ class Trainer(orbit.AbstractTrainer):
         self._repeats = step.repeats
         self.metrics = step.metrics
         self.task = step.owner
-        interval = config.trainer.watch_interval
-        weights = state.model.trainable_variables
-        self._watch = None
-        if interval:
-            optimizer = state.optimizer
-            self._watch = Watch(interval, weights, optimizer, step.replicas, self._make_loop)
         self.step_fn = self.build_step()
         self.timer = StepTimer()
         self.profiler = profiler
@@ -130,16 +122,15 @@ class Trainer(orbit.AbstractTrainer):
             self._plan.summary_interval,
             self.metrics.all(),
             lambda: learning_rate_tensors(optimizer),
-            self._watch,
         )
 
     def _build_stages(self) -> tuple[Stage, ...]:
         """Returns what runs around each piece of a loop, in order.
 
-        A piece ends at the last record in it, if any. A measured step is a piece of its own.
-        Profiled steps and others are in different pieces.
+        A piece ends at the last record in it, if any. Profiled steps and others are in different
+        pieces.
         """
-        stages = (self.recorder, self._watch, self.profiler)
+        stages = (self.recorder, self.profiler)
         return tuple(stage for stage in stages if stage is not None)
 
     def build_step(self) -> StepFn:
@@ -230,8 +221,7 @@ class Trainer(orbit.AbstractTrainer):
             last = self.recorder.last_record(self._global_step())
             if last is not None:
                 return last
-        measured = {} if self._watch is None else self._watch.logs(self._global_step())
-        return {**self.metrics.logs(), **learning_rates(self.state.optimizer), **measured}
+        return {**self.metrics.logs(), **learning_rates(self.state.optimizer)}
 
     def _global_step(self) -> int:
         return int(self.state.global_step.numpy())
@@ -312,11 +302,8 @@ class Trainer(orbit.AbstractTrainer):
     def replica_step(self, inputs: Tensors, row: tf.Tensor | None = None) -> None:
         """Runs one step on a replica."""
         batch = self._partition.split_inputs(inputs if row is None else row_of(inputs, row))
-        step = self.step_fn
-        if self._watch is not None and self._watch.is_measuring:
-            step = functools.partial(self._watch.run_measured_step, step)
         with replaced_gradients_scope(self._replaced_gradients):
-            step(batch)
+            self.step_fn(batch)
         self.state.global_step.assign_add(1)
         self.inspect_graph()
 

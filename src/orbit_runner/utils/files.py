@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +64,6 @@ def sha256_of(path: Path) -> str:
 def read_file(path: Path) -> bytes:
     """Returns the content of a file. Raises OSError if it cannot be read."""
     return path.read_bytes()
-
-
-# A glob pattern of the names that `temporary_path` returns: machine, process, thread, name.
-TEMPORARY = ".tmp-*-[0-9]*-[0-9]*-*"
 
 
 def temporary_path(path: Path) -> Path:
@@ -162,31 +158,6 @@ def read_json_object(path: Path) -> JsonObject:
     return value
 
 
-def repair_records(path: Path, note: Callable[[str], None]) -> None:
-    """Renames a file of JSON lines that has other content, and keeps only its valid lines.
-
-    The last line may be incomplete, because a killed process may have written it. Does nothing if
-    the file does not exist. `note` is called with a warning that names the file.
-    """
-    if not os.path.lexists(path):
-        return
-    try:
-        lines = read_file(path).split(b"\n")
-    except OSError as error:
-        note(f"warning: {path} cannot be read ({error.strerror}); moved to {set_aside(path)}")
-        return
-    good = [line for line, record in parse_records(lines) if record is not None]
-    bad = sum(bool(line.strip()) for line in lines[:-1]) - len(good)
-    if bad <= 0:
-        return
-    copy = set_aside(path)
-    write_atomically(path, b"".join(line + b"\n" for line in good).decode())
-    note(
-        f"warning: invalid lines in {path}: {bad}; the file was moved to {copy.name}, and its "
-        f"{len(good)} valid records were kept"
-    )
-
-
 def parse_record(line: bytes) -> JsonObject | None:
     """Returns the record in a line of a file of JSON lines, None if there is none.
 
@@ -235,12 +206,16 @@ def read_lines(path: Path, containing: bytes = b"") -> Iterator[JsonObject]:
 def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
     """Removes the records after the step `after` from a file of JSON lines.
 
-    With `keeps_events`, events stay: they have happened, and will not happen again. Does nothing if
-    the file does not exist.
+    With `keeps_events`, events stay: they have happened, and will not happen again. Lines that are
+    no records are removed; a killed process may have left one. What cannot be read is renamed.
     """
-    if not path.exists():
+    try:
+        lines = read_file(path).splitlines()
+    except FileNotFoundError:
         return
-    lines = path.read_bytes().splitlines()
+    except OSError:
+        set_aside(path)
+        return
     remaining_lines = [
         line
         for line, record in parse_records(lines)

@@ -1,7 +1,7 @@
 """Messages of a run: records of the logger `orbit_runner`.
 
 Programs that use this package show them like those of any library. The command line prints notes as
-lines, shows the current phase in its progress display, and measures how long each phase takes.
+lines, and shows the current phase in its progress display.
 """
 
 from __future__ import annotations
@@ -116,47 +116,6 @@ def log_scope(messages: Messages) -> Iterator[None]:
         LOGGER.handlers[:] = handlers
         LOGGER.propagate = propagates
         LOGGER.setLevel(level)
-
-
-class PhaseTimes(logging.Handler):
-    """Adds up the seconds of each phase, by the first word of its name.
-
-    A save in the background counts only as long as training waits for it.
-    """
-
-    def __init__(self, first: str) -> None:
-        super().__init__()
-        self._phase = first
-        self._since = time.monotonic()
-        self._seconds: dict[str, float] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Starts the phase that a log record names, if it names one."""
-        name = vars(record).get("phase")
-        if name is not None:
-            self._close()
-            self._phase = str(name).partition(" ")[0]
-
-    def seconds(self) -> dict[str, float]:
-        """Returns the seconds of each phase until now, in order of their first occurrence."""
-        self._close()
-        return {name: round(seconds, 3) for name, seconds in self._seconds.items()}
-
-    def _close(self) -> None:
-        now = time.monotonic()
-        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
-        self._since = now
-
-
-@contextlib.contextmanager
-def phase_times_scope(first: str) -> Iterator[PhaseTimes]:
-    """Yields the times of the phases that are logged in a `with` block, beginning with `first`."""
-    times = PhaseTimes(first)
-    LOGGER.addHandler(times)
-    try:
-        yield times
-    finally:
-        LOGGER.removeHandler(times)
 
 
 _PATIENCE_SECONDS = 2.0

@@ -16,7 +16,7 @@ _OWN_VALUES = (
     "training_loss", "validation_loss", "validation_examples", "learning_rate", "steps_per_second",
     "tflops_per_second", "mfu", "best_ckpt_global_step",
 )  # fmt: skip
-_OWN_PREFIXES = ("watch/", "system/", "training_")
+_OWN_PREFIXES = ("system/", "training_")
 
 
 def name_problem(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The signals that ask a process to exit or that ended it, the cursor, and child processes."""
+"""The signals that ask a process to exit or that ended it, and child processes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,6 @@ def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _exit_interrupted() -> None:
-    show_cursor()
     os.write(2, b"runner: interrupted\n")
     os._exit(exit_codes.after_signal(signal.SIGINT))
 
@@ -208,37 +207,3 @@ class SignalGuard:
     def forwarded_signal(self) -> int:
         """The signal to send to members: SIGINT for Ctrl-C, SIGTERM for all others."""
         return signal.SIGINT if self.received == signal.SIGINT else signal.SIGTERM
-
-
-# The cursor of the terminal, which a live display hides.
-_hidden = False
-
-
-@contextlib.contextmanager
-def hidden_cursor_scope() -> Iterator[None]:
-    """Shows the cursor again if SIGTERM ends the process within a `with` block.
-
-    The block itself hides and shows the cursor. Code that ends the process without leaving the
-    block calls `show_cursor`.
-    """
-    global _hidden
-    is_default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    with handler_scope(_show_cursor_and_terminate, [signal.SIGTERM] if is_default else []):
-        _hidden = True
-        try:
-            yield
-        finally:
-            _hidden = False
-
-
-def show_cursor() -> None:
-    """Shows the cursor if a display has hidden it."""
-    if _hidden:
-        with contextlib.suppress(OSError):
-            os.write(2, b"\n\x1b[?25h")
-
-
-def _show_cursor_and_terminate(number: int, frame: FrameType | None) -> None:
-    show_cursor()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)

@@ -25,8 +25,6 @@ from orbit_runner.errors import (
     SettingError,
     first_line,
     format_list,
-    nearest_name_hint,
-    unknown_name_message,
 )
 from orbit_runner.utils.files import read_file
 from orbit_runner.utils.log import note
@@ -197,10 +195,7 @@ def import_function(reference: str, path: str) -> Callable[..., Any]:
     if callable(attribute):
         return attribute
     reason = "is not a function or class" if attribute is not None else "does not exist"
-    known = [key for key, value in vars(module).items() if callable(value)]
-    raise SettingError(
-        path, f"{reference} {reason}{nearest_name_hint(name, known)}", code="import-failed"
-    )
+    raise SettingError(path, f"{reference} {reason}", code="import-failed")
 
 
 def _import_module(name: str, path: str) -> types.ModuleType:
@@ -241,10 +236,4 @@ def _import_class(class_name: str, base: type, path: str) -> type[Any]:
             f"{class_name} is not a subclass of orbit_runner.{base.__name__}",
             code="import-failed",
         )
-    classes = (member for member in vars(module).values() if isinstance(member, type))
-    known = [cls.__name__ for cls in classes if issubclass(cls, base) and cls is not base]
-    raise SettingError(
-        path,
-        f"{module_name}: {unknown_name_message(base.__name__.lower(), name, known)}",
-        code="unknown-name",
-    )
+    raise SettingError(path, f"{module_name} has no class {name!r}", code="unknown-name")

@@ -25,22 +25,19 @@ from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.serving.export_directory import (
-    config_of_export,
-    find_export,
-    is_export,
-    is_saved_model,
-)
+from orbit_runner.serving.export_directory import CONFIG, RECORD, find_export
+from orbit_runner.serving.formats import saved_model
+from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.serving import Predictor
 
 _USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
 _DESCRIPTION = """\
-Print the predictions of the model of a run, or of an exported model, which needs neither
-checkpoints nor the dataset.
+Print the predictions of the model of a run, or of an exported SavedModel, which needs
+neither checkpoints nor the dataset.
 
-  WHERE  a run directory, or a directory that `runner export` wrote
+  WHERE  a run directory, or a SavedModel that `runner export` wrote
   ITEM   image files and directories of them, sentences, users, files of tables, or
          rows as JSON or .npz files, depending on the task; after `--`, items may
          begin with a dash. `-`, or no item if standard input is not a terminal:
@@ -107,32 +104,25 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predictor]:
     """Loads the model; reports errors in the flags before TensorFlow is imported."""
     selected = None
-    directory: Path | None = where
-    if RunDirectory(where).config.is_file() and not is_export(where):
+    if RunDirectory(where).config.is_file() and not (where / RECORD).is_file():
         selected = select_model(where, flags)
         resolved = selected.resolved
     else:
         where = _find_export(where, flags)
         resolved = _resolve_export_config(where, flags)
-        # A file with the network alone has the assets of the run beside it.
-        directory = None if is_saved_model(where) else where
     module = "orbit_runner.serving.loader"
     with contextlib.ExitStack() as stack:
         with tensorflow_scope(flags, resolved, module, "predict", flags.where):
-            from orbit_runner.serving.loader import (
-                load_export,
-                load_scope,
-                make_task,
-                require_method,
-            )
+            from orbit_runner.serving.loader import load_scope, make_task, require_method
 
-            task = make_task(resolved.config, directory, num_gpus=-1)
+            task = make_task(resolved.config, where if selected else None, num_gpus=-1)
             require_method(task, "predictor")
 
             @contextlib.contextmanager
             def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
                 if selected is None:  # On the current device.
-                    yield task.predictor(load_export(where, task), top_k=flags.top_k)
+                    phase(f"loading {where}")
+                    yield task.predictor(saved_model.load_signatures(where), top_k=flags.top_k)
                     return
                 choice, weights = selected.choice, selected.weights
                 with load_scope(resolved.config, task, choice, weights, device) as loaded:
@@ -147,13 +137,11 @@ def _find_export(where: Path, flags: argparse.Namespace) -> Path:
     exported = find_export(where)
     if exported is None:
         problem = (
-            "contains neither config.yaml nor an exported model"
-            if where.is_dir()
-            else "is not a directory"
+            "contains neither a run nor a SavedModel" if where.is_dir() else "is not a directory"
         )
         raise RunnerError(
             f"{where} {problem}\npass a run directory, such as runs/digits/a, or a "
-            "directory that `runner export` wrote",
+            "SavedModel that `runner export` wrote",
             path="WHERE",
             code="not-a-run",
         )
@@ -170,7 +158,7 @@ def _find_export(where: Path, flags: argparse.Namespace) -> Path:
 
 
 def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> ResolvedConfig:
-    path = config_of_export(exported)
+    path = exported / saved_model.EXTRA / CONFIG
     if not path.is_file():
         raise RunnerError(
             f"{exported} has no {path.relative_to(exported)}, which describes the model\n"

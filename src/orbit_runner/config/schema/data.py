@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbit_runner.config.errors import Problem, no_effect, not_set
@@ -50,17 +50,7 @@ def validation_field(section: Callable[..., DataConfig], help: str = "validation
 class SyntheticConfig(Config):
     """The settings of `source: synthetic`."""
 
-    kind: str = field(
-        "random",
-        allowed=("constant", "random"),
-        help="random: values drawn with a seed; constant: the same value everywhere",
-    )
     num_examples: int = field(1024, ge=1, le=10**8, help="number of examples")
-    features: Mapping[str, Any] | None = field(
-        None,
-        help="nested dict of features {shape, dtype, low, high, value}; by default those of the "
-        "task",
-    )
 
 
 @config_class

@@ -162,10 +162,6 @@ class Split:
 
 
 _RULES = (
-    Rule("trainer.watch_interval", lambda c: c.trainer.watch_interval and c.compiles_steps,
-         lambda c: "XLA compiles a measured step to another program, which may change the last "
-         "bits of the weights\n"
-         f"allowed: 0 {'under `tpu`' if c.runtime.traits.uses_tpu else 'with enable_xla'}"),
     Rule(EXCLUDE,
          # A task of a user may lack settings.
          lambda c: getattr(c.task.train_data, "exclude", "") and not c.data.excludes_examples,
@@ -222,7 +218,6 @@ class ExperimentConfig(Config):
             runtime.num_gpus != 0
             and runtime.traits.compiles_on_gpus
             and not runtime.run_eagerly
-            and not self.trainer.watch_interval
             and not self.task.batch_shapes_vary
         )
 

@@ -89,9 +89,6 @@ _PARAMETER_SERVER = StrategyTraits(
              lambda c: c.task.train_data.enable_tf_data_service,
              "each worker makes the batches of its own steps\n"
              "allowed: false under `parameter_server`"),
-        Rule("trainer.watch_interval", lambda c: c.trainer.watch_interval,
-             "workers do not wait for each other, so a step has no gradient and no update of its "
-             "own\nallowed: 0 under `parameter_server`"),
         Rule("trainer.profile_steps", lambda c: c.trainer.profile_steps,
              "the chief writes the trace, but other processes run the steps\n"
              "allowed: [] under `parameter_server`"),

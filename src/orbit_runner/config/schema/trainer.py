@@ -189,15 +189,6 @@ class TrainerConfig(Config):
         help="number of steps that each training record averages over; auto: a hundredth of the "
         "run, at most 1000",
     )
-    # Measured steps change the weights as other steps do.
-    watch_interval: int = field(
-        0,
-        ge=0,
-        weights=NEVER,
-        role="report",
-        help="steps between measurements of gradients, weights and updates, a multiple of "
-        "summary_interval; 0: none",
-    )
     profile_steps: list[int] = field(
         (),
         ge=1,
@@ -305,10 +296,6 @@ class TrainerConfig(Config):
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
-        interval = self.summary_interval
-        if isinstance(interval, int) and self.watch_interval % interval:
-            named = f"summary_interval ({interval}), and only records contain measurements"
-            yield not_divisible("watch_interval", self.watch_interval, interval, named)
         yield from super().problems()
         keep_interval = self.keep_checkpoint_interval
         steps = self.checkpoint_steps(self.train_steps)
@@ -353,9 +340,7 @@ class TrainerConfig(Config):
         """Returns the number of steps of a record, in a run of so many steps."""
         if isinstance(self.summary_interval, int):
             return self.summary_interval
-        steps = min(max(1, train_steps // _AUTO_RECORDS), _MOST_AUTO_STEPS)
-        # Only records contain measurements.
-        return next(n for n in range(steps, 0, -1) if self.watch_interval % n == 0)
+        return min(max(1, train_steps // _AUTO_RECORDS), _MOST_AUTO_STEPS)
 
     def checkpoint_steps(self, train_steps: int) -> int:
         """Returns the number of steps between checkpoints; 0 if one is saved only at the end."""

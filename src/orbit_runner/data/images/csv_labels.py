@@ -17,7 +17,7 @@ from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import CATEGORY, TEXT, TablePart
 from orbit_runner.data.tables.csv_file import CSV
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
-from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
+from orbit_runner.errors import DataError, unknown_name_message
 from orbit_runner.utils.log import Progress
 
 _NAME = "image_csv"
@@ -167,9 +167,7 @@ def _class_numbers(table: TablePart, name: str, classes: Sequence[str]) -> np.nd
     column = table.column(name)
     _check_values(table, name, column.is_missing(), "has no value, expected the name of a class")
     label = column.numbers(classes)
-    new = label < 0
-    hint = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
-    _check_values(table, name, new, f"is not a label of classes_file{hint}")
+    _check_values(table, name, label < 0, "is not a label of classes_file")
     return label
 
 

@@ -280,9 +280,8 @@ def _list_images(directory: Path, skipped: list[str]) -> list[str]:
                 elif entry.is_file():
                     paths.append(entry.path)
                 else:
-                    kind = "a broken link" if entry.is_symlink() else "not a regular file"
                     raise DataError(
-                        f"image_folder: {entry.path}: is {kind}", code="wrong-file-type"
+                        f"image_folder: {entry.path}: is not a file", code="wrong-file-type"
                     )
     if not paths:
         raise DataError(

@@ -17,7 +17,7 @@ from orbit_runner.data.tables.dataset import (
     common_kinds,
     load_files,
 )
-from orbit_runner.data.text.lines import open_binary, read_lines_or_problems
+from orbit_runner.data.text.lines import open_binary
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
@@ -142,12 +142,8 @@ def _csv_error_scope(path: Path) -> Iterator[None]:
     except DataError as error:
         if "UTF" not in str(error):
             raise
-        problems = (problem for _, problem in read_lines_or_problems(path) if problem)
-        problem = next(problems, "")
-        if not problem:
-            raise
         raise DataError(
-            f"{problem}\nsave the file as UTF-8", field="input_path", code="damaged-file"
+            f"{error}\nsave the file as UTF-8", field="input_path", code="damaged-file"
         ) from None
 
 

@@ -132,7 +132,6 @@ class TableReader(NamedTuple):
             use=use,
             default_splits=usual_splits(data, is_split=use.is_split),
             num_examples=data.synthetic.num_examples,
-            kind=data.synthetic.kind,
         )
         return _open(self.load, **arguments)
 

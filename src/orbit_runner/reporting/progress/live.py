@@ -31,7 +31,6 @@ from orbit_runner.reporting.progress.history import (
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.flops import format_si
 from orbit_runner.utils.log import log_scope
-from orbit_runner.utils.signals import hidden_cursor_scope
 from orbit_runner.utils.streams import is_terminal, line_text, visible_text
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class LiveProgress(History):
     @contextlib.contextmanager
     def shown_scope(self) -> Iterator[None]:
         """Shows the display within a `with` block."""
-        with hidden_cursor_scope(), self._display, log_scope(self):
+        with self._display, log_scope(self):
             yield
 
     def _lines(self, columns: int) -> list[Text]:

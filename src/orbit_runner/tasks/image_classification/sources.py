@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -102,7 +101,7 @@ def _load(
         any_size=input_size is not None,
         input_size=input_size and tuple(input_size),
         num_classes=num_classes,
-        synthetic=json.dumps(config.synthetic.as_dict()),
+        num_examples=config.synthetic.num_examples,
     )
     dataset = _load_cached(load, **arguments)
     return dataset if split is None else part_of_images(dataset, split, config.part)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem, out_of_range
 from orbit_runner.config.schema.base import Config, config_class, field
@@ -18,7 +17,6 @@ from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 from orbit_runner.tasks.shared_config import NetworkTaskConfig
 
 _NO_SPLIT = "the latest choice of each user is held out, regardless of file names"
-_NO_FEATURES = "synthetic choices have fixed features; see num_items"
 
 
 @config_class
@@ -63,9 +61,6 @@ class SyntheticRatingsConfig(SyntheticConfig):
     num_items: int = field(500, ge=64, le=10**8, help="number of items to choose from")
     seed: int = field(
         0, le=2**32 - 1, help="random seed; a smaller dataset is the beginning of a larger one"
-    )
-    features: Mapping[str, Any] | None = field(
-        None, help="shapes and types of the features", unsupported=_NO_FEATURES
     )
 
 

@@ -26,8 +26,6 @@ class TranslationDataConfig(DataConfig):
              "global_batch_size is also set, to {s.global_batch_size}; set only one", "conflict"),
         Rule("batch_tokens", lambda data: data.batch_tokens and not data.is_training,
              "is not supported in evaluation; set global_batch_size instead"),
-        Rule("synthetic.features", lambda data: data.synthetic.features is not None,
-             "is not supported in translation; remove it"),
     )  # fmt: skip
     source: str = source_field(TEXT_SOURCES)
     src_lang: str = field(

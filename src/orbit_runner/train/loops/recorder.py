@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from orbit_runner.train.loops.loop_pieces import Stage
-from orbit_runner.train.watch import Watch
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.train.loops.loop_pieces import Results
 
@@ -41,18 +38,15 @@ class Recorder(Stage):
         interval: int,  # in steps
         metrics: Sequence[TaskMetric],
         learning_rates: Callable[[], Mapping[str, tf.Tensor]],  # returns scalars by name
-        watch: Watch | None = None,  # what else the records of measured steps contain
     ) -> None:
         self._interval = interval
         self._metrics = metrics
         self._learning_rates = learning_rates
-        self._watch = watch
         # The global step and the values of each record that ended within the last loop.
         self.records: list[tuple[int, Results]] = []
         self._names = (*(metric.name for metric in metrics), *learning_rates())
-        width = len(self._names) + (0 if watch is None else len(watch.names))
         self._table = tf.Variable(
-            tf.zeros([MAX_RECORDS, width]),
+            tf.zeros([MAX_RECORDS, len(self._names)]),
             trainable=False,
             name="records",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -103,14 +97,7 @@ class Recorder(Stage):
         count = step // self._interval + 1 - first
         for number, row in enumerate(self._table.numpy()[:count] if count else []):
             end = (first + number) * self._interval
-            self.records.append((end, self._logs(end, row)))
-
-    def _logs(self, step: int, row: np.ndarray) -> Results:
-        count = len(self._names)
-        logs = dict(zip(self._names, row[:count], strict=True))
-        if self._watch is not None and self._watch.measures(step):
-            logs.update(zip(self._watch.names, row[count:], strict=True))
-        return logs
+            self.records.append((end, dict(zip(self._names, row, strict=True))))
 
     def last_record(self, step: int) -> Results | None:
         """Removes the record that ended at `step` and returns its values, or None if none ended."""
@@ -119,5 +106,4 @@ class Recorder(Stage):
 
     def _values(self) -> tf.Tensor:
         scalars = [*(metric.result() for metric in self._metrics), *self._learning_rates().values()]
-        values = tf.stack([tf.cast(value, tf.float32) for value in scalars])
-        return values if self._watch is None else tf.concat([values, self._watch.values()], 0)
+        return tf.stack([tf.cast(value, tf.float32) for value in scalars])

@@ -14,6 +14,7 @@ import numpy as np
 import sentencepiece
 
 from orbit_runner.data.disk_cache import Values, cached
+from orbit_runner.data.fingerprint import content_digest
 from orbit_runner.data.text.lines import count_lines, read_files
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN, Ragged
 from orbit_runner.errors import DataError, cut_at_word
@@ -160,20 +161,22 @@ def vocabulary_of_text(
 
     Raises DataError if the text cannot be read or has too few words.
     """
-    return _vocabulary_of_text(tuple(files), size, character_coverage, *count_lines(files))
+    digests = tuple(map(content_digest, files))
+    return _vocabulary_of_text(tuple(files), size, character_coverage, digests)
 
 
 @functools.lru_cache(maxsize=4)
 def _vocabulary_of_text(
-    files: tuple[Path, ...], size: int, character_coverage: float, lines: int, digest: str
+    files: tuple[Path, ...], size: int, character_coverage: float, digests: tuple[str, ...]
 ) -> Vocabulary:
     def build() -> Values:
+        lines = sum(map(count_lines, files))
         note(f"building a vocabulary of {size:,} subwords from {lines:,} lines")
-        text = itertools.islice(read_files(files), 0, None, -(-lines // _MOST_LINES))
+        text = itertools.islice(read_files(files), 0, None, max(1, -(-lines // _MOST_LINES)))
         built = build_vocabulary(text, size=size, character_coverage=character_coverage)
         return {"model": np.frombuffer(built.model, np.uint8)}
 
-    values = cached("text", ["vocabulary", size, character_coverage, digest], build)
+    values = cached("text", ["vocabulary", size, character_coverage, digests], build)
     return Vocabulary(values["model"].tobytes())
 
 
@@ -209,11 +212,6 @@ def _build_error(size: int, reason: str) -> DataError:
             code="empty-data",
         )
     text = reason.rpartition("] ")[2]  # SentencePiece begins with a line of its source.
-    number = (re.findall(r"\d+", text) or [""])[-1]
-    if "too high" in text:
-        text = f"the text has enough words for at most {number}"
-    elif "required_chars" in text:
-        text = f"at least {number} are needed, because each character is one"
     return _error(
         f"cannot build a vocabulary of {size:,} subwords: {cut_at_word(text)}",
         "vocab_size",
