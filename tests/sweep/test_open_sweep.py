@@ -17,25 +17,6 @@ from tests.support.problems import raises
 from tests.sweep.sweep_files import TEXT, parsed
 
 
-class _NoTraining:
-    """Stands for a process that ends at once: these tests train nothing."""
-
-    codes: tuple[int, ...] = ()  # of the next processes
-
-    def __init__(self, command: object) -> None: ...
-
-    def poll(self) -> int:
-        code, _NoTraining.codes = (*_NoTraining.codes, 0)[0], _NoTraining.codes[1:]
-        return code
-
-    def kill(self) -> None: ...
-
-
-@pytest.fixture(autouse=True)
-def _no_training(monkeypatch):
-    monkeypatch.setattr("orbit_runner.sweep.open_sweep.TrialProcess", _NoTraining)
-
-
 def opened(folder: Path, text: str = TEXT) -> Sweep:
     file = parsed(text)
     directory = SweepDirectory(folder / "sweep")
@@ -116,13 +97,6 @@ def test_budget_and_seeds_are_extended(tmp_path):
         opened(tmp_path, more.replace("seeds: 2", "seeds: [18, 17]"))
 
 
-def test_first_trial_that_is_killed_is_built_again(tmp_path):
-    _NoTraining.codes = (-9, -9, 0)
-
-    assert opened(tmp_path).trials == 8
-    assert _NoTraining.codes == ()
-
-
 def test_signal_ends_the_wait_for_another_process(tmp_path):
     directory = SweepDirectory(tmp_path / "sweep")
     signals = SignalGuard()
@@ -135,15 +109,6 @@ def test_signal_ends_the_wait_for_another_process(tmp_path):
     timer.join()
     assert signals.received == signal.SIGINT
     assert not directory.file.exists()
-
-
-def test_failed_first_trial_makes_no_sweep(tmp_path):
-    _NoTraining.codes = (2,)
-
-    with raises("failed-trial"):
-        opened(tmp_path)
-    assert not (tmp_path / "sweep" / "sweep.yaml").exists()
-    assert opened(tmp_path).trials == 8
 
 
 def test_changed_experiment_is_refused(tmp_path):

@@ -143,7 +143,7 @@ def _check_new(directory: SweepDirectory) -> None:
     reason = unsuitable_directory_reason(directory.path)
     if reason and not {"claims", "base.yaml"} & {*names}:
         raise RunnerError(reason, path="--model_dir", code="bad-path")
-    others = [name for name in names if name not in ("claims", "base.yaml", "probe", "logs")]
+    others = [name for name in names if name not in ("claims", "base.yaml")]
     others = [name for name in others if not name.startswith(".")]
     if others:
         raise RunnerError(
