@@ -133,9 +133,6 @@ def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path):
     assert page.loads == ["trials/0000/seed-17/report.html"]
     assert "rung at step 200" in page.text
     assert re.search(r"step 300\ntrial 1 learning_rate.*: 0.825\ntrial 0 .*: 0.91", page.text)
-    assert "step 100\ntraining: 2" in page.text
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-    assert html.count('class="band c1"') == 1  # Accuracy; all seeds have the same losses.
 
 
 def test_page_is_written_again_when_a_run_has_new_records(tmp_path):

@@ -22,7 +22,6 @@ from orbit_runner.sweep.view.charts import (
     rungs,
     setting_charts,
     trials_chart,
-    winner_curves,
 )
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
 from orbit_runner.sweep.view.trials import (
@@ -50,7 +49,6 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
         Section("Trials one by one", _trial_charts(directory, results)),
         Section("Importance of settings", _importance(results)),
         Section("Objective by setting", [*setting_charts(results)]),
-        Section("Curves of the best trial", _winner(directory, results)),
         Section("Trials", [_trials(directory, results)]),
     ]
     return page(f"Sweep of {results.experiment}", sections)
@@ -147,12 +145,6 @@ def _direction(importance: Importance) -> str:
     if abs(rho) < 0.3:
         return f"neither small nor large values ({rho:+.2f})"
     return f"{'large' if rho > 0 else 'small'} values ({rho:+.2f})"
-
-
-def _winner(directory: Path, results: SweepResults) -> list[Part]:
-    charts = winner_curves(directory, results)
-    note = "lines are means over the seeds, areas reach from the lowest to the highest seed"
-    return [*charts, *([explanation(note)] if charts and len(results.seeds) > 1 else [])]
 
 
 def _trials(directory: Path, results: SweepResults) -> Part:
