@@ -65,7 +65,7 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.view.page import SweepFiles
+    from orbit_runner.sweep.view.page import SweepPage
     from orbit_runner.sweep.view.tables import TrialProgress, print_summary
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import SignalGuard
@@ -79,11 +79,11 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         place = flags.model_dir
         progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
         stack.enter_context(progress.shown_scope())
-        files = SweepFiles(directory.path)
+        page = SweepPage(directory.path)
 
         def show(results: SweepResults, running: Mapping[int, str]) -> None:
             progress.update(results, running)
-            files.update(results)
+            page.update(results)
 
         worker = Worker(
             load,
@@ -98,7 +98,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         _print_continuation(flags)
         return exit_codes.after_signal(signals.received)
     write_best(directory, results)
-    files.write(results)
+    page.write(results)
     print_summary(directory.path, results, as_json=flags.json)
     return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 

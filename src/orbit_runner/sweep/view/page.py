@@ -1,12 +1,9 @@
-"""`sweep.html` and `sweep.csv`: a sweep as a self-contained HTML page, and as a table."""
+"""`sweep.html`: a sweep as a self-contained HTML page."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
-import io
-import json
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -34,7 +31,6 @@ from orbit_runner.sweep.view.trials import (
 )
 from orbit_runner.utils.files import write_atomically
 
-CSV_FILE = "sweep.csv"
 PAGE_FILE = "sweep.html"
 _INTERVAL_SECONDS = 10.0
 _KINDS = {"finished": "good", "diverged": "bad", "failed": "bad"}  # of the color of a status
@@ -171,8 +167,8 @@ def _link(directory: Path, run: SeedResult, number: int) -> Cell:
     return Cell(str(number), address=address)
 
 
-class SweepFiles:
-    """Writes the files again when a trial has ended, but at most every ten seconds."""
+class SweepPage:
+    """Writes `sweep.html` again when a trial has ended, but at most every ten seconds."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -180,7 +176,7 @@ class SweepFiles:
         self._ended = 0
 
     def update(self, results: SweepResults) -> None:
-        """Writes the files if they are due. A file that cannot be written does not end a sweep."""
+        """Writes the page if it is due. A page that cannot be written does not end a sweep."""
         ended = sum(trial.status != "pending" for trial in results.trials)
         if ended == self._ended or time.monotonic() < self._due:
             return
@@ -190,22 +186,5 @@ class SweepFiles:
         self._due = time.monotonic() + _INTERVAL_SECONDS
 
     def write(self, results: SweepResults) -> None:
-        """Writes each file atomically."""
-        write_atomically(self._directory / CSV_FILE, csv_text(results))
+        """Writes the page."""
         write_atomically(self._directory / PAGE_FILE, sweep_page(self._directory, results))
-
-
-def csv_text(results: SweepResults) -> str:
-    """Returns the text of `sweep.csv`: a row for each seed of each trial; lists are JSON."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", "seed", *results.space, "status", "step", "objective", "weights"])
-    for trial in results.trials:
-        values = [
-            value if isinstance(value, (str, float)) else json.dumps(value)
-            for value in (trial.settings.get(path, "") for path in results.space)
-        ]
-        for run in trial.runs:
-            row = [run.status, run.step, run.objective, run.weights]
-            writer.writerow([trial.number, run.seed, *values, *row])
-    return text.getvalue()
