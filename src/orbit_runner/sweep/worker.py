@@ -57,8 +57,7 @@ _MAX_LINES = 6  # of the message of a trial that failed
 # Exit codes of a run that was stopped or killed, which do not mean that it failed.
 _STOPPED = (129, 130, exit_codes.MEMBER_LOST, 143)
 
-# Called with the results so far, and what each running trial of this process does.
-Show = Callable[[SweepResults, Mapping[int, str]], None]
+Show = Callable[[SweepResults], None]
 
 
 @dataclasses.dataclass
@@ -118,7 +117,7 @@ class Worker:
         jobs: The number of trials that this process trains at the same time.
         devices_per_job: The number of GPUs of each.
         signals: The signals that this process received.
-        show: Called when results or running trials change.
+        show: Called with the results so far, again and again.
     """
 
     def __init__(
@@ -143,7 +142,6 @@ class Worker:
         self._schedule = Schedule(self._sweep)
         self._states = RunStates()
         self._lost: dict[tuple[int, int], int] = {}
-        self._shown: object = None
 
     def progress(self) -> SweepProgress:
         """Returns the next tasks and the results so far, from the files of the sweep."""
@@ -158,7 +156,7 @@ class Worker:
         try:
             while True:
                 progress = self.progress()
-                self._show_changes(progress.results)
+                self._show(progress.results)
                 if self._signals.received is not None:
                     self._stop()
                     return self.progress().results
@@ -297,18 +295,6 @@ class Worker:
             lines.append(f"to train it again, delete {failure} and run the same command")
         text = "".join(f"\n  {line}" for line in lines)
         note(f"trial {name} failed; the others continue:{text}")
-
-    def _show_changes(self, results: SweepResults) -> None:
-        """Shows the results if they or the running trials have changed."""
-        running = {trial.task.number: self._describe(trial.task) for trial in self._running}
-        now = (results, running)
-        if now != self._shown:
-            self._shown = now
-            self._show(results, running)
-
-    def _describe(self, task: TrialTask) -> str:
-        target = self._sweep.train_steps if task.stop_at is None else task.stop_at
-        return f"seed {task.seed}, to step {target}" if target else f"seed {task.seed}"
 
     def _write_results(self, results: SweepResults) -> None:
         """Writes `sweep.json` unless it has the same content."""

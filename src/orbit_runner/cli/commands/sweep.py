@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from orbit_runner import exit_codes
@@ -65,8 +64,9 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
+    from orbit_runner.reporting.progress.lines import make_progress
     from orbit_runner.sweep.view.page import SweepPage
-    from orbit_runner.sweep.view.tables import TrialProgress, print_summary
+    from orbit_runner.sweep.view.tables import TrialNotes, print_summary
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import SignalGuard
 
@@ -76,13 +76,13 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         load = open_sweep(directory, file, base, signals)
         if signals.received is not None:
             return exit_codes.after_signal(signals.received)
-        place = flags.model_dir
-        progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
+        progress = make_progress(flags.progress, title="sweep", place=flags.model_dir)
         stack.enter_context(progress.shown_scope())
+        notes = TrialNotes()
         page = SweepPage(directory.path)
 
-        def show(results: SweepResults, running: Mapping[int, str]) -> None:
-            progress.update(results, running)
+        def show(results: SweepResults) -> None:
+            notes.update(results)
             page.update(results)
 
         worker = Worker(

@@ -1,17 +1,15 @@
-"""The trials of a sweep as text: progress, a table for terminals, the plan of a dry run."""
+"""The trials of a sweep as text: a line for each, a table for terminals, the plan of a dry run."""
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Section
-from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.sweep.definition import new_sweep
 from orbit_runner.sweep.results import SweepResults, TrialResult
@@ -28,6 +26,7 @@ from orbit_runner.sweep.view.trials import (
     train_again,
     trial_table,
 )
+from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.streams import print_result
 from orbit_runner.utils.text_table import table_lines
 
@@ -91,51 +90,30 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     ]
 
 
-class TrialProgress:
-    """Shows trials that have ended, how many there are, and which run.
+class TrialNotes:
+    """Logs a line for each trial that ends."""
 
-    Args:
-        kind: A value of `--progress`.
-        interval: The seconds between lines that report that the sweep is still running.
-        place: The directory of the sweep, which a live display shows.
-    """
-
-    def __init__(self, kind: str = "auto", *, interval: float = 10.0, place: str = "") -> None:
-        self._progress = make_progress(kind, interval=interval, title="sweep", place=place)
+    def __init__(self) -> None:
         self._ended: set[int] | None = None
 
-    @contextlib.contextmanager
-    def shown_scope(self) -> Iterator[None]:
-        """Shows progress and log messages within a `with` block."""
-        with self._progress.shown_scope():
-            yield
-
-    def update(self, results: SweepResults, running: Mapping[int, str]) -> None:
-        """Shows the trials that have ended since the last call.
-
-        `running` is what each trial that is being trained does, by its number.
-        """
+    def update(self, results: SweepResults) -> None:
+        """Logs the trials that have ended since the last call."""
         ended = {trial.number: trial for trial in results.trials if trial.status != "pending"}
-        trials = len(results.trials)
         if self._ended is None:
             self._ended = set(ended)
-            count = format_count(trials, "trial")
-            self._progress.phase(f"training {count} of {results.experiment}")
+            phase(f"training {format_count(len(results.trials), 'trial')} of {results.experiment}")
             if ended:
-                self._progress.note(f"already ended: {status_counts(results)}")
+                note(f"already ended: {status_counts(results)}")
         for number in sorted(set(ended) - self._ended):
             self._ended.add(number)
-            self._report_trial(results, ended[number], len(self._ended))
-        active = "; ".join(f"trial {number}: {text}" for number, text in running.items())
-        fraction = len(ended) / trials if trials else 0.0
-        self._progress.detail(f"{len(ended)} of {trials} ended; {active}".rstrip("; "), fraction)
+            note(_ended_text(results, ended[number], len(self._ended)))
 
-    def _report_trial(self, results: SweepResults, trial: TrialResult, ended: int) -> None:
-        best = results.best
-        is_best = best is not None and best.number == trial.number
-        values = settings_text(trial, results)
-        self._progress.note(
-            f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.objective_name} "
-            f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}  "
-            f"({ended} of {len(results.trials)})"
-        )
+
+def _ended_text(results: SweepResults, trial: TrialResult, ended: int) -> str:
+    best = results.best
+    is_best = best is not None and best.number == trial.number
+    return (
+        f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.objective_name} "
+        f"{objective_text(trial)}{', best so far' if is_best else ''}  "
+        f"{settings_text(trial, results)}  ({ended} of {len(results.trials)})"
+    )
