@@ -73,13 +73,6 @@ def test_runs_of_a_directory_are_compared(runs):
     assert text.splitlines()[0].split() == ["a", "b"]
 
 
-def test_trials_are_labeled_by_the_settings_that_differ(tmp_path):
-    for number, rate in enumerate(("0.01", "0.1")):
-        write_run(tmp_path / f"000{number}", flags=[("task.model.dropout_rate", rate)])
-    table = output_of(["compare", str(tmp_path)])
-    assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", table, re.M), table
-
-
 def test_results_of_other_splits_have_a_row_for_each_metric(runs):
     for name, accuracy in (("a", 0.5), ("a", 0.7), ("c", 0.75)):
         metrics = {"accuracy": accuracy, "validation_examples": 9.0}

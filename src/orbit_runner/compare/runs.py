@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.compare.histories import common_steps, steps_with_other_weights
-from orbit_runner.config.serialize import inline_yaml, short_setting_names
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.run_directory.branch import last_common_step
 from orbit_runner.run_directory.metric_records import (
     METRIC_COMP,
@@ -29,9 +28,7 @@ from orbit_runner.run_directory.run_reader import MOST_POINTS, NON_METRICS, RunR
 
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
-_MOST_IN_LABEL = 3
 _NON_METRICS = tuple(f".{name}" for name in NON_METRICS)
-_TRIAL = re.compile(r"\d+([/-]seed-\d+)?")
 _CONFIG = "config.yaml"
 # Settings that say on what a run is evaluated; if the file cannot be read, they are not known.
 _EVALUATED = (
@@ -163,24 +160,7 @@ class RunComparison:
 def compare(paths: Sequence[Path], most_points: int | None = MOST_POINTS) -> RunComparison:
     """Returns the comparison of several run directories; see `RunReader`."""
     runs = [RunReader(path, most_points) for path in paths]
-    return RunComparison(runs, setting_labels(short_names(paths), [run.settings for run in runs]))
-
-
-def setting_labels(
-    names: Sequence[str], settings: Sequence[Mapping[str, object]], ignored: Sequence[str] = ()
-) -> list[str]:
-    """Returns names that are numbers, such as those of trials, with the settings that differ."""
-    differing = differing_values(settings, ignored=(*_IGNORED_SETTINGS, *ignored))
-    labels = [*names]
-    if len(differing) > _MOST_IN_LABEL or not all(map(_TRIAL.fullmatch, names)):
-        return labels
-    for path, short in short_setting_names(differing).items():
-        values = map(format_value, differing[path])
-        labels = [
-            label if f"{short}-{value}" in label else f"{label} {short}={value}"
-            for label, value in zip(labels, values, strict=True)
-        ]
-    return labels
+    return RunComparison(runs, short_names(paths))
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,13 +14,12 @@ from orbit_runner.cli.flags.rows import JSON, Group, flag, switch
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.compare.paired import (
-    SEED,
     PairedComparison,
     PairedMetric,
     compare_paired,
     seed_group,
 )
-from orbit_runner.compare.runs import RunComparison, compare, setting_labels, short_names
+from orbit_runner.compare.runs import RunComparison, compare, short_names
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.reporting.comparison import comparison_section, paired_sections
@@ -167,14 +165,10 @@ def _compare_paired(
             code="out-of-range",
         )
     names = short_names([Path(name) for name in directories])
-    groups = [
+    first, *others = (
         seed_group(name, [RunReader(path, MOST_POINTS) for path in paths])
         for name, paths in zip(names, directories.values(), strict=True)
-    ]
-    settings = [next(iter(group.runs.values())).settings for group in groups]
-    labels = setting_labels(names, settings, ignored=[SEED])
-    named = zip(groups, labels, strict=True)
-    first, *others = (dataclasses.replace(group, name=label) for group, label in named)
+    )
     return [compare_paired(first, other, metrics) for other in others]
 
 
