@@ -37,9 +37,7 @@ def comparison_section(comparison: RunComparison, curves: Sequence[tuple[str, st
         rows += [[title], *block] if title and block else block
     table = Table(rows, head=["", *comparison.names], keys=True)
     verdict_text = _verdict(comparison)
-    steps = zip(comparison.names, comparison.common_steps(), strict=True)
-    marks = {step: f"{name} branches off" for name, step in steps if step is not None}
-    charts = [(name, _curve_chart(comparison, (split, name), marks)) for split, name in curves]
+    charts = [(name, _curve_chart(comparison, (split, name))) for split, name in curves]
     others = [chart for name, chart in charts if name in NON_METRICS]
     metrics = [chart for name, chart in charts if name not in NON_METRICS]
     return Section(
@@ -109,9 +107,7 @@ def _verdict(comparison: RunComparison) -> str:
     )
 
 
-def _curve_chart(
-    comparison: RunComparison, key: tuple[str, str], marks: Mapping[int, str]
-) -> Chart:
+def _curve_chart(comparison: RunComparison, key: tuple[str, str]) -> Chart:
     best_steps = {
         name: run.best_step
         for name, run in zip(comparison.names, comparison.runs, strict=True)
@@ -119,9 +115,9 @@ def _curve_chart(
     }
     series = [
         Series(name, points, comparison.names.index(name), best=best_steps.get(name))
-        for name, points in comparison.own_curve(key).items()
+        for name, points in comparison.curve(key).items()
     ]
-    return Chart(comparison.title(key), series, marks=marks)
+    return Chart(comparison.title(key), series)
 
 
 def _rows(values: Mapping[str, Sequence[_T]], text: Callable[[_T], str]) -> list[list[str]]:
@@ -140,9 +136,6 @@ def _summary_rows(comparison: RunComparison) -> list[list[str]]:
         ("weights", lambda run: run.newest_weights[:12] or "-"),
     ]
     rows = [[name, *map(text, comparison.runs)] for name, text in columns]
-    branches = comparison.branches()
-    if any(branches):
-        rows.insert(1, ["branch", *(text or "-" for text in branches)])
     return [*rows, ["", *comparison.weights()]]
 
 

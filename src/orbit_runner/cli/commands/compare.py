@@ -132,14 +132,11 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> JsonObject:
                 "compared": compared,
                 "parent": run.branch and os.fspath(run.branch.parent),
                 "branch_step": run.branch and run.branch.step,
-                "common_step": common,
                 "metrics": run.metrics,
                 "best": run.best,
                 "best_step": run.best_step,
             }
-            for run, compared, common in zip(
-                comparison.runs, comparison.weights(), comparison.common_steps(), strict=True
-            )
+            for run, compared in zip(comparison.runs, comparison.weights(), strict=True)
         ],
         "settings": comparison.settings(),
         "software": comparison.software(),
