@@ -51,9 +51,7 @@ def _rows(text: str) -> dict[str, list[str]]:
 def test_table_has_settings_software_metrics_and_weights(runs):
     text = output_of(["compare", "runs/a", "runs/b", "runs/c"])
     rows = _rows(text)
-    verdict, head = text.splitlines()[:2]
-    assert verdict == "best: c, accuracy 0.95 at step 300, 0.05 more than a"
-    assert head.split() == ["a", "b", "c"]
+    assert text.splitlines()[0].split() == ["a", "b", "c"]
     assert rows["runtime.seed"] == ["17", "17", "3"]
     assert rows["task.model.filters"] == ["[32, 64]", "[32, 64]", "[8, 16]"]
     assert rows["tensorflow"] == ["2.20.0", "2.20.0", "2.21.0"]

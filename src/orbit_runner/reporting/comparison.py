@@ -36,14 +36,12 @@ def comparison_section(comparison: RunComparison, curves: Sequence[tuple[str, st
     for title, block in _blocks(comparison):
         rows += [[title], *block] if title and block else block
     table = Table(rows, head=["", *comparison.names], keys=True)
-    verdict_text = _verdict(comparison)
     charts = [(name, _curve_chart(comparison, (split, name))) for split, name in curves]
     others = [chart for name, chart in charts if name in NON_METRICS]
     metrics = [chart for name, chart in charts if name not in NON_METRICS]
     return Section(
         "",
         [
-            *([Text(verdict_text)] if verdict_text else []),
             table,
             *(metrics or others),
             *([Section("speed", others, is_folded=True)] if metrics else []),
@@ -84,27 +82,6 @@ def _metric_cells(
             difference = value - reference
             text += f" ({difference:+.3g})" if math.isfinite(difference) else ""
         yield Cell(text, "best") if number in winners else text
-
-
-def _verdict(comparison: RunComparison) -> str:
-    """Returns which run is the best one by the main metric, and by how much; "" if none is."""
-    name = comparison.main_metric
-    values = [run.metric(name) for run in comparison.runs]
-    winners = comparison.winners(name, values)
-    known = {n: v for n, v in enumerate(values) if v is not None and math.isfinite(v)}
-    if len(winners) != 1 or len(known) < 2:
-        return ""
-    (winner,) = winners
-    value = known.pop(winner)
-    second = min(known, key=lambda number: abs(known[number] - value))
-    best = comparison.runs[winner]
-    is_best = name in best.best and best.best_step is not None
-    at = f" at step {best.best_step:,}" if is_best else ""
-    return (
-        f"best: {comparison.names[winner]}, {name} {number_or_dash(value)}{at}, "
-        f"{abs(known[second] - value):.3g} {'more' if value > known[second] else 'less'} than "
-        f"{comparison.names[second]}"
-    )
 
 
 def _curve_chart(comparison: RunComparison, key: tuple[str, str]) -> Chart:
