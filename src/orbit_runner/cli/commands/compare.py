@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from orbit_runner.cli.command import Command, emit
 from orbit_runner.cli.flags.rows import JSON, Group, flag, switch
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
-from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.compare.paired import (
     PairedComparison,
     PairedMetric,
@@ -46,16 +45,12 @@ def main(flags: argparse.Namespace) -> int:
     """Prints the comparison, or writes it as a page. Returns 0."""
     directories = {name: _find_run_paths(name) for name in flags.runs}
     if flags.paired:
-        groups = {
-            name: _select_paths(paths, flags.condition) for name, paths in directories.items()
-        }
-        pairs = _compare_paired(groups, flags.metric or ())
+        pairs = _compare_paired(directories, flags.metric or ())
         sections = [section for pair in pairs for section in paired_sections(pair)]
         values = {"paired": [_paired_as_dict(pair) for pair in pairs]}
         title = "Is the difference chance?"
     else:
-        every = dict.fromkeys(path for paths in directories.values() for path in paths)
-        paths = _select_paths(list(every), flags.condition)
+        paths = list(dict.fromkeys(path for paths in directories.values() for path in paths))
         # JSON has all points.
         comparison = compare(paths, None) if flags.json else compare(paths)
         curves = _select_curves(comparison, flags.metric or ()) or comparison.curve_keys()
@@ -86,16 +81,6 @@ def _find_run_paths(name: str) -> list[Path]:
     else:
         problem = "is not a run directory and contains none"
     raise RunnerError(f"{name} {problem}\n`runner runs` lists runs", path="RUN", code="not-a-run")
-
-
-def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
-    if where:
-        runs = [RunReader(path) for path in paths]
-        condition = parse_condition(where, RunColumns(runs))
-        paths = [run.path for run in runs if condition(run)]
-        if not paths:
-            raise RunnerError(f"no run matches {where!r}", path="--where", code="nothing-selected")
-    return paths
 
 
 def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[Curve]:
@@ -208,7 +193,6 @@ _FLAGS = (
         "show only the curves of this metric in a page and as JSON; may be repeated",
         action="append",
     ),
-    flag("--where=CONDITION", "compare only matching runs, as in `runner runs`", dest="condition"),
     switch(
         "--paired",
         "compare the runs of each RUN with those of the first one, paired by runtime.seed: "
