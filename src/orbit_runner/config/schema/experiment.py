@@ -15,7 +15,6 @@ from orbit_runner.config.errors import (
     out_of_range,
     wrong_type,
 )
-from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.data import (
     DataConfig,
@@ -41,6 +40,7 @@ from orbit_runner.registry import TASKS
 Problems = Iterator[Problem]
 
 AXES = ("batch", "height", "width", "channels")
+EXCLUDE = "task.train_data.exclude"
 _DATA = ("train_data", "validation_data")
 
 
