@@ -53,7 +53,6 @@ CASES = [
     ("show --experiment=digits --diff", "wrong-usage", ""),
     ("show --experiment=digits --diff=digits_mlp --schema", "wrong-usage", ""),
     ("run --experiment=digits --resume=maybe", "wrong-usage", ""),
-    ("run --experiment=digits --progress_interval=-1", "wrong-usage", ""),
     ("clean run --keep_last=x", "wrong-usage", ""),
     (f"batch digits --step={'9' * 25}", "wrong-usage", ""),
     (f"replay run --step={'9' * 5000}", "wrong-usage", ""),
