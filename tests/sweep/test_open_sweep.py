@@ -10,8 +10,7 @@ import pytest
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.definition import Sweep, resolve_base
-from orbit_runner.sweep.directory import SweepDirectory
-from orbit_runner.sweep.open_sweep import open_sweep
+from orbit_runner.sweep.directory import SweepDirectory, open_sweep
 from orbit_runner.utils.signals import SignalGuard
 from tests.support.problems import raises
 from tests.sweep.sweep_files import TEXT, parsed

@@ -8,7 +8,7 @@ import pandas
 import pytest
 import tensorflow as tf
 
-from orbit_runner.cli.predictions import print_predictions
+from orbit_runner.cli.commands.predict import print_predictions
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import error_of, raises
 from tests.support.tables import make_rows, table_config, write_csv

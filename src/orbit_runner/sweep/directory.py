@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from orbit_runner.config.serialize import differences, inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.config import flat_values
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
-from orbit_runner.sweep.definition import Sweep
+from orbit_runner.sweep.definition import Sweep, new_sweep, seeds_of
 from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
-from orbit_runner.sweep.sharing import Claim, Claims
+from orbit_runner.sweep.sharing import Claims
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.utils.files import read_file, write_atomically, write_if_changed
 from orbit_runner.utils.signals import SignalGuard
@@ -50,6 +50,11 @@ class SweepDirectory:
         return self.path / RESULTS_FILE
 
     @property
+    def page(self) -> Path:
+        """The results as a page."""
+        return self.path / "sweep.html"
+
+    @property
     def best(self) -> Path:
         """The config of the best trial."""
         return self.path / "best.yaml"
@@ -67,15 +72,37 @@ class SweepDirectory:
         """Returns the file with the reason why the sweep gave up a run."""
         return self.path / "failures" / f"{name}.json"
 
-    def acquire_settings_lock(self, signals: SignalGuard) -> Claim | None:
-        """Acquires the lock of the process that creates or changes the sweep.
 
-        Returns None if a signal asked this process to exit before it acquired the lock.
-        """
-        return self.claims.acquire("sweep", signals)
+def open_sweep(
+    directory: SweepDirectory,
+    file: SweepFile,
+    base: ResolvedConfig,
+    signals: SignalGuard,
+) -> Callable[[], Sweep]:
+    """Creates the directory, or checks that it belongs to this sweep and extends it.
+
+    Returns a function that returns the sweep as any process has extended it. If a signal arrives
+    before the lock is acquired, nothing is written. Raises RunnerError if the directory belongs to
+    another sweep, or cannot be extended in this way.
+    """
+    _check_file(directory, file, base)  # Before the lock creates the directory.
+    sweep = new_sweep(file, base)
+
+    def load() -> Sweep:
+        return _load_sweep(directory, sweep)
+
+    claim = directory.claims.acquire("sweep", signals)
+    if claim is None:
+        return load
+    with claim:
+        _check_file(directory, file, base)
+        if not directory.file.exists():
+            _write_new(directory, sweep, base)
+        _extend_sweep(directory, load(), file, seeds_of(file, base.config))
+    return load
 
 
-def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
+def _check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
     """Raises RunnerError with the differences if the directory belongs to another sweep."""
     if not directory.file.exists():
         _check_new(directory)
@@ -100,7 +127,7 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
         )
 
 
-def write_file(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfig) -> None:
+def _write_new(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfig) -> None:
     """Writes the files that identify a new sweep. The lock must be held."""
     write_atomically(directory.base, to_yaml(base.config))
     _write(directory, sweep)
@@ -177,7 +204,7 @@ def _format_entry(values: Mapping[str, object], path: str) -> str:
     return inline_yaml(values[path]) if path in values else "not set"
 
 
-def load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:
+def _load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:
     """Returns a new sweep as it was extended so far."""
     began = _read(directory)
     try:
@@ -191,7 +218,7 @@ def load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:
         raise _unreadable(directory.file, error) from None
 
 
-def extend_sweep(
+def _extend_sweep(
     directory: SweepDirectory, sweep: Sweep, file: SweepFile, seeds: tuple[int, ...]
 ) -> None:
     """Records a larger budget and more seeds of the file. The lock must be held.

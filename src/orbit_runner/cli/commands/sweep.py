@@ -16,8 +16,7 @@ from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.definition import check_space, resolve_base
-from orbit_runner.sweep.directory import SweepDirectory, write_best
-from orbit_runner.sweep.open_sweep import open_sweep
+from orbit_runner.sweep.directory import SweepDirectory, open_sweep, write_best
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.sweep_file import SweepFile, read_sweep_file
 from orbit_runner.utils.streams import print_message, print_result
@@ -66,7 +65,7 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
     from orbit_runner.reporting.progress.lines import make_progress
     from orbit_runner.sweep.view.page import SweepPage
-    from orbit_runner.sweep.view.tables import TrialNotes, print_summary
+    from orbit_runner.sweep.view.trials import TrialNotes, print_summary
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import SignalGuard
 
@@ -111,7 +110,7 @@ def _print_continuation(flags: argparse.Namespace) -> None:
 
 
 def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.view.tables import format_plan
+    from orbit_runner.sweep.view.trials import format_plan
 
     print_result("\n".join(format_plan(file, base)))
     return 0

@@ -12,6 +12,7 @@ from orbit_runner.compare.statistics import estimate, interval_text
 from orbit_runner.reporting.document import Cell, Facts, Joined, Part, Section, Table, Text
 from orbit_runner.reporting.html import explanation, page
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.charts import (
     objective_curves,
@@ -31,7 +32,6 @@ from orbit_runner.sweep.view.trials import (
 )
 from orbit_runner.utils.files import write_atomically
 
-PAGE_FILE = "sweep.html"
 _INTERVAL_SECONDS = 10.0
 _KINDS = {"finished": "good", "diverged": "bad", "failed": "bad"}  # of the color of a status
 
@@ -187,4 +187,5 @@ class SweepPage:
 
     def write(self, results: SweepResults) -> None:
         """Writes the page."""
-        write_atomically(self._directory / PAGE_FILE, sweep_page(self._directory, results))
+        text = sweep_page(self._directory, results)
+        write_atomically(SweepDirectory(self._directory).page, text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.reporting.progress.lines import make_progress
-from orbit_runner.sweep.view.tables import TrialNotes, print_summary, summary_lines
+from orbit_runner.sweep.view.trials import TrialNotes, print_summary, summary_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
 
 _DIRECTORY = Path("runs/my sweep")
