@@ -81,19 +81,18 @@ def test_unreadable_file_of_a_sweep_is_named(name, text, tmp_path):
         opened(tmp_path)
 
 
-def test_budget_and_seeds_are_extended(tmp_path):
+def test_budget_is_extended(tmp_path):
     opened(tmp_path)
-    more = TEXT.replace("trials: 8", "trials: 12") + "seeds: 2\n"
+    more = TEXT.replace("trials: 8", "trials: 12")
     sweep = opened(tmp_path, more)
 
-    assert (sweep.budgets, sweep.seeds) == ((8, 12), (17, 18))
+    assert sweep.budgets == (8, 12)
     assert sweep.run_directory(3, 17) == "trials/0003"
-    assert sweep.run_directory(3, 18) == "trials/0003-seed-18"
     assert opened(tmp_path, more) == sweep
     with raises("other-config"):
         opened(tmp_path)
-    with raises("other-config"):
-        opened(tmp_path, more.replace("seeds: 2", "seeds: [18, 17]"))
+    with raises("other-config", "--model_dir"):
+        opened(tmp_path, f"{more}seeds: 2\n")
 
 
 def test_signal_ends_the_wait_for_another_process(tmp_path):

@@ -15,7 +15,7 @@ from orbit_runner.config.serialize import differences, inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.config import flat_values
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
-from orbit_runner.sweep.definition import Sweep, new_sweep, seeds_of
+from orbit_runner.sweep.definition import Sweep, new_sweep
 from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
 from orbit_runner.sweep.sharing import Claims
 from orbit_runner.sweep.sweep_file import SweepFile
@@ -24,7 +24,7 @@ from orbit_runner.utils.signals import SignalGuard
 from orbit_runner.utils.streams import line_text
 
 # Keys that may change after a sweep began.
-_MAY_CHANGE = ("description", "seeds", "search.trials")
+_MAY_CHANGE = ("description", "search.trials")
 _ADVICE = "use another --model_dir, or the original sweep file: {}"
 
 
@@ -98,7 +98,7 @@ def open_sweep(
         _check_file(directory, file, base)
         if not directory.file.exists():
             _write_new(directory, sweep, base)
-        _extend_sweep(directory, load(), file, seeds_of(file, base.config))
+        _extend_sweep(directory, load(), file)
     return load
 
 
@@ -134,12 +134,7 @@ def _write_new(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfig) ->
 
 
 def _write(directory: SweepDirectory, sweep: Sweep) -> None:
-    content = {
-        "sweep": sweep.file.values,
-        "budgets": [*sweep.budgets],
-        "seeds": [*sweep.seeds],
-        "first_seeds": sweep.first_seeds,
-    }
+    content = {"sweep": sweep.file.values, "budgets": [*sweep.budgets]}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     head = f"# Made from {line_text(sweep.file.label)} by `runner sweep`.\n"
     write_atomically(directory.file, head + text)
@@ -208,23 +203,15 @@ def _load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:
     """Returns a new sweep as it was extended so far."""
     began = _read(directory)
     try:
-        return dataclasses.replace(
-            sweep,
-            budgets=tuple(map(int, began["budgets"])),
-            seeds=tuple(map(int, began["seeds"])),
-            first_seeds=int(began["first_seeds"]),
-        )
+        return dataclasses.replace(sweep, budgets=tuple(map(int, began["budgets"])))
     except (TypeError, ValueError, LookupError) as error:
         raise _unreadable(directory.file, error) from None
 
 
-def _extend_sweep(
-    directory: SweepDirectory, sweep: Sweep, file: SweepFile, seeds: tuple[int, ...]
-) -> None:
-    """Records a larger budget and more seeds of the file. The lock must be held.
+def _extend_sweep(directory: SweepDirectory, sweep: Sweep, file: SweepFile) -> None:
+    """Records a larger number of trials of the file. The lock must be held.
 
-    Raises:
-        RunnerError: If the file has fewer trials than the sweep, or other seeds.
+    Raises RunnerError if the file has fewer trials than the sweep.
     """
     trials = file.search.trials
     if trials < sweep.trials:
@@ -234,16 +221,8 @@ def _extend_sweep(
             f"set at least {sweep.trials}",
             code="other-config",
         )
-    if seeds[: len(sweep.seeds)] != sweep.seeds:
-        raise RunnerError(
-            f"seeds — {file.origin('seeds')}\n"
-            f"  got {[*seeds]}, but the sweep in {directory.path} has the seeds {[*sweep.seeds]}\n"
-            "keep them, and add others after them",
-            code="other-config",
-        )
-    budgets = (*sweep.budgets, trials) if trials > sweep.trials else sweep.budgets
-    if (budgets, seeds) != (sweep.budgets, sweep.seeds):
-        _write(directory, dataclasses.replace(sweep, budgets=budgets, seeds=seeds))
+    if trials > sweep.trials:
+        _write(directory, dataclasses.replace(sweep, budgets=(*sweep.budgets, trials)))
 
 
 def write_best(directory: SweepDirectory, results: SweepResults) -> None:
