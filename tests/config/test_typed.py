@@ -151,7 +151,6 @@ def test_flag_text_is_converted_to_the_type_of_the_setting(over_digits, path, te
         ("trainer.optimizer_config.optimizer.sgd.momentun", "0.9", "momentum"),
         (f"{LR}.stepwise.bondaries", "[1]", "boundaries"),
         ("trainer.optimizer_config.warmup.linear.step", "1", None),
-        ("task.differential_privacy_config.noise", "1", None),
     ],
 )
 def test_unknown_setting_is_rejected_at_any_depth(refused, path, text, near):
