@@ -234,7 +234,7 @@ def print_predictions(
     is_shown = not sys.stdout.isatty()
     count = failed = warned = 0
     first_warning = ""
-    answered = list[Prediction]()
+    answered: list[Prediction] = []
     for batch in _batches(predictor.items(arguments, _read_lines()), batch_size):
         answers = predictor.predict(batch)
         if len(answers) != len(batch):
