@@ -140,12 +140,6 @@ class ExportFailed(RunnerError):
         self.logs = logs
 
 
-class CheckpointMismatch(RunnerError):
-    """A checkpoint whose variables are not those of the model and the optimizer."""
-
-    code = "checkpoint-mismatch"
-
-
 class SettingError(RunnerError):
     """A setting that turned out to be invalid while the run was being built.
 

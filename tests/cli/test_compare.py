@@ -51,9 +51,7 @@ def _rows(text: str) -> dict[str, list[str]]:
 def test_table_has_settings_software_metrics_and_weights(runs):
     text = output_of(["compare", "runs/a", "runs/b", "runs/c"])
     rows = _rows(text)
-    verdict, head = text.splitlines()[:2]
-    assert verdict == "best: c, accuracy 0.95 at step 300, 0.05 more than a"
-    assert head.split() == ["a", "b", "c"]
+    assert text.splitlines()[0].split() == ["a", "b", "c"]
     assert rows["runtime.seed"] == ["17", "17", "3"]
     assert rows["task.model.filters"] == ["[32, 64]", "[32, 64]", "[8, 16]"]
     assert rows["tensorflow"] == ["2.20.0", "2.20.0", "2.21.0"]
@@ -69,15 +67,8 @@ def test_table_has_settings_software_metrics_and_weights(runs):
 
 
 def test_runs_of_a_directory_are_compared(runs):
-    text = output_of(["compare", "runs", "runs/a", "--where=accuracy < 0.93"])
-    assert text.splitlines()[0].split() == ["a", "b"]
-
-
-def test_trials_are_labeled_by_the_settings_that_differ(tmp_path):
-    for number, rate in enumerate(("0.01", "0.1")):
-        write_run(tmp_path / f"000{number}", flags=[("task.model.dropout_rate", rate)])
-    table = output_of(["compare", str(tmp_path)])
-    assert re.search(r"^ +0000 dropout_rate=0.01  0001 dropout_rate=0.1$", table, re.M), table
+    text = output_of(["compare", "runs", "runs/a"])
+    assert text.splitlines()[0].split() == ["a", "b", "c"]
 
 
 def test_results_of_other_splits_have_a_row_for_each_metric(runs):
@@ -134,7 +125,6 @@ def test_page_is_self_contained_and_has_a_chart_for_each_metric(runs, capsys):
 def test_invalid_arguments_are_errors():
     fails(["compare", "runs/a/checkpoints"], "not-a-run", "RUN")
     fails(["compare", "runs", "--metric=acuracy"], "unknown-name", "--metric")
-    fails(["compare", "runs", "--where=accuracy > 2"], "nothing-selected", "--where")
     fails(["compare", "runs", "--html=runs/a/config.yaml/page.html"], "bad-path", "--html")
 
 

@@ -131,4 +131,4 @@ def test_mistake_before_training_prints_no_command(start):
 )
 def test_flags_of_a_command_are_replaced(command, expected):
     assert change_flags(command, {"b": "2", "c_d": None}) == expected
-    assert change_flags([*command, "--c-d=3", "--c_d", "4"], {"b": "2", "c_d": None}) == expected
+    assert change_flags([*command, "--c_d=3", "--c_d", "4"], {"b": "2", "c_d": None}) == expected

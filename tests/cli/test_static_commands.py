@@ -67,7 +67,7 @@ def test_list_shows_every_entry_as_text_and_json(accepted, tmp_path):
 
 
 def test_show_output_loads_as_an_identical_config(accepted, tmp_path):
-    flags = ("--num-gpus", "-1", "--task.model.dropout-rate", "0.25", "--gin_param=runtime.seed=5")
+    flags = ("--num_gpus", "-1", "--task.model.dropout_rate", "0.25", "--gin_param=runtime.seed=5")
     text = accepted("show", "--experiment", "digits", *flags)
     (tmp_path / "again.yaml").write_text(text)
 

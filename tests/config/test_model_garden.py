@@ -12,11 +12,10 @@ from official.core import config_definitions
 from official.modeling.hyperparams import params_dict
 from official.modeling.optimization import optimizer_factory
 from official.modeling.optimization.configs import optimization_config, optimizer_config
-from official.modeling.privacy import configs as privacy_configs
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config
-from orbit_runner.config.schema.experiment import DifferentialPrivacy, ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.optimizers import Ema, Optimization, OptimizerChoice
 from orbit_runner.config.schema.schedules import LearningRate, Warmup, with_name
 from orbit_runner.config.walk import nodes
@@ -42,10 +41,6 @@ CHANGED: dict[str, tuple[Any, Any, str]] = {
 # Sections that are null by default: Model Garden's class and ours.
 OPTIONAL = {
     "trainer.optimizer_config.ema": (optimizer_config.EMAConfig(), Ema()),
-    "task.differential_privacy_config": (
-        privacy_configs.DifferentialPrivacyConfig(),
-        DifferentialPrivacy(),
-    ),
 }
 ABSENT = "(absent)"
 # Why the names of optimizers and schedules have no effect; the page has one row for all of them.

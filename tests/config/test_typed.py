@@ -83,7 +83,7 @@ def test_value_of_the_declared_type_is_accepted(value, hint, expected):
         (True, int | None, "got True, expected an integer or null"),
         (1.5, int | str, "got 1.5, expected an integer or a string"),
         (3, list[int], "got 3, expected a list, each item an integer"),
-        ("ab", list[str], "got 'ab', expected a list, each item a string; write [ab]"),
+        ("ab", list[str], "got 'ab', expected a list, each item a string"),
         ([1, "x"], list[int], "got 'x', expected an integer"),
         ([1, 2], str | list[str], "got [1, 2], expected a string or a list, each item a string"),
         (3, Mapping[str, Any], "got 3, expected a section"),
@@ -109,7 +109,6 @@ def test_value_of_another_type_is_rejected(value, hint, message):
         ("trainer.continuous_eval_timeout", "0", 0),
         ("trainer.checkpoint_interval", "-1", -1),
         ("trainer.max_to_keep", "null", None),
-        ("runtime.distribution_strategy", "One_Device", "one_device"),
         ("task.train_data.exclude", "[a, b]", ("a", "b")),
         ("task.train_data.seed", "", None),
         ("runtime.mixed_precision_dtype", "null", None),
@@ -137,7 +136,6 @@ def test_flag_text_is_converted_to_the_type_of_the_setting(over_digits, path, te
         ("trainer.optimizer_config.optimizer.adamm", "{}", "adam"),
         ("trainer.optimizer_config.optimizer.sgd.momentun", "0.9", "momentum"),
         ("trainer.optimizer_config.warmup.linear.step", "1", None),
-        ("task.differential_privacy_config.noise", "1", None),
     ],
 )
 def test_unknown_setting_is_rejected_at_any_depth(refused, path, text, near):
@@ -288,4 +286,3 @@ def test_text_in_the_notation_of_omegaconf_is_ordinary_text(over_digits, refused
     (problem,) = refused(params_overrides=("trainer.summary_interval=${trainer.train_steps}",))
 
     assert (problem.path, problem.code) == ("trainer.summary_interval", "wrong-type")
-    assert "write an anchor of YAML (&a and *a)" in problem.message

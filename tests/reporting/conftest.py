@@ -16,7 +16,6 @@ def run_of(**changes: Any) -> SimpleNamespace:
         "steps_per_epoch": 390.625,
         "examples_per_step": 128.0,
         "best": SimpleNamespace(result=lambda: ("accuracy", 0.8431, 11_200)),
-        "config": SimpleNamespace(trainer=SimpleNamespace(summary_interval=100)),
         "inexact_reasons": list,
     }
     return SimpleNamespace(**{**values, **changes})

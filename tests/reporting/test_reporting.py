@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.reporting.results import Results, rows
 from orbit_runner.reporting.run_record import RunRecord
 
@@ -28,23 +27,10 @@ def _results(**changes: Any) -> Results:
     return Results(**{**values, **changes})
 
 
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        ([1.0], ""),
-        ([1.0, 0.5, 0.0], "█▅▁"),
-        ([2.0, 2.0, 2.0], "▁▁▁"),
-        ([0.0, float("nan"), float("inf"), 1.0], "▁█"),
-    ],
-)
-def test_sparkline_scales_finite_values_to_bars(values, shown):
-    assert sparkline(values) == shown
-
-
 def test_results_table_lists_the_key_results():
     table = dict(rows(_results()))
     assert table["step"] == "900 in 12.3 s, 321.4 steps/s"
-    assert table["accuracy"] == "0.9000  ▁▅█  best 0.9500 at step 600"
+    assert table["accuracy"] == "0.9000  best 0.9500 at step 600"
     assert table["validation_examples"] == "359"
     assert table["parameters"] == "12,345"
     assert table["weights"] == "sha256 " + "ab" * 32

@@ -1,7 +1,5 @@
 """Examples that are left out: unknown ones are errors, and epochs are shorter."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -26,11 +24,9 @@ def excluding(config, ids):
         ([3, 1500], "unknown-example"),
         (["a.png", "b.png"], "unknown-example"),
         ([*range(1438)], "empty-data"),
-        ("ids.txt", "unknown-example"),
     ],
 )
-def test_unknown_examples(ids, code, here):
-    Path("ids.txt").write_text("# mislabeled\n17\n\n9999  # a digit too many\n")
+def test_unknown_examples(ids, code):
     with raises(code, "task.train_data.exclude"):
         TrainingOrder(excluding(digits_config(), ids), None).examples()
 

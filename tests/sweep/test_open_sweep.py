@@ -10,30 +10,10 @@ import pytest
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.definition import Sweep, resolve_base
-from orbit_runner.sweep.directory import SweepDirectory
-from orbit_runner.sweep.open_sweep import open_sweep
+from orbit_runner.sweep.directory import SweepDirectory, open_sweep
 from orbit_runner.utils.signals import SignalGuard
 from tests.support.problems import raises
 from tests.sweep.sweep_files import TEXT, parsed
-
-
-class _NoTraining:
-    """Stands for a process that ends at once: these tests train nothing."""
-
-    codes: tuple[int, ...] = ()  # of the next processes
-
-    def __init__(self, command: object) -> None: ...
-
-    def poll(self) -> int:
-        code, _NoTraining.codes = (*_NoTraining.codes, 0)[0], _NoTraining.codes[1:]
-        return code
-
-    def kill(self) -> None: ...
-
-
-@pytest.fixture(autouse=True)
-def _no_training(monkeypatch):
-    monkeypatch.setattr("orbit_runner.sweep.open_sweep.TrialProcess", _NoTraining)
 
 
 def opened(folder: Path, text: str = TEXT) -> Sweep:
@@ -101,26 +81,18 @@ def test_unreadable_file_of_a_sweep_is_named(name, text, tmp_path):
         opened(tmp_path)
 
 
-def test_budget_and_seeds_are_extended(tmp_path):
+def test_budget_is_extended(tmp_path):
     opened(tmp_path)
-    more = TEXT.replace("trials: 8", "trials: 12") + "seeds: 2\n"
+    more = TEXT.replace("trials: 8", "trials: 12")
     sweep = opened(tmp_path, more)
 
-    assert (sweep.budgets, sweep.seeds) == ((8, 12), (17, 18))
+    assert sweep.budgets == (8, 12)
     assert sweep.run_directory(3, 17) == "trials/0003"
-    assert sweep.run_directory(3, 18) == "trials/0003-seed-18"
     assert opened(tmp_path, more) == sweep
     with raises("other-config"):
         opened(tmp_path)
-    with raises("other-config"):
-        opened(tmp_path, more.replace("seeds: 2", "seeds: [18, 17]"))
-
-
-def test_first_trial_that_is_killed_is_built_again(tmp_path):
-    _NoTraining.codes = (-9, -9, 0)
-
-    assert opened(tmp_path).trials == 8
-    assert _NoTraining.codes == ()
+    with raises("other-config", "--model_dir"):
+        opened(tmp_path, f"{more}seeds: 2\n")
 
 
 def test_signal_ends_the_wait_for_another_process(tmp_path):
@@ -135,15 +107,6 @@ def test_signal_ends_the_wait_for_another_process(tmp_path):
     timer.join()
     assert signals.received == signal.SIGINT
     assert not directory.file.exists()
-
-
-def test_failed_first_trial_makes_no_sweep(tmp_path):
-    _NoTraining.codes = (2,)
-
-    with raises("failed-trial"):
-        opened(tmp_path)
-    assert not (tmp_path / "sweep" / "sweep.yaml").exists()
-    assert opened(tmp_path).trials == 8
 
 
 def test_changed_experiment_is_refused(tmp_path):

@@ -155,7 +155,7 @@ def test_trial_waits_for_a_gpu(gpus, most, tmp_path, monkeypatch):
         jobs=2,
         devices_per_job=1,
         signals=SignalGuard(),
-        show=lambda results, running: None,
+        show=lambda results: None,
     )
 
     results = worker.run()

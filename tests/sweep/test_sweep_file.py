@@ -10,7 +10,7 @@ from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.sweep.definition import check_space, new_sweep, resolve_base
 from orbit_runner.sweep.search import Choice, Range
 from orbit_runner.sweep.sweep_file import read_sweep_file
-from orbit_runner.sweep.view.tables import format_plan
+from orbit_runner.sweep.view.trials import format_plan
 from tests.sweep.sweep_files import RATE, TEXT, parsed, sweep_of
 
 DOCS = shipped_root() / "docs" / "sweeps.md"

@@ -96,14 +96,14 @@ def test_interrupted_sweep_goes_on(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_metric_that_no_trial_reports_is_refused_before_training(tmp_path):
+def test_metric_that_no_trial_reports_is_an_error_after_the_first_one(tmp_path):
     file = write(tmp_path, SMALL.replace("metric: accuracy", "metric: acuracy"))
     (problem,) = sweep(tmp_path / "sweep", file, code=2)["errors"]
 
-    assert problem["code"] == "failed-trial"
-    assert f"objective.metric — {file}:8" in problem["message"]
+    assert (problem["code"], problem["path"]) == ("unknown-name", "objective.metric")
+    assert problem["origin"] == {"label": str(file), "line": 8}
     assert "unknown metric 'acuracy'; did you mean 'accuracy'?" in problem["message"]
-    assert not (tmp_path / "sweep" / "trials").exists()
+    assert [path.name for path in (tmp_path / "sweep" / "trials").iterdir()] == ["0000"]
 
 
 @pytest.mark.slow

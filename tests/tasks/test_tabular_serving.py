@@ -8,7 +8,7 @@ import pandas
 import pytest
 import tensorflow as tf
 
-from orbit_runner.cli.predictions import print_predictions
+from orbit_runner.cli.commands.predict import print_predictions
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.configs import in_both_sections
 from tests.support.evaluations import random_model

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.cli.predictions import print_predictions
+from orbit_runner.cli.commands.predict import print_predictions
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.data.tables.columns import CATEGORY, TEXT
 from orbit_runner.data.text.lines import read_lines

@@ -12,7 +12,7 @@ from orbit_runner.checkpoint.fingerprint import (
     weights_fingerprint,
 )
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
+from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.paths import readable_path
 from orbit_runner.tf_internals import object_graph
@@ -91,11 +91,12 @@ class Restorer:
     def _check_optimizer(self, path: str, record: CheckpointRecord) -> None:
         """Raises an error for an optimizer of another kind, which would misread the slots."""
         if record.optimizer != self._state.optimizer_kind:
-            raise CheckpointMismatch(
+            raise RunnerError(
                 f"the checkpoint {path} was saved with {record.optimizer}, but this experiment "
                 f"uses {self._state.optimizer_kind}\n"
                 "use another --model_dir; to begin with these weights, set task.init_checkpoint",
                 path="trainer.optimizer_config.optimizer",
+                code="checkpoint-mismatch",
             )
 
     def _compare_weights(self, path: str, record: CheckpointRecord) -> None:
@@ -144,10 +145,11 @@ def _required_variables(graph: TrackableObjectGraph) -> dict[str, str]:
     return names
 
 
-def _mismatch(path: str, record: CheckpointRecord, lines: str) -> CheckpointMismatch:
+def _mismatch(path: str, record: CheckpointRecord, lines: str) -> RunnerError:
     origin = f" (saved under {record.strategy})" if record.strategy else ""
-    return CheckpointMismatch(
+    return RunnerError(
         f"the checkpoint {path}{origin} does not fit this experiment:\n{lines}\n"
         "use another --model_dir, or the config that created the checkpoint; to begin with its "
-        "weights, set task.init_checkpoint"
+        "weights, set task.init_checkpoint",
+        code="checkpoint-mismatch",
     )

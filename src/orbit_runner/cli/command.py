@@ -85,8 +85,7 @@ class Parser(argparse.ArgumentParser):
 def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Returns the parsed flags. Those that override settings are in `overrides`, in their order.
 
-    Accepts hyphens for underscores, such as `--model-dir`. Raises `RunnerError` if a flag is
-    unknown, lacks its value or is not accepted by the command.
+    Raises `RunnerError` if a flag is unknown, lacks its value or is not accepted by the command.
     """
     flags = argparse.Namespace(overrides=[])
     parse = parser.parse_known_intermixed_args if parser.mixes else parser.parse_known_args
@@ -104,7 +103,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 def _known_words(parser: Parser, arguments: Sequence[str]) -> Iterator[str]:
     """Yields the arguments, with each `--SECTION.NAME=VALUE` as a flag that argparse knows."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
-    rest = [*map(with_underscores, arguments[:at])]
+    rest = [*arguments[:at]]
     while rest:
         word = rest.pop(0)
         name, equals, text = word.removeprefix("--").partition("=")
@@ -157,14 +156,6 @@ def _flag_name(action: argparse.Action) -> str:
     if action.help == argparse.SUPPRESS or action.dest == "help":
         return ""
     return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
-
-
-def with_underscores(argument: str) -> str:
-    """Returns a flag such as `--model-dir=a-b` as `--model_dir=a-b`, and other words unchanged."""
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument[2:].partition("=")
-    return f"--{name.replace('-', '_')}{equals}{value}"
 
 
 def _set_verbosity(flags: argparse.Namespace) -> None:

@@ -52,7 +52,7 @@ def change_flags(command: Sequence[str], values: Mapping[str, str | None]) -> li
     skips = False
     for word in command:
         name, equals, _ = word.partition("=")
-        is_changed = name.startswith("--") and name[2:].replace("-", "_") in values
+        is_changed = name.startswith("--") and name[2:] in values
         if not skips and not is_changed:
             rest.append(word)
         skips = is_changed and not equals

@@ -172,7 +172,7 @@ def _dispatch(arguments: list[str]) -> int:
         from orbit_runner.errors import RunnerError, unknown_name_message
 
         message = unknown_name_message("command", first, [*COMMANDS])
-        raise RunnerError(f"{message}{_command_hint(first)}", code="unknown-command")
+        raise RunnerError(message, code="unknown-command")
     return load_command(first).main(rest)
 
 
@@ -188,23 +188,6 @@ def load_command(name: str) -> Command:
     module = OWN_WORDS.get(name) or f"commands.{name}"
     command: Command = importlib.import_module(f"orbit_runner.cli.{module}").COMMAND
     return command
-
-
-def _command_hint(word: str) -> str:
-    """Returns a line that suggests what an unknown command was meant to be, or ""."""
-    from pathlib import Path
-
-    from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files
-    from orbit_runner.config.schema.modes import MODES
-    from orbit_runner.run_directory.paths import RunDirectory
-
-    if word in MODES:
-        return f"\nto {word.replace('_', ' ')}: runner run --mode={word} --experiment=NAME"
-    path = Path(word)
-    is_run = RunDirectory(path).config.is_file()
-    if word in experiment_files() or path.suffix in SUFFIXES or is_run:
-        return f"\nto run an experiment: runner run --experiment={word}"
-    return ""
 
 
 def entry() -> NoReturn:

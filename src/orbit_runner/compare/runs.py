@@ -9,13 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.compare.histories import common_steps, steps_with_other_weights
-from orbit_runner.config.serialize import inline_yaml, short_setting_names
-from orbit_runner.run_directory.branch import last_common_step
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.run_directory.metric_records import (
     METRIC_COMP,
     SPEED,
@@ -28,9 +26,7 @@ from orbit_runner.run_directory.run_reader import MOST_POINTS, NON_METRICS, RunR
 
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
-_MOST_IN_LABEL = 3
 _NON_METRICS = tuple(f".{name}" for name in NON_METRICS)
-_TRIAL = re.compile(r"\d+([/-]seed-\d+)?")
 _CONFIG = "config.yaml"
 # Settings that say on what a run is evaluated; if the file cannot be read, they are not known.
 _EVALUATED = (
@@ -115,37 +111,6 @@ class RunComparison:
         named = zip(self.names, self.runs, strict=True)
         return {name: run.curves[key] for name, run in named if key in run.curves}
 
-    def own_curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:
-        """Returns the values of a metric without those in common with an earlier run.
-
-        The last common value is kept, so that the curve of a branch begins on that of its parent.
-        """
-        starts = dict(zip(self.names, self.common_steps(), strict=True))
-        return {
-            name: _drop_common_points(points, starts[name])
-            for name, points in self.curve(key).items()
-        }
-
-    def common_steps(self) -> list[int | None]:
-        """Returns the last step that each run has in common with an earlier run, if any."""
-        common = []
-        for index, run in enumerate(self.runs):
-            steps = [last_common_step(run.ancestry, other.ancestry) for other in self.runs[:index]]
-            common.append(max((step for step in steps if step is not None), default=None))
-        return common
-
-    def branches(self) -> list[str]:
-        """Returns where each run branched off, such as `step 45 of a`; "" for other runs."""
-        known = {run.path.resolve(): name for run, name in zip(self.runs, self.names, strict=True)}
-        branches = [run.branch for run in self.runs]
-        return [
-            f"step {branch.step:,} of "
-            f"{known.get(branch.parent.resolve(), os.path.relpath(branch.parent))}"
-            if branch
-            else ""
-            for branch in branches
-        ]
-
     def title(self, key: tuple[str, str]) -> str:
         """Returns the title of a curve."""
         split, name = key
@@ -162,24 +127,7 @@ class RunComparison:
 def compare(paths: Sequence[Path], most_points: int | None = MOST_POINTS) -> RunComparison:
     """Returns the comparison of several run directories; see `RunReader`."""
     runs = [RunReader(path, most_points) for path in paths]
-    return RunComparison(runs, setting_labels(short_names(paths), [run.settings for run in runs]))
-
-
-def setting_labels(
-    names: Sequence[str], settings: Sequence[Mapping[str, object]], ignored: Sequence[str] = ()
-) -> list[str]:
-    """Returns names that are numbers, such as those of trials, with the settings that differ."""
-    differing = differing_values(settings, ignored=(*_IGNORED_SETTINGS, *ignored))
-    labels = [*names]
-    if len(differing) > _MOST_IN_LABEL or not all(map(_TRIAL.fullmatch, names)):
-        return labels
-    for path, short in short_setting_names(differing).items():
-        values = map(format_value, differing[path])
-        labels = [
-            label if f"{short}-{value}" in label else f"{label} {short}={value}"
-            for label, value in zip(labels, values, strict=True)
-        ]
-    return labels
+    return RunComparison(runs, short_names(paths))
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
@@ -201,13 +149,6 @@ def _by_name(all_values: Sequence[Mapping[str, float]]) -> dict[str, list[float 
         for name in names
         if name not in NON_METRICS
     }
-
-
-def _drop_common_points(points: Mapping[int, float], step: int | None) -> Mapping[int, float]:
-    if step is None:
-        return points
-    last = max((known for known in points if known <= step), default=step)
-    return {known: value for known, value in points.items() if known >= last}
 
 
 def format_value(value: object) -> str:
@@ -261,7 +202,4 @@ def _compare_weights(first: RunReader, name: str, other: RunReader) -> str:
         return f"equal to {name} at step {common[-1]:,}"
     equal = [step for step in common if step < differing[0]]
     before = f", equal at step {equal[-1]:,}" if equal else ""
-    branch = last_common_step(first.ancestry, other.ancestry)
-    if branch is not None and max(equal, default=0) < branch < differing[0]:
-        before = f", common up to step {branch:,}"
     return f"differ from {name} at step {differing[0]:,}{before}"

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 
 from orbit_runner.config.declarations import known_weights, weights_of
-from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE, ids_digest
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION
 from orbit_runner.config.serialize import flat_settings
@@ -37,34 +35,16 @@ def is_data_location(path: str, config: ExperimentConfig) -> bool:
     return weights_of(path, config) == DATA_LOCATION
 
 
-def identity_settings(config: ExperimentConfig) -> dict[str, object]:
-    """Returns the values of the settings that can affect the weights, by dotted path.
-
-    For examples to exclude, the value is a digest of the IDs, whether a file lists them or not.
-    """
-    return {
-        path: (ids_digest(value) if value else "") if path == EXCLUDE else value
-        for path, value in flat_settings(config).items()
-        if can_affect_weights(path, config)
-    }
-
-
-def settings_fingerprint(settings: Mapping[str, object]) -> str:
-    """Returns the SHA-256 of settings from `identity_settings`, as 64 hexadecimal digits."""
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def config_fingerprint(config: ExperimentConfig) -> str:
     """Returns the SHA-256 of the settings that can affect the weights, as 64 hexadecimal digits.
 
     It does not change if a run is resumed with more steps, more frequent checkpoints or more
     prefetching. It is the same in any process, and for the `config.yaml` of the run.
     """
-    return settings_fingerprint(identity_settings(config))
-
-
-def excludes_same_examples(before: ExperimentConfig, now: ExperimentConfig) -> bool:
-    """Returns whether two configs exclude the same IDs from training, in a file or in a list."""
-    left, right = (flat_settings(config).get(EXCLUDE) or () for config in (before, now))
-    return left == right or (ids_digest(left) == ids_digest(right) != UNREADABLE)
+    settings = {
+        path: value
+        for path, value in flat_settings(config).items()
+        if can_affect_weights(path, config)
+    }
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

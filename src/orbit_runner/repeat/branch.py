@@ -23,8 +23,8 @@ from orbit_runner.checkpoint.latest_checkpoint import (
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import compare_runs
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.schema.experiment import EXCLUDE
 from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import compare_data, setting_error_scope

@@ -36,16 +36,12 @@ def comparison_section(comparison: RunComparison, curves: Sequence[tuple[str, st
     for title, block in _blocks(comparison):
         rows += [[title], *block] if title and block else block
     table = Table(rows, head=["", *comparison.names], keys=True)
-    verdict_text = _verdict(comparison)
-    steps = zip(comparison.names, comparison.common_steps(), strict=True)
-    marks = {step: f"{name} branches off" for name, step in steps if step is not None}
-    charts = [(name, _curve_chart(comparison, (split, name), marks)) for split, name in curves]
+    charts = [(name, _curve_chart(comparison, (split, name))) for split, name in curves]
     others = [chart for name, chart in charts if name in NON_METRICS]
     metrics = [chart for name, chart in charts if name not in NON_METRICS]
     return Section(
         "",
         [
-            *([Text(verdict_text)] if verdict_text else []),
             table,
             *(metrics or others),
             *([Section("speed", others, is_folded=True)] if metrics else []),
@@ -88,30 +84,7 @@ def _metric_cells(
         yield Cell(text, "best") if number in winners else text
 
 
-def _verdict(comparison: RunComparison) -> str:
-    """Returns which run is the best one by the main metric, and by how much; "" if none is."""
-    name = comparison.main_metric
-    values = [run.metric(name) for run in comparison.runs]
-    winners = comparison.winners(name, values)
-    known = {n: v for n, v in enumerate(values) if v is not None and math.isfinite(v)}
-    if len(winners) != 1 or len(known) < 2:
-        return ""
-    (winner,) = winners
-    value = known.pop(winner)
-    second = min(known, key=lambda number: abs(known[number] - value))
-    best = comparison.runs[winner]
-    is_best = name in best.best and best.best_step is not None
-    at = f" at step {best.best_step:,}" if is_best else ""
-    return (
-        f"best: {comparison.names[winner]}, {name} {number_or_dash(value)}{at}, "
-        f"{abs(known[second] - value):.3g} {'more' if value > known[second] else 'less'} than "
-        f"{comparison.names[second]}"
-    )
-
-
-def _curve_chart(
-    comparison: RunComparison, key: tuple[str, str], marks: Mapping[int, str]
-) -> Chart:
+def _curve_chart(comparison: RunComparison, key: tuple[str, str]) -> Chart:
     best_steps = {
         name: run.best_step
         for name, run in zip(comparison.names, comparison.runs, strict=True)
@@ -119,9 +92,9 @@ def _curve_chart(
     }
     series = [
         Series(name, points, comparison.names.index(name), best=best_steps.get(name))
-        for name, points in comparison.own_curve(key).items()
+        for name, points in comparison.curve(key).items()
     ]
-    return Chart(comparison.title(key), series, marks=marks)
+    return Chart(comparison.title(key), series)
 
 
 def _rows(values: Mapping[str, Sequence[_T]], text: Callable[[_T], str]) -> list[list[str]]:
@@ -140,9 +113,6 @@ def _summary_rows(comparison: RunComparison) -> list[list[str]]:
         ("weights", lambda run: run.newest_weights[:12] or "-"),
     ]
     rows = [[name, *map(text, comparison.runs)] for name, text in columns]
-    branches = comparison.branches()
-    if any(branches):
-        rows.insert(1, ["branch", *(text or "-" for text in branches)])
     return [*rows, ["", *comparison.weights()]]
 
 

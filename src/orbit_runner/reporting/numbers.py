@@ -1,4 +1,4 @@
-"""Numbers, durations and curves as short texts."""
+"""Numbers and durations as short texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from orbit_runner.utils.flops import format_si
 _LEAST_GROUPED = 1e3
 _LARGEST = 1e12
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
-_BARS = "▁▂▃▄▅▆▇█"
 
 
 def format_number(value: float) -> str:
@@ -90,14 +89,3 @@ def time_text(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs" if seconds else "0 s"
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Returns one bar character per finite value; "" if fewer than two are finite."""
-    finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 2:
-        return ""
-    low = min(finite)
-    span = (max(finite) - min(finite)) or 1.0
-    heights = (round((value - low) / span * (len(_BARS) - 1)) for value in finite)
-    return "".join(_BARS[height] for height in heights)

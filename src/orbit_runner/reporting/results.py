@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.flops import format_si
 from orbit_runner.utils.streams import line_text
@@ -74,16 +73,14 @@ def rows(results: Results) -> list[tuple[str, str]]:
     entries = [("step", f"{results.step} in {results.seconds:.1f} s{speed}")]
     entries += [("data", f"{path}: {inline_yaml(value)}") for path, value in results.data.items()]
     for name, value in results.metrics.items():
-        counts = name == "validation_examples"
-        text = f"{value:.0f}" if counts else f"{value:.4f}"
-        notes = [] if counts else [sparkline(results.history.get(name, ()))]
+        texts = [f"{value:.0f}" if name == "validation_examples" else f"{value:.4f}"]
         if name == results.best_metric and name in results.best:
             best_step = int(results.best["best_ckpt_global_step"])
-            notes.append(f"best {results.best[name]:.4f} at step {best_step}")
+            texts.append(f"best {results.best[name]:.4f} at step {best_step}")
         if name in results.baselines:
             constant, result = results.baselines[name]
-            notes.append(f"{constant} {result:.4f}")
-        entries.append((name, "  ".join([text, *filter(None, notes)])))
+            texts.append(f"{constant} {result:.4f}")
+        entries.append((name, "  ".join(texts)))
     if warning := worse_than_constant(results.metrics, results.baselines):
         entries.append(("warning", warning))
     entries.append(("parameters", f"{results.parameters:,}"))

@@ -16,9 +16,6 @@ from orbit_runner.config.serialize import ABSENT, Difference
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
 
-# Runs to the last step in common with each of them; None for the run itself.
-Ancestry = dict[Path, int | None]
-
 NAME = "branch.json"
 _FORMAT = 1
 
@@ -85,32 +82,3 @@ def read_branch(run: Path) -> Branch | None:
     except (OSError, ValueError, KeyError, TypeError, OverflowError, ConfigError):
         return None
     return branch
-
-
-def ancestry(run: Path) -> Ancestry:
-    """Returns a run and those that it continues, by resolved path, the run itself first.
-
-    The value is the last step that the run has in common with it; None for the run itself.
-    """
-    ancestors: Ancestry = {}
-    ancestor = run.resolve()
-    until = None
-    while ancestor not in ancestors:
-        ancestors[ancestor] = until
-        branch = read_branch(ancestor)
-        if branch is None:
-            break
-        # A branch never begins before the step at which its parent branched off.
-        until = branch.step
-        ancestor = branch.parent.resolve()
-    return ancestors
-
-
-def last_common_step(left: Ancestry, right: Ancestry) -> int | None:
-    """Returns the last step that two runs have in common; None if they have none.
-
-    One may continue the other, or both a third run.
-    """
-    shared = [(left[run], right[run]) for run in left if run in right]
-    steps = [[step for step in pair if step is not None] for pair in shared]
-    return max((min(pair_steps) for pair_steps in steps if pair_steps), default=None)

@@ -12,13 +12,10 @@ from typing import Any
 
 import yaml
 
-from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE
 from orbit_runner.config.fingerprint import (
     can_affect_weights,
-    excludes_same_examples,
-    identity_settings,
+    config_fingerprint,
     is_data_location,
-    settings_fingerprint,
 )
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run, follow_same_run
@@ -51,11 +48,7 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
     config. The steps that a branch has in common with another run were made with the config of that
     run, so its config matches, too.
     """
-    settings = identity_settings(config)
-    if fingerprint in ("", settings_fingerprint(settings)):
-        return True
-    # A file of examples that is gone is needed to train, but not to read what was trained.
-    if settings.get(EXCLUDE) == UNREADABLE:
+    if fingerprint in ("", config_fingerprint(config)):
         return True
     branch = read_branch(run)
     return branch is not None and fingerprint in branch.configs
@@ -103,8 +96,6 @@ def check_same_settings(run: Path, config: ExperimentConfig) -> None:
         or can_affect_weights(change.path, now)
         or (is_data_location(change.path, now) and not records_data)
     ]
-    if excludes_same_examples(before, now):
-        changes = [change for change in changes if change.path != EXCLUDE]
     if changes:
         raise _other_config_error(run, changes)
 

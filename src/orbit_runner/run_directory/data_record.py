@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.example_ids import ids_digest
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.config.serialize import flat_settings
 from orbit_runner.data.files import is_local, patterns
@@ -166,12 +165,7 @@ def fingerprint_of(task: Config) -> Fingerprint:
     read.
     """
     declared = task_data(task).files()
-    files = dict(_named_files(task)) if declared is None else dict(declared)
-    exclude = getattr(getattr(task, "train_data", None), "exclude", None)
-    if exclude and isinstance(exclude, str):  # The file that lists the examples to leave out.
-        ids = describe_files([exclude], lambda path: ids_digest(str(path)))
-        files["train_data.exclude"] = ids
-    return files
+    return dict(_named_files(task)) if declared is None else dict(declared)
 
 
 def _named_files(task: Config) -> Iterator[tuple[str, list[DataFile]]]:

@@ -23,7 +23,7 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.registry import TRACKERS
-from orbit_runner.run_directory.branch import Ancestry, Branch, ancestry, read_branch
+from orbit_runner.run_directory.branch import Branch, read_branch
 from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.metric_records import (
     SPEED,
@@ -205,11 +205,6 @@ class RunReader:
     def branch(self) -> Branch | None:
         """Where the run branched off; None if it is no branch."""
         return read_branch(self.path)
-
-    @functools.cached_property
-    def ancestry(self) -> Ancestry:
-        """The run and those that it continues."""
-        return ancestry(self.path)
 
     @property
     def status(self) -> str:

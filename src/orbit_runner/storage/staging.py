@@ -98,7 +98,7 @@ def _localize_value(section: Any, field: dataclasses.Field[Any], value: Any, dat
     if data and kind == "patterns":
         texts = [_map_parts(_local_pattern, text) for text in texts]
         return texts[0] if is_text else texts
-    if data and kind == "file" and is_text:  # `exclude` may be a list of examples.
+    if data and kind == "file":
         return _local_file(value)
     return value
 

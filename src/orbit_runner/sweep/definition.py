@@ -22,7 +22,6 @@ class Sweep:
         file: The sweep file.
         name: The name of the experiment.
         seeds: `runtime.seed` of each run of a trial.
-        first_seeds: The number of seeds with which the sweep began.
         train_steps: The step at which a trial ends; 0 if it follows from `trainer.train_epochs`.
         budgets: The number of trials, then the larger numbers of later extensions.
         machine_settings: Settings of the machine that the sweep sets for each trial.
@@ -31,7 +30,6 @@ class Sweep:
     file: SweepFile
     name: str
     seeds: tuple[int, ...]
-    first_seeds: int
     train_steps: int
     budgets: tuple[int, ...]
     machine_settings: Mapping[str, int]
@@ -65,15 +63,12 @@ class Sweep:
 
     def run_name(self, number: int, seed: int) -> str:
         """Returns the name of a run in file names, such as `0007` or `0007-seed-18`."""
-        if self.first_seeds == 1 and seed == self.seeds[0]:
-            return f"{number:04d}"
-        return f"{number:04d}-seed-{seed}"
+        return f"{number:04d}" if len(self.seeds) == 1 else f"{number:04d}-seed-{seed}"
 
     def run_directory(self, number: int, seed: int) -> str:
         """Returns the run directory of a trial and a seed, relative to that of the sweep."""
-        if self.first_seeds == 1:
-            return f"trials/{self.run_name(number, seed)}"
-        return f"trials/{number:04d}/seed-{seed}"
+        trial = f"trials/{number:04d}"
+        return trial if len(self.seeds) == 1 else f"{trial}/seed-{seed}"
 
 
 # To plan a larger sweep would take minutes.
@@ -116,12 +111,10 @@ def check_space(file: SweepFile, base: ResolvedConfig) -> None:
 
 def new_sweep(file: SweepFile, base: ResolvedConfig) -> Sweep:
     """Returns the sweep as it begins."""
-    seeds = seeds_of(file, base.config)
     return Sweep(
         file=file,
         name=base.config.name,
-        seeds=seeds,
-        first_seeds=len(seeds),
+        seeds=seeds_of(file, base.config),
         train_steps=base.config.trainer.train_steps,
         budgets=(file.search.trials,),
         machine_settings={path: 1 for path in _THREADS if path not in base.origins},

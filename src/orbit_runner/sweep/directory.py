@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from orbit_runner.config.serialize import differences, inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.config import flat_values
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
-from orbit_runner.sweep.definition import Sweep
+from orbit_runner.sweep.definition import Sweep, new_sweep
 from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
-from orbit_runner.sweep.sharing import Claim, Claims
+from orbit_runner.sweep.sharing import Claims
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.utils.files import read_file, write_atomically, write_if_changed
 from orbit_runner.utils.signals import SignalGuard
 from orbit_runner.utils.streams import line_text
 
 # Keys that may change after a sweep began.
-_MAY_CHANGE = ("description", "seeds", "search.trials")
+_MAY_CHANGE = ("description", "search.trials")
 _ADVICE = "use another --model_dir, or the original sweep file: {}"
 
 
@@ -50,6 +50,11 @@ class SweepDirectory:
         return self.path / RESULTS_FILE
 
     @property
+    def page(self) -> Path:
+        """The results as a page."""
+        return self.path / "sweep.html"
+
+    @property
     def best(self) -> Path:
         """The config of the best trial."""
         return self.path / "best.yaml"
@@ -67,15 +72,37 @@ class SweepDirectory:
         """Returns the file with the reason why the sweep gave up a run."""
         return self.path / "failures" / f"{name}.json"
 
-    def acquire_settings_lock(self, signals: SignalGuard) -> Claim | None:
-        """Acquires the lock of the process that creates or changes the sweep.
 
-        Returns None if a signal asked this process to exit before it acquired the lock.
-        """
-        return self.claims.acquire("sweep", signals)
+def open_sweep(
+    directory: SweepDirectory,
+    file: SweepFile,
+    base: ResolvedConfig,
+    signals: SignalGuard,
+) -> Callable[[], Sweep]:
+    """Creates the directory, or checks that it belongs to this sweep and extends it.
+
+    Returns a function that returns the sweep as any process has extended it. If a signal arrives
+    before the lock is acquired, nothing is written. Raises RunnerError if the directory belongs to
+    another sweep, or cannot be extended in this way.
+    """
+    _check_file(directory, file, base)  # Before the lock creates the directory.
+    sweep = new_sweep(file, base)
+
+    def load() -> Sweep:
+        return _load_sweep(directory, sweep)
+
+    claim = directory.claims.acquire("sweep", signals)
+    if claim is None:
+        return load
+    with claim:
+        _check_file(directory, file, base)
+        if not directory.file.exists():
+            _write_new(directory, sweep, base)
+        _extend_sweep(directory, load(), file)
+    return load
 
 
-def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
+def _check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
     """Raises RunnerError with the differences if the directory belongs to another sweep."""
     if not directory.file.exists():
         _check_new(directory)
@@ -100,19 +127,14 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
         )
 
 
-def write_file(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfig) -> None:
+def _write_new(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfig) -> None:
     """Writes the files that identify a new sweep. The lock must be held."""
     write_atomically(directory.base, to_yaml(base.config))
     _write(directory, sweep)
 
 
 def _write(directory: SweepDirectory, sweep: Sweep) -> None:
-    content = {
-        "sweep": sweep.file.values,
-        "budgets": [*sweep.budgets],
-        "seeds": [*sweep.seeds],
-        "first_seeds": sweep.first_seeds,
-    }
+    content = {"sweep": sweep.file.values, "budgets": [*sweep.budgets]}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     head = f"# Made from {line_text(sweep.file.label)} by `runner sweep`.\n"
     write_atomically(directory.file, head + text)
@@ -143,7 +165,7 @@ def _check_new(directory: SweepDirectory) -> None:
     reason = unsuitable_directory_reason(directory.path)
     if reason and not {"claims", "base.yaml"} & {*names}:
         raise RunnerError(reason, path="--model_dir", code="bad-path")
-    others = [name for name in names if name not in ("claims", "base.yaml", "probe", "logs")]
+    others = [name for name in names if name not in ("claims", "base.yaml")]
     others = [name for name in others if not name.startswith(".")]
     if others:
         raise RunnerError(
@@ -177,27 +199,19 @@ def _format_entry(values: Mapping[str, object], path: str) -> str:
     return inline_yaml(values[path]) if path in values else "not set"
 
 
-def load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:
+def _load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:
     """Returns a new sweep as it was extended so far."""
     began = _read(directory)
     try:
-        return dataclasses.replace(
-            sweep,
-            budgets=tuple(map(int, began["budgets"])),
-            seeds=tuple(map(int, began["seeds"])),
-            first_seeds=int(began["first_seeds"]),
-        )
+        return dataclasses.replace(sweep, budgets=tuple(map(int, began["budgets"])))
     except (TypeError, ValueError, LookupError) as error:
         raise _unreadable(directory.file, error) from None
 
 
-def extend_sweep(
-    directory: SweepDirectory, sweep: Sweep, file: SweepFile, seeds: tuple[int, ...]
-) -> None:
-    """Records a larger budget and more seeds of the file. The lock must be held.
+def _extend_sweep(directory: SweepDirectory, sweep: Sweep, file: SweepFile) -> None:
+    """Records a larger number of trials of the file. The lock must be held.
 
-    Raises:
-        RunnerError: If the file has fewer trials than the sweep, or other seeds.
+    Raises RunnerError if the file has fewer trials than the sweep.
     """
     trials = file.search.trials
     if trials < sweep.trials:
@@ -207,16 +221,8 @@ def extend_sweep(
             f"set at least {sweep.trials}",
             code="other-config",
         )
-    if seeds[: len(sweep.seeds)] != sweep.seeds:
-        raise RunnerError(
-            f"seeds — {file.origin('seeds')}\n"
-            f"  got {[*seeds]}, but the sweep in {directory.path} has the seeds {[*sweep.seeds]}\n"
-            "keep them, and add others after them",
-            code="other-config",
-        )
-    budgets = (*sweep.budgets, trials) if trials > sweep.trials else sweep.budgets
-    if (budgets, seeds) != (sweep.budgets, sweep.seeds):
-        _write(directory, dataclasses.replace(sweep, budgets=budgets, seeds=seeds))
+    if trials > sweep.trials:
+        _write(directory, dataclasses.replace(sweep, budgets=(*sweep.budgets, trials)))
 
 
 def write_best(directory: SweepDirectory, results: SweepResults) -> None:

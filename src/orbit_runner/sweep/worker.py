@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.directory import SweepDirectory
@@ -28,7 +30,7 @@ from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import SignalGuard
 
 
-def trial_arguments(
+def _trial_arguments(
     sweep: Sweep, task: TrialTask, settings: Mapping[str, object], model_dir: Path
 ) -> tuple[str, ...]:
     """Returns the arguments of `runner` that train a trial for a task, or resume it."""
@@ -48,25 +50,14 @@ def trial_arguments(
     )
 
 
-def last_lines(log: Path, most: int = 6) -> list[str]:
-    """Returns the message at the end of a log, from its last line that begins with `runner: `."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    begins = [index for index, line in enumerate(lines) if line.startswith("runner: ")]
-    message_lines = lines[begins[-1] :] if begins else lines[-most:]
-    return [line.removeprefix("runner: ") for line in message_lines[:most] if line.strip()]
-
-
 _POLL_SECONDS = 0.2
 # A run is given up after its processes have ended this many times without progress.
 _MAX_LOST = 10
+_MAX_LINES = 6  # of the message of a trial that failed
 # Exit codes of a run that was stopped or killed, which do not mean that it failed.
 _STOPPED = (129, 130, exit_codes.MEMBER_LOST, 143)
 
-# Called with the results so far, and what each running trial of this process does.
-Show = Callable[[SweepResults, Mapping[int, str]], None]
+Show = Callable[[SweepResults], None]
 
 
 @dataclasses.dataclass
@@ -126,7 +117,7 @@ class Worker:
         jobs: The number of trials that this process trains at the same time.
         devices_per_job: The number of GPUs of each.
         signals: The signals that this process received.
-        show: Called when results or running trials change.
+        show: Called with the results so far, again and again.
     """
 
     def __init__(
@@ -151,7 +142,6 @@ class Worker:
         self._schedule = Schedule(self._sweep)
         self._states = RunStates()
         self._lost: dict[tuple[int, int], int] = {}
-        self._shown: object = None
 
     def progress(self) -> SweepProgress:
         """Returns the next tasks and the results so far, from the files of the sweep."""
@@ -166,7 +156,7 @@ class Worker:
         try:
             while True:
                 progress = self.progress()
-                self._show_changes(progress.results)
+                self._show(progress.results)
                 if self._signals.received is not None:
                     self._stop()
                     return self.progress().results
@@ -222,7 +212,7 @@ class Worker:
             return False
         settings = progress.settings[task.number]
         command = TrialCommand(
-            arguments=trial_arguments(self._sweep, task, settings, run),
+            arguments=_trial_arguments(self._sweep, task, settings, run),
             environ={**os.environ, **job.environ},
             cores=job.cores,
             log=self._directory.log(name),
@@ -256,7 +246,23 @@ class Worker:
             trial.claim.release()
         if ended:
             self._write_results(self.progress().results)
+        for trial, _ in ended:
+            self._check_metric(trial.task)
         return bool(ended)
+
+    def _check_metric(self, task: TrialTask) -> None:
+        """Raises ConfigError if a trial was evaluated without the metric of the objective."""
+        state = self._state(task.number, task.seed)
+        metric = self._sweep.file.objective.metric
+        known = sorted({name for values in state.metrics.values() for name in values})
+        if state.failure or state.diverged or not task.is_done(state) or metric in known:
+            return
+        message = (
+            f"{unknown_name_message('metric', metric, known)}\n"
+            "correct the sweep file, and use another --model_dir"
+        )
+        origin = self._sweep.file.origin("objective.metric")
+        raise ConfigError.of("objective.metric", message, origin, "unknown-name")
 
     def _record_end(self, trial: _Running, code: int) -> None:
         """Records a failure, or that a run was lost without progress."""
@@ -265,7 +271,7 @@ class Worker:
         if trial.task.is_done(state):
             self._lost.pop(key, None)
             return
-        lines = last_lines(self._directory.log(self._sweep.run_name(*key)))
+        lines = _last_lines(self._directory.log(self._sweep.run_name(*key)))
         # What earlier trials left in their process must not make this one fail.
         is_first = trial.process.trials == 1
         if is_first and code > 0 and code not in (*_STOPPED, exit_codes.DIVERGED):
@@ -290,18 +296,6 @@ class Worker:
         text = "".join(f"\n  {line}" for line in lines)
         note(f"trial {name} failed; the others continue:{text}")
 
-    def _show_changes(self, results: SweepResults) -> None:
-        """Shows the results if they or the running trials have changed."""
-        running = {trial.task.number: self._describe(trial.task) for trial in self._running}
-        now = (results, running)
-        if now != self._shown:
-            self._shown = now
-            self._show(results, running)
-
-    def _describe(self, task: TrialTask) -> str:
-        target = self._sweep.train_steps if task.stop_at is None else task.stop_at
-        return f"seed {task.seed}, to step {target}" if target else f"seed {task.seed}"
-
     def _write_results(self, results: SweepResults) -> None:
         """Writes `sweep.json` unless it has the same content."""
         write_if_changed(self._directory.results, results.to_json())
@@ -321,6 +315,17 @@ class Worker:
             job.release()
         release_all([trial.claim for trial in self._running])
         self._running.clear()
+
+
+def _last_lines(log: Path) -> list[str]:
+    """Returns the message at the end of a log, from its last line that begins with `runner: `."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    begins = [index for index, line in enumerate(lines) if line.startswith("runner: ")]
+    message_lines = lines[begins[-1] :] if begins else lines[-_MAX_LINES:]
+    return [line.removeprefix("runner: ") for line in message_lines[:_MAX_LINES] if line.strip()]
 
 
 def _is_locked_locally(run: Path) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.dataset import Dataset
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, exclude_examples
@@ -120,14 +119,14 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
     """
     if not data.exclude:
         return NO_EXAMPLES
-    ids = read_ids(data.exclude)
+    ids = dict.fromkeys(map(str, data.exclude))
     indices = set[int]()
     problems = []
-    for text, place in ids.items():
+    for text in ids:
         try:
             indices.add(find(text))
         except UnknownExample as error:
-            problems.append(f"{place}: {error.reason}" if place else error.reason)
+            problems.append(error.reason)
     if problems:
         more = f"\nand {len(problems) - 1:,} more of {len(ids):,} IDs" if problems[1:] else ""
         raise DataError(problems[0] + more, field="exclude", code="unknown-example")

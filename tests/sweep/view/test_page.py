@@ -1,9 +1,7 @@
-"""`sweep.csv` and `sweep.html`."""
+"""`sweep.html`."""
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import re
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.charts import setting_charts, trials_chart
-from orbit_runner.sweep.view.page import SweepFiles
+from orbit_runner.sweep.view.page import SweepPage
 from tests.support.pages import Page
 from tests.support.run_directories import write_run
 from tests.support.sweep_results import (
@@ -27,25 +25,12 @@ _HOSTILE = "<script>alert('x')</script>\"&"
 
 
 def _page(directory: Path, results: SweepResults) -> Page:
-    SweepFiles(directory).write(results)
+    SweepPage(directory).write(results)
     text = (directory / "sweep.html").read_text(encoding="utf-8")
     assert not re.search(r"https?://|url\(|@import", text)
     assert "NaN" not in text
     assert not re.search(r"[\s\"]nan\b", text)
     return Page(directory / "sweep.html")
-
-
-def test_csv_has_a_row_for_each_seed(tmp_path):
-    trials = [
-        make_trial(0, {RATE: 0.1 + 0.2, UNITS: [128, 64]}, [0.9, 0.8]),
-        make_trial(1, {}, [None], status="diverged", step=20),
-    ]
-    SweepFiles(tmp_path).write(make_results(trials))
-    with (tmp_path / "sweep.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["trial"], row["seed"]) for row in rows] == [("0", "17"), ("0", "18"), ("1", "17")]
-    assert (float(rows[0][RATE]), json.loads(rows[0][UNITS])) == (0.1 + 0.2, [128, 64])
-    assert (rows[1]["objective"], rows[2]["objective"]) == ("0.8", "")
 
 
 @pytest.mark.parametrize(("count", "seeds"), [(1, 1), (8, 3), (32, 1)])
@@ -130,9 +115,6 @@ def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path):
     assert page.loads == ["trials/0000/seed-17/report.html"]
     assert "rung at step 200" in page.text
     assert re.search(r"step 300\ntrial 1 learning_rate.*: 0.825\ntrial 0 .*: 0.91", page.text)
-    assert "step 100\ntraining: 2" in page.text
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-    assert html.count('class="band c1"') == 1  # Accuracy; all seeds have the same losses.
 
 
 def test_page_is_written_again_when_a_run_has_new_records(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.cli.predictions import print_predictions
+from orbit_runner.cli.commands.predict import print_predictions
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import ArrayPredictor, ArrayRow, make_serving
 from orbit_runner.tasks.keras.task import KerasTask

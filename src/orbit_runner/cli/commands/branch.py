@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 from pathlib import Path
 
 from orbit_runner.cli.command import SECTIONS, Command, emit
@@ -22,7 +21,7 @@ from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
+from orbit_runner.errors import RunnerError, format_list, unknown_name_message
 from orbit_runner.jobs.preflight import check_same_config
 from orbit_runner.repeat.branch import (
     BranchPlan,
@@ -94,18 +93,7 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan) -> int:
             return code
     else:
         _prepare_and_describe(flags, plan)
-    try:
-        return _train_branch(flags, plan.resolved)
-    except CheckpointMismatch as error:
-        # It has only copies so far.
-        shutil.rmtree(plan.directory, ignore_errors=True)
-        problem = str(error).rpartition("\n")[0]  # Without the advice for other commands.
-        raise RunnerError(
-            f"{problem}\n"
-            "a branch continues with the weights and slots of its parent: keep the settings that "
-            f"determine their shapes; {plan.directory} was removed",
-            code=error.code,
-        ) from error
+    return _train_branch(flags, plan.resolved)
 
 
 def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch:

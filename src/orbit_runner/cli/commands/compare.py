@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,15 +12,13 @@ from typing import TYPE_CHECKING
 from orbit_runner.cli.command import Command, emit
 from orbit_runner.cli.flags.rows import JSON, Group, flag, switch
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
-from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.compare.paired import (
-    SEED,
     PairedComparison,
     PairedMetric,
     compare_paired,
     seed_group,
 )
-from orbit_runner.compare.runs import RunComparison, compare, setting_labels, short_names
+from orbit_runner.compare.runs import RunComparison, compare, short_names
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.reporting.comparison import comparison_section, paired_sections
@@ -48,16 +45,12 @@ def main(flags: argparse.Namespace) -> int:
     """Prints the comparison, or writes it as a page. Returns 0."""
     directories = {name: _find_run_paths(name) for name in flags.runs}
     if flags.paired:
-        groups = {
-            name: _select_paths(paths, flags.condition) for name, paths in directories.items()
-        }
-        pairs = _compare_paired(groups, flags.metric or ())
+        pairs = _compare_paired(directories, flags.metric or ())
         sections = [section for pair in pairs for section in paired_sections(pair)]
         values = {"paired": [_paired_as_dict(pair) for pair in pairs]}
         title = "Is the difference chance?"
     else:
-        every = dict.fromkeys(path for paths in directories.values() for path in paths)
-        paths = _select_paths(list(every), flags.condition)
+        paths = list(dict.fromkeys(path for paths in directories.values() for path in paths))
         # JSON has all points.
         comparison = compare(paths, None) if flags.json else compare(paths)
         curves = _select_curves(comparison, flags.metric or ()) or comparison.curve_keys()
@@ -88,16 +81,6 @@ def _find_run_paths(name: str) -> list[Path]:
     else:
         problem = "is not a run directory and contains none"
     raise RunnerError(f"{name} {problem}\n`runner runs` lists runs", path="RUN", code="not-a-run")
-
-
-def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
-    if where:
-        runs = [RunReader(path) for path in paths]
-        condition = parse_condition(where, RunColumns(runs))
-        paths = [run.path for run in runs if condition(run)]
-        if not paths:
-            raise RunnerError(f"no run matches {where!r}", path="--where", code="nothing-selected")
-    return paths
 
 
 def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[Curve]:
@@ -134,14 +117,11 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> JsonObject:
                 "compared": compared,
                 "parent": run.branch and os.fspath(run.branch.parent),
                 "branch_step": run.branch and run.branch.step,
-                "common_step": common,
                 "metrics": run.metrics,
                 "best": run.best,
                 "best_step": run.best_step,
             }
-            for run, compared, common in zip(
-                comparison.runs, comparison.weights(), comparison.common_steps(), strict=True
-            )
+            for run, compared in zip(comparison.runs, comparison.weights(), strict=True)
         ],
         "settings": comparison.settings(),
         "software": comparison.software(),
@@ -167,14 +147,10 @@ def _compare_paired(
             code="out-of-range",
         )
     names = short_names([Path(name) for name in directories])
-    groups = [
+    first, *others = (
         seed_group(name, [RunReader(path, MOST_POINTS) for path in paths])
         for name, paths in zip(names, directories.values(), strict=True)
-    ]
-    settings = [next(iter(group.runs.values())).settings for group in groups]
-    labels = setting_labels(names, settings, ignored=[SEED])
-    named = zip(groups, labels, strict=True)
-    first, *others = (dataclasses.replace(group, name=label) for group, label in named)
+    )
     return [compare_paired(first, other, metrics) for other in others]
 
 
@@ -217,7 +193,6 @@ _FLAGS = (
         "show only the curves of this metric in a page and as JSON; may be repeated",
         action="append",
     ),
-    flag("--where=CONDITION", "compare only matching runs, as in `runner runs`", dest="condition"),
     switch(
         "--paired",
         "compare the runs of each RUN with those of the first one, paired by runtime.seed: "

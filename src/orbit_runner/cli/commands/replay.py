@@ -86,8 +86,7 @@ def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str
     if not is_some or not plan.steps.config.config.data.excludes_examples:
         return ""
     data = plan.steps.config.config.task.train_data
-    earlier = data.exclude if isinstance(data.exclude, list | tuple) else ()
-    chosen = ", ".join(map(str, [*earlier, *known]))
+    chosen = ", ".join(map(str, [*data.exclude, *known]))
     directory = shlex.quote(f"{run.rstrip('/')}-without")
     return (
         "to train without them from the last checkpoint before they were first used:\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from orbit_runner import exit_codes
@@ -17,8 +16,7 @@ from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.definition import check_space, resolve_base
-from orbit_runner.sweep.directory import SweepDirectory, write_best
-from orbit_runner.sweep.open_sweep import open_sweep
+from orbit_runner.sweep.directory import SweepDirectory, open_sweep, write_best
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.sweep_file import SweepFile, read_sweep_file
 from orbit_runner.utils.streams import print_message, print_result
@@ -65,8 +63,9 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.view.page import SweepFiles
-    from orbit_runner.sweep.view.tables import TrialProgress, print_summary
+    from orbit_runner.reporting.progress.lines import make_progress
+    from orbit_runner.sweep.view.page import SweepPage
+    from orbit_runner.sweep.view.trials import TrialNotes, print_summary
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import SignalGuard
 
@@ -76,14 +75,14 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         load = open_sweep(directory, file, base, signals)
         if signals.received is not None:
             return exit_codes.after_signal(signals.received)
-        place = flags.model_dir
-        progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
+        progress = make_progress(flags.progress, title="sweep", place=flags.model_dir)
         stack.enter_context(progress.shown_scope())
-        files = SweepFiles(directory.path)
+        notes = TrialNotes()
+        page = SweepPage(directory.path)
 
-        def show(results: SweepResults, running: Mapping[int, str]) -> None:
-            progress.update(results, running)
-            files.update(results)
+        def show(results: SweepResults) -> None:
+            notes.update(results)
+            page.update(results)
 
         worker = Worker(
             load,
@@ -98,7 +97,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         _print_continuation(flags)
         return exit_codes.after_signal(signals.received)
     write_best(directory, results)
-    files.write(results)
+    page.write(results)
     print_summary(directory.path, results, as_json=flags.json)
     return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 
@@ -111,7 +110,7 @@ def _print_continuation(flags: argparse.Namespace) -> None:
 
 
 def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.view.tables import format_plan
+    from orbit_runner.sweep.view.trials import format_plan
 
     print_result("\n".join(format_plan(file, base)))
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -97,13 +96,7 @@ def progress_of(
     """Returns the progress display that the flags select; see `make_progress`."""
     from orbit_runner.reporting.progress.lines import make_progress
 
-    return make_progress(
-        flags.progress,
-        interval=flags.progress_interval,
-        brief=brief,
-        title=title,
-        place=place,
-    )
+    return make_progress(flags.progress, brief=brief, title=title, place=place)
 
 
 def library_output_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManager[object]:
@@ -149,17 +142,6 @@ def parse_step(text: str) -> int:
 def is_step_number(text: str) -> bool:
     """Returns whether a text is the number of a step that a config allows."""
     return text.isdecimal() and len(text) <= len(str(INT_MAX)) and 1 <= int(text) <= INT_MAX
-
-
-def _parse_seconds(text: str) -> float:
-    """Returns the value of a flag in seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number of at least 0")
-    return value
 
 
 def resolve_experiment(flags: argparse.Namespace, name: str) -> ResolvedConfig:
@@ -242,12 +224,6 @@ PROGRESS_FLAGS = (
         "errors only; auto: bar on a terminal, otherwise plain",
         choices=("auto", "bar", "plain", "none"),
         default="auto",
-    ),
-    flag(
-        "--progress_interval=SECONDS",
-        "time between two plain lines of training progress",
-        type=_parse_seconds,
-        default=10.0,
     ),
     switch(
         "--quiet",

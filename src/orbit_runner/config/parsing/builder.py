@@ -28,16 +28,12 @@ from orbit_runner.config.parsing.tree import (
 from orbit_runner.config.parsing.value_checks import check_choice, check_value, no_effect_message
 from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf, default_of
 from orbit_runner.config.walk import Node, join_path, nodes
-from orbit_runner.errors import shorten, unknown_name_message
+from orbit_runner.errors import unknown_name_message
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import GardenOnly
 
 _ABSENT = object()
-_NO_INTERPOLATION = (
-    "\n`${…}` is ordinary text; to use a value twice, write an anchor of YAML (&a and *a) or a "
-    "macro of gin"
-)
 
 
 class Builder:
@@ -71,7 +67,7 @@ class Builder:
             if key not in settings:
                 if isinstance(base, OneOf) and key in base.unavailable:
                     continue
-                message = _unknown_setting(key, [*settings])
+                message = unknown_name_message("setting", key, [*settings])
                 self._add_problem(below, message, node.origin, "unknown-setting")
                 continue
             if self._lenient:
@@ -180,8 +176,6 @@ class Builder:
         self.origins[setting.path] = node.origin
         meta = setting.field.metadata
         written = plain_value(node)
-        if meta.get("lowercase") and isinstance(written, str):
-            written = written.lower()
         # Model Garden's experiments may start from values other than the defaults of their classes.
         default = setting.value if meta.get("merged") else default_of(setting.field)
         try:
@@ -195,10 +189,7 @@ class Builder:
                 check_choice(value, type(setting.owner))
             check_value(value, setting.field, default)
         except Mismatch as error:
-            message = str(error)
-            if isinstance(written, str) and "${" in written:
-                message += _NO_INTERPOLATION
-            self._add_problem(setting.path, message, node.origin, error.code)
+            self._add_problem(setting.path, str(error), node.origin, error.code)
             return _ABSENT
         return value
 
@@ -236,18 +227,6 @@ class Builder:
 
     def _add_problem(self, path: str, message: str, origin: Origin | None, code: str) -> None:
         self.problems.append(Problem(path, message, origin, code))
-
-
-def _unknown_setting(key: str, known: Sequence[str]) -> str:
-    section, dot, name = key.partition(".")
-    if key == "base":
-        return (
-            "`base` is allowed only at the top level of a file: of an experiment, a --config_file "
-            "or another base"
-        )
-    if dot and section in known:
-        return f"unknown setting {shorten(repr(key))}; nest it: {section}: {{{name}: …}}"
-    return unknown_name_message("setting", key, known)
 
 
 def _convert_boolean_word(node: Leaf | Section, setting: Node) -> Leaf | Section:

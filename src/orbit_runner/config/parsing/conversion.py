@@ -141,18 +141,8 @@ def _refuse(value: object, hint: object, expected: str = "") -> NoReturn:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
     if bool in options_of(hint) and isinstance(value, str) and value.lower() in BOOLEAN_WORDS:
         hint_text = "; yes, no, on and off are strings in YAML 1.2"
-    if isinstance(value, str) and _accepts_string_items(hint):
-        hint_text = f"; write [{value}]"
     expected = expected or describe_type(hint)
     raise Mismatch(f"got {format_value(value)}, expected {expected}{hint_text}") from None
-
-
-def _accepts_string_items(hint: object) -> bool:
-    """Returns whether a type is a list whose items may be strings."""
-    if typing.get_origin(hint) is not list:
-        return False
-    (item,) = typing.get_args(hint)
-    return item is str or bool(getattr(item, "shorthand", ""))
 
 
 def format_value(value: object) -> str:

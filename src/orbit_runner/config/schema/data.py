@@ -111,11 +111,10 @@ class DataConfig(Config):
         help="0 or 1: no shuffling; larger: full shuffle, or for `tfrecord` the window size in "
         "records",
     )
-    exclude: str | list[str | int] = field(
-        "",
-        path="file",
+    exclude: list[str | int] = field(
+        (),
         help="examples to leave out of training: a list of IDs that `runner batch --example=ID` "
-        "accepts, or a text file with one per line",
+        "accepts",
     )
     # A task may draw random numbers before the cache of its training data.
     cache: bool = field(False, weights=in_training(), help="cache evaluation batches in memory")

@@ -15,7 +15,6 @@ from orbit_runner.config.errors import (
     out_of_range,
     wrong_type,
 )
-from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.schema.base import Config, GardenOnly, Rule, config_class, field
 from orbit_runner.config.schema.data import (
     DataConfig,
@@ -41,19 +40,8 @@ from orbit_runner.registry import TASKS
 Problems = Iterator[Problem]
 
 AXES = ("batch", "height", "width", "channels")
+EXCLUDE = "task.train_data.exclude"
 _DATA = ("train_data", "validation_data")
-
-
-@config_class
-class DifferentialPrivacy(Config):
-    """Clipping of gradients, and noise on them."""
-
-    clipping_norm: float = field(1e8, gt=0.0, help="maximum global norm of the gradients")
-    noise_multiplier: float = field(
-        0.0,
-        ge=0.0,
-        help="standard deviation of the noise on gradients, as a multiple of clipping_norm",
-    )
 
 
 @config_class
@@ -70,7 +58,10 @@ class TaskConfig(Config):
              "has no effect without init_checkpoint\nset both or neither", "no-effect"),
     )  # fmt: skip
     garden_only = GardenOnly.settings(
-        allow_image_summary=GardenOnly(False, "this task does not write images", refused=True)
+        allow_image_summary=GardenOnly(False, "this task does not write images", refused=True),
+        differential_privacy_config=GardenOnly(
+            None, "only tasks of Model Garden add noise to gradients", refused=True
+        ),
     )
     input_rank: ClassVar[int] = 4  # The rank of the tensors that partition dims split.
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
@@ -87,10 +78,6 @@ class TaskConfig(Config):
     model: Config | None = field(None, help="the model to train")
     train_data: DataConfig = training_field(DataConfig, "training data and input pipeline")
     validation_data: DataConfig = validation_field(DataConfig, "validation data and input pipeline")
-    differential_privacy_config: DifferentialPrivacy | None = field(
-        None,
-        help="gradient clipping and noise for differential privacy (legacy Keras optimizers only)",
-    )
     train_input_partition_dims: list[int] | None = field(
         None,
         le=65536,

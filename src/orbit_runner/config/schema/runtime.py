@@ -20,7 +20,6 @@ ALL_REDUCE_ALGORITHMS = (
     "reduction_to_one_device",
 )
 LOGICAL_REPLICAS = "runtime.logical_replicas"
-_MORE = "start more workers: runner launch --workers=N"
 _ENVIRONMENT = "set the environment variable {}"
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
@@ -30,19 +29,12 @@ _RULES = (
          lambda r: r.num_gpus > 1 and not (r.traits.several_devices or r.traits.uses_tpu),
          "got {value} under `{s.distribution_strategy}`, which uses one device"),
     Rule("num_virtual_devices",
-         lambda r: r.num_virtual_devices > 1 and r.traits.synchronous_workers and r.num_gpus,
-         "got {value} under `{s.distribution_strategy}`, which uses whole GPUs\n" + _MORE),
-    Rule("num_virtual_devices",
-         lambda r: r.num_virtual_devices > 1 and r.traits.synchronous_workers and not r.num_gpus,
-         "got {value} under `{s.distribution_strategy}`, which uses one CPU per worker\n" + _MORE),
-    Rule("num_virtual_devices",
-         lambda r: r.num_virtual_devices > 1 and not r.traits.several_devices,
-         "got {value} under `{s.distribution_strategy}`, which does not support virtual devices"),
-    Rule("num_virtual_devices",
-         lambda r: (r.num_virtual_devices > 1 and r.num_gpus
-                    and r.traits.several_devices and not r.traits.is_clustered),
-         "got {value} with num_gpus: {s.num_gpus}, but virtual devices are parts of one CPU\n"
-         "allowed: 1; or set runtime.num_gpus to 0"),
+         lambda r: r.num_virtual_devices > 1 and (
+             r.traits.synchronous_workers
+             or not r.traits.several_devices
+             or (r.num_gpus and not r.traits.is_clustered)),
+         "got {value} under `{s.distribution_strategy}` with num_gpus: {s.num_gpus}\n"
+         "allowed: 1; virtual devices are parts of one CPU, such as under `mirrored`"),
     Rule("all_reduce_alg",
          lambda r: r.traits.all_reduce and r.all_reduce_alg not in (None, *r.traits.all_reduce),
          lambda r: f"got {r.all_reduce_alg!r} under `{r.distribution_strategy}`\n"
@@ -117,7 +109,6 @@ class RuntimeConfig(Config):
     distribution_strategy: str = field(
         "mirrored",
         allowed=tuple(STRATEGIES),
-        lowercase=True,
         weights=DEVICES,
         role="devices",
         help="the tf.distribute strategy",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ LEARNING_RATE = "learning_rate"
 TRAINING = "training"  # the phase
 _NOT_SHOWN = (*NON_METRICS, LEARNING_RATE, TRAINING_LOSS, VALIDATION_LOSS)
 _WORK = ("tflops_per_second", "mfu")
-_RECORDS = 60  # How many values of the loss the curve shows at most.
 # Reading the metrics takes longer than a short loop, so it is not done after each one.
 _READ_SECONDS = 0.1
 
@@ -39,9 +37,6 @@ class History(Callback):
         self.steps_per_epoch = self.examples_per_step = 0.0  # 0: unknown
         self.started: float | None = None  # when training began, on the monotonic clock
         self.metrics: dict[str, float] = {}  # of the last loop, with loss and learning rate
-        self.losses: deque[float] = deque(maxlen=_RECORDS)  # at the latest records
-        self._interval = 1
-        self._record = -1
         self._read_at = 0.0
 
     def on_train_begin(self, run: Any) -> None:
@@ -50,8 +45,6 @@ class History(Callback):
         self.target = run.train_steps
         self.steps_per_epoch = run.steps_per_epoch
         self.examples_per_step = run.examples_per_step
-        self._interval = run.config.trainer.summary_interval
-        self._record = run.step // self._interval
         self.best = _best(run)
         self.started = time.monotonic()
 
@@ -68,10 +61,6 @@ class History(Callback):
     def read_metrics(self, logs: Logs) -> None:
         """Stores the metrics of a loop."""
         self.metrics = _scalars(logs)
-        record = self.last_step // self._interval
-        if record > self._record and TRAINING_LOSS in self.metrics:
-            self._record = record
-            self.losses.append(self.metrics[TRAINING_LOSS])
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Stores the metrics that are scalars."""

@@ -113,23 +113,18 @@ class QuietProgress(PlainProgress):
 
 
 def make_progress(
-    kind: str = "auto",
-    *,
-    interval: float = 10.0,
-    brief: bool = False,
-    title: str = "",
-    place: str = "",
+    kind: str = "auto", *, brief: bool = False, title: str = "", place: str = ""
 ) -> PlainProgress | QuietProgress | LiveProgress:
     """Returns the object that shows progress, which is not shown yet.
 
-    `kind` is a value of `--progress`, and `interval` the seconds between lines. `brief` is for a
-    process whose progress another process shows, too. `title` and `place`, such as the run
-    directory, are the first line of the live display.
+    `kind` is a value of `--progress`. `brief` is for a process whose progress another process
+    shows, too. `title` and `place`, such as the run directory, are the first line of the live
+    display.
     """
     if kind == "none":
         return QuietProgress()
     if kind == "plain" or brief or not can_draw(forced=kind == "bar"):
-        return PlainProgress(interval, brief=brief)
+        return PlainProgress(brief=brief)
     from orbit_runner.reporting.progress.live import LiveProgress
 
     return LiveProgress(title, place)

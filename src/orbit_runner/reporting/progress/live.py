@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orbit_runner.reporting.numbers import format_duration, short_number, sparkline
+from orbit_runner.reporting.numbers import format_duration, short_number
 from orbit_runner.reporting.progress.history import (
     LEARNING_RATE,
     TRAINING,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _GAP = 2
 _LEAST_BAR = 6
-_CURVE = 20  # values
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND = 5
 _DELAY_SECONDS = 0.4
@@ -188,7 +187,6 @@ def _bar(fraction: float, width: int) -> Text:
 def _metric_texts(history: History) -> Iterator[Text]:
     numbers = history.metrics
     yield Text(format_metrics(numbers, loss=TRAINING_LOSS))
-    yield Text(sparkline([*history.losses][-_CURVE:]), style="cyan")
     if LEARNING_RATE in numbers:
         yield Text(f"learning rate {short_number(numbers[LEARNING_RATE])}")
 

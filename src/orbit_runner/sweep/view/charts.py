@@ -1,4 +1,4 @@
-"""The charts of a sweep: the objective by trial, by setting and by step, and its best trial."""
+"""The charts of a sweep: the objective by trial, by setting and by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orbit_runner.reporting.document import (
     Series,
 )
 from orbit_runner.reporting.svg import cut_middle
-from orbit_runner.run_directory.metric_records import SPLITS, MetricLog
+from orbit_runner.run_directory.metric_records import MetricLog
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.run_state import file_version
@@ -128,7 +128,6 @@ def _points(results: SweepResults, x_of: Callable[[TrialResult], float]) -> Iter
 
 # Of the best trials; the others are gray. The best one is orange, as in the other charts.
 _COLORS = (1, 0, 2, 3, 4)
-_LOSS = "training_loss"
 Points = Mapping[int, float]
 
 
@@ -154,32 +153,6 @@ def objective_curves(directory: Path, results: SweepResults) -> Chart:
     return Chart(f"{results.metric.replace('_', ' ')} by step", drawn, marks=marks)
 
 
-def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
-    """Returns charts of the training loss and the objective of the best trial.
-
-    With several seeds, a line is their mean, and the area behind it reaches from the lowest to the
-    highest value.
-    """
-    best = results.best
-    if best is None:
-        return []
-    files = [RunDirectory(directory / run.directory).metrics for run in best.runs]
-    curves = [MetricLog(file).curves()[0] for file in files]
-    colors = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
-    colors |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
-    charts: dict[str, list[Series]] = {}
-    for (split, name), color in colors.items():
-        seed_curves = [
-            run_curves[split, name] for run_curves in curves if (split, name) in run_curves
-        ]
-        title = "loss" if name in (_LOSS, "validation_loss") else name.replace("_", " ")
-        named = "training" if split == "train" else split
-        if seed_curves:
-            series = Series(named, _mean(seed_curves), color, band=_band(seed_curves))
-            charts.setdefault(title, []).append(series)
-    return [Chart(title, series) for title, series in charts.items()]
-
-
 def rungs(results: SweepResults) -> Sequence[int]:
     """Returns the steps at which successive halving stops trials; empty for other sweeps."""
     halving = results.search.get("halving")
@@ -202,22 +175,8 @@ def _read_objective(path: Path, metric: str, version: tuple[int, ...]) -> Points
 
 def _mean(curves: Sequence[Points]) -> dict[int, float]:
     """Returns the mean at each step that all curves have."""
-    return {step: statistics.fmean(values) for step, values in _common(curves)}
-
-
-def _band(curves: Sequence[Points]) -> dict[int, tuple[float, float]]:
-    """Returns the lowest and highest value at each step; empty for one curve."""
-    if len(curves) < 2:
-        return {}
     return {
-        step: (min(values), max(values))
-        for step, values in _common(curves)
-        if all(map(math.isfinite, values))
+        step: statistics.fmean(curve[step] for curve in curves)
+        for step in (curves[0] if curves else ())
+        if all(step in curve for curve in curves)
     }
-
-
-def _common(curves: Sequence[Points]) -> Iterator[tuple[int, list[float]]]:
-    for step in curves[0] if curves else ():
-        values = [curve[step] for curve in curves if step in curve]
-        if len(values) == len(curves):
-            yield step, values

@@ -1,12 +1,9 @@
-"""`sweep.html` and `sweep.csv`: a sweep as a self-contained HTML page, and as a table."""
+"""`sweep.html`: a sweep as a self-contained HTML page."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
-import io
-import json
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -15,6 +12,7 @@ from orbit_runner.compare.statistics import estimate, interval_text
 from orbit_runner.reporting.document import Cell, Facts, Joined, Part, Section, Table, Text
 from orbit_runner.reporting.html import explanation, page
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.charts import (
     objective_curves,
@@ -22,7 +20,6 @@ from orbit_runner.sweep.view.charts import (
     rungs,
     setting_charts,
     trials_chart,
-    winner_curves,
 )
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
 from orbit_runner.sweep.view.trials import (
@@ -35,8 +32,6 @@ from orbit_runner.sweep.view.trials import (
 )
 from orbit_runner.utils.files import write_atomically
 
-CSV_FILE = "sweep.csv"
-PAGE_FILE = "sweep.html"
 _INTERVAL_SECONDS = 10.0
 _KINDS = {"finished": "good", "diverged": "bad", "failed": "bad"}  # of the color of a status
 
@@ -50,7 +45,6 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
         Section("Trials one by one", _trial_charts(directory, results)),
         Section("Importance of settings", _importance(results)),
         Section("Objective by setting", [*setting_charts(results)]),
-        Section("Curves of the best trial", _winner(directory, results)),
         Section("Trials", [_trials(directory, results)]),
     ]
     return page(f"Sweep of {results.experiment}", sections)
@@ -149,12 +143,6 @@ def _direction(importance: Importance) -> str:
     return f"{'large' if rho > 0 else 'small'} values ({rho:+.2f})"
 
 
-def _winner(directory: Path, results: SweepResults) -> list[Part]:
-    charts = winner_curves(directory, results)
-    note = "lines are means over the seeds, areas reach from the lowest to the highest seed"
-    return [*charts, *([explanation(note)] if charts and len(results.seeds) > 1 else [])]
-
-
 def _trials(directory: Path, results: SweepResults) -> Part:
     if not results.trials:
         return Text("No trial has started.", "soft")
@@ -179,8 +167,8 @@ def _link(directory: Path, run: SeedResult, number: int) -> Cell:
     return Cell(str(number), address=address)
 
 
-class SweepFiles:
-    """Writes the files again when a trial has ended, but at most every ten seconds."""
+class SweepPage:
+    """Writes `sweep.html` again when a trial has ended, but at most every ten seconds."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -188,7 +176,7 @@ class SweepFiles:
         self._ended = 0
 
     def update(self, results: SweepResults) -> None:
-        """Writes the files if they are due. A file that cannot be written does not end a sweep."""
+        """Writes the page if it is due. A page that cannot be written does not end a sweep."""
         ended = sum(trial.status != "pending" for trial in results.trials)
         if ended == self._ended or time.monotonic() < self._due:
             return
@@ -198,22 +186,6 @@ class SweepFiles:
         self._due = time.monotonic() + _INTERVAL_SECONDS
 
     def write(self, results: SweepResults) -> None:
-        """Writes each file atomically."""
-        write_atomically(self._directory / CSV_FILE, csv_text(results))
-        write_atomically(self._directory / PAGE_FILE, sweep_page(self._directory, results))
-
-
-def csv_text(results: SweepResults) -> str:
-    """Returns the text of `sweep.csv`: a row for each seed of each trial; lists are JSON."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", "seed", *results.space, "status", "step", "objective", "weights"])
-    for trial in results.trials:
-        values = [
-            value if isinstance(value, (str, float)) else json.dumps(value)
-            for value in (trial.settings.get(path, "") for path in results.space)
-        ]
-        for run in trial.runs:
-            row = [run.status, run.step, run.objective, run.weights]
-            writer.writerow([trial.number, run.seed, *values, *row])
-    return text.getvalue()
+        """Writes the page."""
+        text = sweep_page(self._directory, results)
+        write_atomically(SweepDirectory(self._directory).page, text)

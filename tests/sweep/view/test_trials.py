@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.sweep.view.tables import TrialProgress, print_summary, summary_lines
+from orbit_runner.reporting.progress.lines import make_progress
+from orbit_runner.sweep.view.trials import TrialNotes, print_summary, summary_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
 
 _DIRECTORY = Path("runs/my sweep")
@@ -71,15 +72,15 @@ _TRIALS = [
 
 
 def test_line_is_printed_when_a_trial_ends(capfd):
-    progress = TrialProgress("plain")
-    with progress.shown_scope():
-        progress.update(make_results([_TRIALS[0], *_TRIALS[2:]]), {2: ""})
+    notes = TrialNotes()
+    with make_progress("plain").shown_scope():
+        notes.update(make_results([_TRIALS[0], *_TRIALS[2:]]))
         assert capfd.readouterr().err.splitlines() == [
             "training 3 trials of digits_mlp …",
             "already ended: 1 finished, 2 pending",
         ]
-        progress.update(make_results(_TRIALS), {2: ""})
-        progress.update(make_results(_TRIALS), {2: ""})
+        notes.update(make_results(_TRIALS))
+        notes.update(make_results(_TRIALS))
     printed = capfd.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines()[0].startswith(
@@ -90,7 +91,6 @@ def test_line_is_printed_when_a_trial_ends(capfd):
 
 
 def test_quiet_prints_nothing(capfd):
-    progress = TrialProgress("none")
-    with progress.shown_scope():
-        progress.update(make_results(_TRIALS), {})
+    with make_progress("none").shown_scope():
+        TrialNotes().update(make_results(_TRIALS))
     assert capfd.readouterr() == ("", "")
