@@ -378,33 +378,13 @@ class TableRowPredictor:
         arrays = {}
         try:
             for argument, spec in self._model.specs.items():
-                by_column = self._by_column(row, argument)
                 read = Row.category if spec.dtype == tf.string else _number_in
-                cells = [read(by_column, name) for name in self._columns[argument]]
+                cells = [read(row, name) for name in self._columns[argument]]
                 value = cells if spec.shape.rank > 1 else cells[0]
                 arrays[argument] = np.array(value, spec.dtype.as_numpy_dtype)
         except ValueError as error:
             return str(error)
         return arrays
-
-    def _by_column(self, row: Row, argument: str) -> Row:
-        """Returns a row with the columns of an input, also if it has a value for the input."""
-        names = self._columns[argument]
-        if all(name in row.values for name in names):
-            return row
-        of_input = [v for name, v in row.values.items() if argument_names([name]) == [argument]]
-        if of_input and isinstance(of_input[0], list):
-            of_input = of_input[0]
-            if len(of_input) != len(names):
-                got = f"{argument}: got {len(of_input)} values"
-                raise ValueError(f"{got}, expected {len(names)}: {', '.join(names)}")
-        elif not of_input:  # Of an .npz file, where the columns of an array are numbered.
-            numbered = [f"{argument}_{number}" for number in range(len(names))]
-            of_input = [row.values[name] for name in numbered if name in row.values]
-        if len(of_input) != len(names):
-            return row
-        values = {**row.values, **dict(zip(names, of_input, strict=True))}
-        return dataclasses.replace(row, values=values)
 
 
 def _number_in(row: Row, name: str) -> float:
