@@ -366,13 +366,12 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(table_predictor, t
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"age": 3, "home town": "Rome"}', "has no column 'income'"),
+        ('{"age": 3, "home town": "Rome"}', "column 'income' has no value, expected a number"),
         ('{"age": null, "income": 1, "home town": ""}', "column 'age' has no value, expected a"),
         ('{"age": "old", "income": 1, "home town": ""}', "column 'age': got 'old', expected a"),
         ('{"age": 3, "income": 1e60, "home town": ""}', "column 'income': got 1e+60, expected a"),
         ('{"age": 3, "income": 1, "home town": ["a"]}', "got ['a'], expected a text"),
         ('{"age": [3], "income": 1, "home town": ""}', "'age': got [3], expected a number"),
-        ("[1, 2]", "expected a JSON object"),
     ],
 )
 def test_unusable_row_of_a_table_is_reported_in_its_place(table_predictor, line, message):
