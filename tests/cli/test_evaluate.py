@@ -229,7 +229,7 @@ def test_training_data_need_not_be_there(tmp_path):
     ]
     (tmp_path / "table.yaml").write_text(
         "task:\n  name: tabular\n  features: {numeric: [a, b]}\n"
-        "  targets: [{column: y, type: regression}]\n  model: {name: mlp}\n"
+        "  target: {column: y, type: regression}\n  model: {name: mlp}\n"
         "trainer:\n  train_steps: 3\n  optimizer_config:\n    optimizer: {type: sgd}\n"
         "    learning_rate: {type: constant, constant: {learning_rate: 0.01}}\n"
     )

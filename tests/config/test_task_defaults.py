@@ -18,7 +18,7 @@ from orbit_runner.registry import TASKS
 
 Write = Callable[..., str]
 TABLE = """
-task: {name: tabular, targets: [species], train_data: {source: csv, input_path: penguins.csv}}
+task: {name: tabular, target: species, train_data: {source: csv, input_path: penguins.csv}}
 """
 OPTIMIZER = "trainer.optimizer_config"
 
@@ -169,5 +169,5 @@ def test_a_schedule_that_is_chosen_gets_no_settings_of_another(write):
 
 def test_a_table_without_a_source_is_one_problem():
     with pytest.raises(ConfigError) as caught:
-        resolve(Request(params_overrides=("task.name=tabular", "task.targets=[y]")))
+        resolve(Request(params_overrides=("task.name=tabular", "task.target=y")))
     assert [problem.path for problem in caught.value.problems] == ["task.train_data.source"]

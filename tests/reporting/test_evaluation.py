@@ -47,35 +47,31 @@ def test_the_calibration_error_is_the_mean_difference():
     assert calibration_parts(()) == []
 
 
-def test_the_page_has_all_parts_of_each_target():
+def test_the_page_has_all_parts():
     evaluation = EvaluationData(
         step=7,
         note="all 9 rows",
-        others=(
-            EvaluationData(title="sold", confusion=TRIPLES, classes=["a<b"], calibration=BINS),
-            EvaluationData(
-                title="price",
-                facts=[("largest error", "3.5")],
-                head=("place", "error"),
-                rows=[("a.csv, row 4", "3.5")],
-            ),
-        ),
+        confusion=TRIPLES,
+        classes=["a<b"],
+        calibration=BINS,
+        facts=[("largest error", "3.5")],
+        head=("place", "error"),
+        rows=[("a.csv, row 4", "3.5")],
     )
 
     html = parts_html(evaluation_parts(evaluation)).replace("<wbr>", "")
 
     assert "Step 7: all 9 rows." in html
-    for heading in ("Sold", "Confusion matrix", "Classes", "Calibration", "Price", "Errors"):
+    for heading in ("Confusion matrix", "Classes", "Calibration", "Errors"):
         assert f"<h3>{heading}</h3>" in html
     assert "a&lt;b" in html
     assert "<svg" in html
-    assert "Largest errors" in html
+    assert "Worst mistakes" in html
     assert "a.csv, row 4" in html
 
 
 def test_a_terminal_shows_tables_without_charts():
     evaluation = EvaluationData(
-        title="sold",
         confusion=TRIPLES,
         classes=["a", "b"],
         calibration=BINS,

@@ -48,7 +48,7 @@ def test_files_are_found_plain_or_packed(folder):
     ("changes", "field", "message"),
     [
         ({"task__features__text": ["tex"]}, "features.text[0].column", "did you mean 'text'?"),
-        ({"task__targets": ["lable"]}, "targets[0].column", "did you mean 'label'?"),
+        ({"task__target": "lable"}, "target.column", "did you mean 'label'?"),
         ({"task__train_data__files__german": "train.en*"}, "train_data.files",
          "train.en.gz is listed twice"),
         ({"task__validation_data__files": {"a": "val.de", "b": "val.*"}},
@@ -72,7 +72,7 @@ def test_text_files_are_listed_by_their_class(folder):
 def test_lines_of_text_files_are_texts_by_default(folder, feature, kind, is_whole):
     settings = {
         "task.name": "tabular",
-        "task.targets": ["label"],
+        "task.target": "label",
         "task.train_data.source": "text_files",
         "task.train_data.data_dir": folder,
         "task.train_data.files": {"english": "train.en.gz", "german": "train.de*"},
@@ -117,7 +117,7 @@ def test_evaluation_batches_are_the_first_words_of_each_line(folder):
     ):
         inside = weights.numpy() > 0
         texts = _fit(task).decode(features["tokens"].numpy()[inside])
-        classes = task.fitted.classes["label"]
+        classes = task.fitted.classes
         names = [classes[label] for label in targets["label"].numpy()[inside]]
         rows_of_batches += [*zip(texts, names, strict=True)]
     assert rows_of_batches == [(" ".join(line.split()[:4]), name) for line, name in rows]
@@ -188,7 +188,7 @@ def test_signature_splits_texts_as_training_does(served):
     expected = tf.nn.softmax(model({"tokens": tokens}, training=False)["label"])
     np.testing.assert_array_equal(outputs["label"], expected)
     assert len({tuple(row) for row in tokens.tolist()}) > 4
-    names = serving.signatures["targets"]()["classes_label"].numpy().tolist()
+    names = serving.signatures["target"]()["classes"].numpy().tolist()
     assert names == [b"english", b"german"]
 
 
@@ -241,7 +241,7 @@ def test_first_line_decides_whether_lines_are_texts(served, lines, texts):
 def test_lines_of_a_table_without_a_header_are_its_rows(tmp_path):
     (tmp_path / "a.csv").write_text("english,one two\ngerman,eins\n" * 20)
     settings = {
-        "task__targets": ["label"],
+        "task__target": "label",
         "task__features": {"text": ["text"]},
         "task__train_data__column_names": ["label", "text"],
         "task__validation_data__column_names": ["label", "text"],

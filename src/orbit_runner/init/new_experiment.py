@@ -61,7 +61,7 @@ _TEST = """\
   # which neither training nor the choice of the best checkpoint has seen.
 """
 _NUMBERS = "It is a number; without `type: regression`, each of its values is a class."
-_CLASSES = "Its values are classes; for numbers: [{column: …, type: regression}]."
+_CLASSES = "Its values are classes; for numbers: {column: …, type: regression}."
 _AUC = "{class_name: AUC, config: {multi_label: true}}"
 _F1 = "{class_name: F1Score, config: {average: macro}}"
 _DIGEST = "# `runner init --from` writes this file again unless it was changed: "
@@ -92,8 +92,7 @@ _TABLE = Template("""\
   name: tabular
 $model  # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
   # $kind
-  targets:
-    - $target  # $label_about
+  target: $target  # $label_about
   # The columns that the model sees, from $rows rows.
   # Remove the line of a column to leave it out.
   features:
@@ -106,7 +105,7 @@ $section""")
 _TEXT = Template("""\
   name: tabular
 $model  # Each line of a file is a text, and its class is that of the file or pattern.
-  targets: [label]
+  target: label
   features:
     text: [{column: text, max_length: 200}]  # words, from the first, that the model sees
   # A hash of the text decides, so that equal texts are in the same part.

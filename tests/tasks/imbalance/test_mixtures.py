@@ -144,7 +144,7 @@ def _labels(task, batch):
     if type(task).__name__ != "TabularTask":
         return [int(number) for number in batch]
     ((name, numbers),) = batch.items()
-    return [{name: task.fitted.classes[name][number]} for number in numbers]
+    return [{name: task.fitted.classes[number]} for number in numbers]
 
 
 def test_rows_of_a_mixture_keep_file_and_row_and_their_texts(folder):

@@ -65,7 +65,7 @@ class ImageClassificationConfig(ClassificationTaskConfig):
         """Yields settings that are missing or unknown."""
         yield from super().problems()
         taken = (*STANDARD_METRICS["classification"], f"top_{self.top_k}_accuracy")
-        yield from metric_problems(dict(enumerate(self.metrics)), taken)
+        yield from metric_problems(self.metrics, taken)
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
             source = f"`source: {self.train_data.source}`"
             message = f"is not set; {source} does not contain the number of classes"

@@ -8,16 +8,12 @@ from typing import Any, ClassVar
 from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, not_supported
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
-from orbit_runner.config.schema.weights import METRICS
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.class_metrics import STANDARD_METRICS, metric_problems
-from orbit_runner.tasks.keras_items import Item, is_item, split_item
 from orbit_runner.tasks.shared_config import ClassificationTaskConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
-TARGET = "target"  # In an item of `metrics`, the column that it is for.
 # How a table is trained if its experiment does not say; docs/tables.md has measurements.
 _MODEL = {"name": "wide_deep", "hidden_units": [128, 64], "dropout_rate": 0.5}
 _BATCH_SIZES = {"train_data": 64, "validation_data": 1024}
@@ -111,7 +107,7 @@ class FeaturesConfig(Config):
 
 @config_class
 class TargetConfig(Config):
-    """A column to predict. For classification, its name alone is sufficient."""
+    """The column to predict. For classification, its name alone is sufficient."""
 
     shorthand: ClassVar[str] = "column"
     column: str = field("", help="column to predict")
@@ -120,7 +116,6 @@ class TargetConfig(Config):
         allowed=(CLASSIFICATION, REGRESSION),
         help="classification: its values are classes; regression: numbers",
     )
-    loss_weight: float = field(1.0, gt=0.0, help="weight of this target in the loss")
 
 
 @config_class
@@ -150,17 +145,11 @@ class TabularConfig(ClassificationTaskConfig):
         factory=TabularModelConfig, help="the model", variants=TABLE_MODELS
     )
     features: FeaturesConfig = field(factory=FeaturesConfig, help="columns that the model sees")
-    targets: list[TargetConfig] = field((), help="columns to predict")
+    target: TargetConfig = field(factory=TargetConfig, help="column to predict")
     weight_column: str = field(
         "",
         help="column with the weight of each row, scaled to a mean of 1 in each section; by "
         "default all equal",
-    )
-    metrics: list[str | Mapping[str, Any]] = field(
-        (),
-        weights=METRICS,
-        help="more metrics of evaluations, by the names of Keras: [r2_score, {class_name: AUC, "
-        "target: sold}], or classes; those without target are for all targets",
     )
     train_data: TableDataConfig = training_field(TableDataConfig)
     validation_data: TableDataConfig = validation_field(TableDataConfig)
@@ -189,67 +178,22 @@ class TabularConfig(ClassificationTaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
-        yield from self._target_problems()
-        yield from self._class_problems()
-        yield from self._metric_problems()
-
-    def _target_problems(self) -> Iterator[Problem]:
-        if not self.targets:
-            yield not_set("targets", "is empty; list the columns to predict")
-        names = [target.column for target in self.targets]
-        for index, name in enumerate(names):
-            path = f"targets[{index}].column"
-            if not name:
-                yield not_set(path, "is not set")
-            elif name in names[:index]:
-                yield Problem(path, f"{name!r} is listed twice", code="set-twice")
-            elif name in self.features.names:
-                yield conflict(path, f"{name!r} is also a feature")
-            elif name in self.features.exclude:
-                yield conflict(path, f"{name!r} is in features.exclude, but a target")
-
-    def _class_problems(self) -> Iterator[Problem]:
-        count = sum(target.type == CLASSIFICATION for target in self.targets)
+        target = self.target
+        if not target.column:
+            yield not_set("target.column", "is not set; set it to the column to predict")
+        elif target.column in self.features.names:
+            yield conflict("target.column", f"{target.column!r} is also a feature")
+        elif target.column in self.features.exclude:
+            message = f"{target.column!r} is in features.exclude, but the target"
+            yield conflict("target.column", message)
         settings = {
             "class_weights": self.class_weights,
             "train_data.class_sampling": self.train_data.class_sampling,
         }
         for name, value in settings.items():
-            if value and count != 1:
-                yield not_supported(name, f"got {count} classification targets, expected one")
-
-    def _metric_problems(self) -> Iterator[Problem]:
-        """Yields wrong forms and names of metrics, and unknown, unlike or missing targets."""
-        names = [target.column for target in self.targets]
-        is_mixed = len({target.type for target in self.targets}) > 1
-        for index, item in enumerate(self.metrics):
-            target = item.get(TARGET) if isinstance(item, Mapping) else None
-            if target is not None and target not in names:
-                hint = unknown_name_message("target", str(target), names)
-                yield Problem(f"metrics[{index}].{TARGET}", hint, code="unknown-name")
-            elif target is None and is_mixed and is_item(item):
-                name, _ = split_item(item)
-                message = (
-                    "is for all targets, but some of them are classes, and others are numbers\n"
-                    f"name its target: {{class_name: {name}, {TARGET}: {names[0]}}}"
-                )
-                yield not_supported(f"metrics[{index}]", message)
-        problems = [
-            problem
-            for target in self.targets
-            for problem in metric_problems(self.metrics_of(target), STANDARD_METRICS[target.type])
-        ]
-        yield from dict.fromkeys(problems)
-
-    def metrics_of(self, target: TargetConfig) -> dict[int, Item]:
-        """Returns the metrics of a target in the form of Keras, by their index."""
-        items: dict[int, Item] = {}
-        for index, item in enumerate(self.metrics):
-            if isinstance(item, str):
-                items[index] = item
-            elif item.get(TARGET) in (None, target.column):
-                items[index] = {name: value for name, value in item.items() if name != TARGET}
-        return items
+            if value and target.type == REGRESSION:
+                yield not_supported(name, "is for classes, and the target is a number")
+        yield from metric_problems(self.metrics, STANDARD_METRICS[target.type])
 
 
 def _feature_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
