@@ -80,7 +80,7 @@ def test_the_columns_of_a_table_are_used_by_what_they_contain():
     assert [*task.features.numeric] == ["age", "income"]
     assert [*task.features.categorical] == ["city"]
     assert [column.column for column in task.features.text] == ["comment"]
-    assert (task.train_data.delimiter, task.validation_data.delimiter) == (";", ";")
+    assert (task.train_data.delimiter, task.section("validation_data").delimiter) == (";", ";")
     assert task.split.fractions == {"train": 0.7, "validation": 0.15, "test": 0.15}
     assert not task.split.hash_of
     assert "Predicted, because its name says so;" in text

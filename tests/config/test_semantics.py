@@ -116,7 +116,9 @@ CASES = [
     ("RecommendationConfig", "task.top_k=1000", "task.top_k", "out-of-range"),
     ("NetworkTaskConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("ClassificationTaskConfig", "task.train_data.split=trian", "task.train_data.split", "unknown-part"),
-    ("TabularConfig", "task.target=null", "task.target.column", "not-set"),
+    ("TabularConfig", "task.target.column=''", "task.target.column", "not-set"),
+    ("SplitTaskConfig", "task.validation_data={source: '', input_path: b.csv}", "task.validation_data.input_path", "no-effect"),
+    ("SplitTaskConfig", "task.validation_data={source: '', global_batch_size: 0}", "task.validation_data.global_batch_size", "out-of-range"),
     ("TabularConfig", "task.target=age", "task.target.column", "conflict"),
     ("FeaturesConfig", "task.features.exclude=[size]", "task.features.exclude", "no-effect"),
     ("FeaturesConfig", "task.features.text=[age]", "task.features.text[0].column", "set-twice"),
@@ -164,6 +166,7 @@ EXPERIMENTS = {
     **dict.fromkeys(
         (
             "ClassificationTaskConfig",
+            "SplitTaskConfig",
             "TabularConfig",
             "FeaturesConfig",
             "TableDataConfig",

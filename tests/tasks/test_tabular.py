@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.base import WeightedLabels
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
@@ -20,7 +21,7 @@ from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import config_of, run
+from tests.support.toy import run
 
 PRICE = {"column": "price", "type": "regression"}
 
@@ -242,18 +243,39 @@ def _check_loss(task, labels, outputs, expected, results):
     assert {metric.name: float(metric.result()) for metric in metrics} == pytest.approx(results)
 
 
-def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(path, tmp_path):
-    config = config_of(
-        {
-            "task.name": "tabular",
-            "task.target": "y",
-            "task.train_data": {"source": "csv", "input_path": str(path)},
-            "trainer.min_steps_per_epoch": 2,
-            "trainer.train_epochs": 10,
-        }
-    )
+def test_table_with_the_shipped_settings_trains_and_keeps_its_best_checkpoint(path, tmp_path):
+    config = resolve(
+        Request(
+            config_files=("configs/data/table.yaml",),
+            params_overrides=(
+                "task.target=y",
+                f"task.train_data={{source: csv, input_path: {path}}}",
+                "trainer.min_steps_per_epoch=2",
+                "trainer.train_epochs=10",
+            ),
+        )
+    ).config
+    assert config.task.section("validation_data").input_path == str(path)
     _, logs = run(config, tmp_path / "run")
     assert logs["validation_examples"] == table_query(config.task).part("validation_data").size
     assert 10 <= logs["validation_examples"] <= 30
     best = json.loads((tmp_path / "run" / "best" / "info.json").read_text())
     assert best["validation_loss"] <= logs["validation_loss"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "field"),
+    [
+        ({"task__split": None}, "not-allowed", "source"),
+        ({"task__validation_data__global_batch_size": 0}, "out-of-range", "global_batch_size"),
+        ({"task__validation_data__input_path": "b.csv"}, "no-effect", "input_path"),
+    ],
+)
+def test_validation_data_without_a_source_are_a_part_of_the_training_data(settings, code, field):
+    part = {f"task__validation_data__{name}": "''" for name in ("source", "input_path")}
+    task = table_config("a.csv", task__train_data__delimiter=";", **part).task
+    data = task.section("validation_data")
+    assert (data.source, data.input_path, data.delimiter) == ("csv", "a.csv", ";")
+    assert data.part == "validation"
+    with raises(code, f"task.validation_data.{field}"):
+        table_config("a.csv", **part | settings)

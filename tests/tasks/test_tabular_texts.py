@@ -11,14 +11,11 @@ import tf_keras
 
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.data.tables.columns import CATEGORY, TEXT
 from orbit_runner.data.text.lines import read_lines
 from orbit_runner.step.batches import sentences
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
-from tests.support.configs import SHORT_RUN, config_of
 from tests.support.problems import pairs, raises
 from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
 from tests.support.texts import text_config, write_texts
@@ -65,30 +62,6 @@ def test_problems_of_files_name_their_setting(folder, changes, field, message):
 def test_text_files_are_listed_by_their_class(folder):
     with pytest.raises(ConfigError, match="not read by `source: text_files`; set files"):
         text_config(folder, task__train_data__input_path="train.en")
-
-
-@pytest.mark.parametrize("is_whole", [False, True])
-@pytest.mark.parametrize(("feature", "kind"), [("", TEXT), ("categorical", CATEGORY)])
-def test_lines_of_text_files_are_texts_by_default(folder, feature, kind, is_whole):
-    settings = {
-        "task.name": "tabular",
-        "task.target": "label",
-        "task.train_data.source": "text_files",
-        "task.train_data.data_dir": folder,
-        "task.train_data.files": {"english": "train.en.gz", "german": "train.de*"},
-    }
-    if feature:
-        settings[f"task.features.{feature}"] = ["text"]
-    if is_whole:
-        settings |= {
-            **SHORT_RUN,
-            "task.model.name": "mlp",
-            "task.train_data.global_batch_size": 8,
-            "task.validation_data.source": "csv",
-            "task.validation_data.global_batch_size": 8,
-        }
-    config = config_of(settings).task
-    assert table_query(config).feature_kinds() == {"text": kind}
 
 
 def _task(config):

@@ -53,7 +53,7 @@ description: $about
 task:
 $task$trainer
 runtime:
-  # Another seed gives other initial weights and another order of the examples.
+$threads  # Another seed gives other initial weights and another order of the examples.
   seed: 1
 """)
 _TEST = """\
@@ -65,11 +65,10 @@ _CLASSES = "Its values are classes; for numbers: {column: …, type: regression}
 _AUC = "{class_name: AUC, config: {multi_label: true}}"
 _F1 = "{class_name: F1Score, config: {average: macro}}"
 _DIGEST = "# `runner init --from` writes this file again unless it was changed: "
-# Images have no defaults of it.
-_TRAINER = """
+_TRAINER = Template("""
 trainer:
   train_epochs: 20
-  min_steps_per_epoch: 15  # of small data
+  min_steps_per_epoch: $min_steps  # of small data
   validation_epochs: 1
   summary_interval: 50  # steps between two points of the training curve
   # The best checkpoint is that of the lowest loss on validation data: --checkpoint=best.
@@ -77,8 +76,26 @@ trainer:
   best_checkpoint_eval_metric: validation_loss
   best_checkpoint_metric_comp: lower
   optimizer_config:
-    optimizer: {type: adam}
-    learning_rate: {type: cosine, cosine: {initial_learning_rate: 0.001, decay_steps: auto}}
+    optimizer:$optimizer
+    learning_rate: {type: cosine, cosine: {initial_learning_rate: $rate, decay_steps: auto}}
+""")
+_IMAGE_TRAINER = _TRAINER.substitute(min_steps=15, optimizer=" {type: adam}", rate=0.001)
+# As in configs/data/table.yaml.
+_TABLE_TRAINER = _TRAINER.substitute(
+    min_steps=150,
+    optimizer="""
+      type: adamw
+      # The linear part of the model for numbers needs no weight decay.
+      adamw: {weight_decay_rate: auto, exclude_from_weight_decay: [_wide/]}""",
+    rate=0.003,
+)
+_TABLE_THREADS = """\
+  # Faster for small networks, and the weights do not depend on the number of cores.
+  intra_op_threads: 1
+"""
+_WIDE_DEEP = """\
+  # The sum of a linear model and of a small deep network.
+  model: {name: wide_deep, hidden_units: [128, 64], dropout_rate: 0.5}
 """
 _LINEAR = """\
   # A linear model of the mean of the embeddings of all words.
@@ -101,7 +118,9 @@ $split  # Beside $other_metrics.
   metrics: [$metric]
   # Paths are relative to the directory in which the command runs.
   train_data:
-$section""")
+$section    global_batch_size: 64
+  validation_data: {global_batch_size: 1024}  # a part of the rows, see `split`
+""")
 _TEXT = Template("""\
   name: tabular
 $model  # Each line of a file is a text, and its class is that of the file or pattern.
@@ -115,6 +134,8 @@ $test  split: {fractions: $fractions}
   # Paths are relative to the directory in which the command runs.
   train_data:
 $section
+    global_batch_size: 64
+  validation_data: {global_batch_size: 1024}  # a part of the texts, see `split`
 """)
 _IMAGES = Template("""\
   name: image_classification
@@ -149,11 +170,12 @@ $split
 
 @dataclasses.dataclass(frozen=True)
 class _Draft:
-    """What is to be written, and what was found; `trainer` is "" for the defaults of the task."""
+    """What is to be written, and what was found."""
 
     about: str
     task: str
-    trainer: str = ""
+    trainer: str = _TABLE_TRAINER
+    threads: str = _TABLE_THREADS
     problem: str = ""
 
 
@@ -187,6 +209,7 @@ def write_experiment(
         about=inline_yaml(draft.about),
         task=draft.task,
         trainer=draft.trainer,
+        threads=draft.threads,
     )
     write_files(directory, {EXPERIMENT: f"{text}{_digest_line(text)}"})
     experiment = directory / EXPERIMENT
@@ -260,7 +283,7 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
     regression = is_regression(target)
     is_binary = target.summary is not None and target.summary.distinct == 2
     task = _TABLE.substitute(
-        model=_LINEAR if [use.kind for use in features] == [TEXT] else "",
+        model=_LINEAR if [use.kind for use in features] == [TEXT] else _WIDE_DEEP,
         reason=reason,
         rows=f"{survey.rows:,}",
         kind=_NUMBERS if regression else _CLASSES,
@@ -372,7 +395,7 @@ def _draft_of_images(path: Path) -> _Draft:
         batch_size=64 if total >= _FEW_IMAGES else 16,
     )
     about = f"the class of the images in {path.name}"
-    return _Draft(about, task, _TRAINER, _find_damaged_image(decoded))
+    return _Draft(about, task, _IMAGE_TRAINER, "", _find_damaged_image(decoded))
 
 
 def _find_damaged_image(paths: Iterable[str]) -> str:

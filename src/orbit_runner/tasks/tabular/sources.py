@@ -26,7 +26,7 @@ def table_query(config: TabularConfig) -> TableQuery:
         ),
     )
     return TableQuery(
-        sections={section: getattr(config, section) for section in SECTIONS},
+        sections={section: config.section(section) for section in SECTIONS},
         columns=[NamedColumn(*column) for column in columns],
         features="features",
         advice="list the column in features.exclude, or in features.numeric, date or "
