@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.models.catalog import VIT_NAMES
 from orbit_runner.registry import IMAGE_MODELS
@@ -118,23 +117,6 @@ def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(original, deviatio
     assert not np.any(model(np.full((1, 32, 32, 3), 9, "uint8")))
     # Without the class token.
     assert {v.shape[1] for v in model.variables if "pos_embedding" in v.name} == {4}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("depth", "blocks"), [(18, 8), (50, 16)])
-def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(depth, blocks):
-    devices = ["CPU:0", "CPU:1"]
-    strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
-    with strategy.scope():
-        model = _build("resnet", 64, depth=depth, zero_init_last_bn=True)
-    scales = [norm.gamma for norm in _layers(model, "synchronized")]
-    for replica in range(2):
-        values = [strategy.experimental_local_results(scale)[replica] for scale in scales]
-        assert sum(not np.any(value) for value in values) == blocks
-    model = _build("resnet", 64, depth=depth, zero_init_last_bn=True)
-    block = [x for x in model.get_layer("backbone").layers if hasattr(x, "_conv2")][-1]
-    x = np.random.default_rng(1).normal(size=(2, *block.input_shape[1:])).astype("float32")
-    np.testing.assert_array_equal(block(x, training=True), tf.nn.relu(x))
 
 
 def test_mlp_without_hidden_layers_is_linear():

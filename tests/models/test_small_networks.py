@@ -55,16 +55,6 @@ def test_parameter_count_matches_the_formula(users, items, factors, sizes):
         assert expected == 392_601
 
 
-@pytest.mark.parametrize(("mf", "mlp"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)])
-def test_regularization_penalizes_the_squared_weights(mf, mlp):
-    model = neumf(num_users=7, num_items=5, mf_regularization=mf, mlp_regularization=mlp)
-    squares = {name: float((value**2).sum()) for name, value in _weights(model).items()}
-    expected = mf * sum(v for k, v in squares.items() if k.startswith("mf_")) + mlp * sum(
-        v for k, v in squares.items() if k.startswith("mlp_") and not k.endswith("bias")
-    )
-    np.testing.assert_allclose(sum(float(loss) for loss in model.losses), expected, rtol=1e-5)
-
-
 def test_logits_are_float32_under_every_policy(policy):
     model = neumf(num_users=7, num_items=5)
     assert model({"user": USERS, "item": ITEMS}).dtype == "float32"

@@ -9,7 +9,7 @@ import tf_keras
 
 from orbit_runner.models.catalog import APPLICATIONS, BACKBONE, patch_size
 from orbit_runner.models.layers import classifier, normalized_input
-from orbit_runner.tf_internals import last_norms, set_block_drop_rates
+from orbit_runner.tf_internals import set_block_drop_rates
 
 # Goyal et al. 2017, section 5.1.
 _RESNET_HEAD = {"class_name": "RandomNormal", "config": {"stddev": 0.01}}
@@ -33,7 +33,6 @@ def resnet(
     std: Sequence[float] | None = None,
     input_dtype: str = "uint8",
     depth: int = 50,
-    zero_init_last_bn: bool = False,
     dropout_rate: float = 0.0,
     batch_norm_momentum: float = 0.9,
     batch_norm_epsilon: float = 1e-5,
@@ -46,9 +45,7 @@ def resnet(
     rectifiers"). `depth` is 18, 34, 50, 101, 152 or 200.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
-    num_classes]. `mean` and `std` are those of `Normalize`. If `zero_init_last_bn` is True, the
-    scale of the last batch normalization of each block is initialized to 0, so that a block starts
-    as its shortcut (Goyal et al. 2017, section 5.1).
+    num_classes]. `mean` and `std` are those of `Normalize`.
     """
     from official.vision.modeling.backbones.resnet import ResNet
 
@@ -62,9 +59,6 @@ def resnet(
         kernel_initializer="he_normal",
         name="backbone",
     )
-    if zero_init_last_bn:  # Model Garden has no setting for it.
-        for norm in last_norms(backbone.layers):
-            norm.gamma.assign(tf.zeros_like(norm.gamma))
     return classifier(
         inputs,
         backbone(x)["5"],

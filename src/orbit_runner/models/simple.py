@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.layers import normalized_input
@@ -82,8 +81,6 @@ def neumf(
     num_items: int,
     mf_dim: int = 8,
     layer_sizes: Sequence[int] = (64, 32, 16, 8),
-    mf_regularization: float = 0.0,
-    mlp_regularization: float = 0.0,
 ) -> tf_keras.Model:
     """Returns a network that scores how well an item suits a user.
 
@@ -94,25 +91,23 @@ def neumf(
 
     `num_users` and `num_items` are one more than the largest id. `layer_sizes` are the widths of
     the MLP. The first, an even number, is that of its input, two embeddings of half that width.
-    The regularization factors are for the squared embeddings, and for the squared kernels of the
-    MLP.
     """
     user = tf_keras.Input((), dtype="int32", name="user")
     item = tf_keras.Input((), dtype="int32", name="item")
     factors = [
-        _embedding(num_users, mf_dim, "mf_user", mf_regularization)(user),
-        _embedding(num_items, mf_dim, "mf_item", mf_regularization)(item),
+        _embedding(num_users, mf_dim, "mf_user")(user),
+        _embedding(num_items, mf_dim, "mf_item")(item),
     ]
     half = layer_sizes[0] // 2
     pair = [
-        _embedding(num_users, half, "mlp_user", mlp_regularization)(user),
-        _embedding(num_items, half, "mlp_item", mlp_regularization)(item),
+        _embedding(num_users, half, "mlp_user")(user),
+        _embedding(num_items, half, "mlp_item")(item),
     ]
-    branches = [
-        layers.Multiply(name="gmf")(factors),
-        _mlp_tower(pair, layer_sizes[1:], mlp_regularization),
-    ]
-    x = layers.Concatenate(name="fusion")(branches)
+    gmf = layers.Multiply(name="gmf")(factors)
+    x = layers.Concatenate(name="mlp_input")(pair)
+    for index, width in enumerate(layer_sizes[1:], start=1):
+        x = layers.Dense(width, activation="relu", name=f"mlp_dense{index}")(x)
+    x = layers.Concatenate(name="fusion")([gmf, x])
     # The initializer is that of the published code; the loss needs more than 16 bits.
     logit = layers.Dense(1, kernel_initializer="lecun_uniform", dtype="float32", name="logit")(x)
     return tf_keras.Model(
@@ -120,30 +115,11 @@ def neumf(
     )
 
 
-def _mlp_tower(
-    pair: Sequence[tf.Tensor], widths: Sequence[int], regularization: float
-) -> tf.Tensor:
-    x = layers.Concatenate(name="mlp_input")(pair)
-    for index, width in enumerate(widths, start=1):
-        x = layers.Dense(
-            width,
-            activation="relu",
-            kernel_regularizer=_l2_regularizer(regularization),
-            name=f"mlp_dense{index}",
-        )(x)
-    return x
-
-
-def _embedding(count: int, width: int, name: str, regularization: float) -> tf_keras.layers.Layer:
+def _embedding(count: int, width: int, name: str) -> tf_keras.layers.Layer:
     # Section 4.1: normal with a standard deviation of 0.01.
     return layers.Embedding(
         count,
         width,
         embeddings_initializer=tf_keras.initializers.RandomNormal(stddev=0.01),
-        embeddings_regularizer=_l2_regularizer(regularization),
         name=name,
     )
-
-
-def _l2_regularizer(weight: float) -> tf_keras.regularizers.Regularizer | None:
-    return tf_keras.regularizers.L2(weight) if weight else None

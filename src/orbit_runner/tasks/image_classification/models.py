@@ -132,9 +132,6 @@ class ResNetConfig(ImageModelConfig):
     depth: int = field(
         50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
     )
-    zero_init_last_bn: bool = field(
-        False, help="initialize the scale of each block's last batch normalization to 0"
-    )
     dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
     batch_norm_momentum: float = _batch_norm_momentum_field(0.9)
     batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-5)

@@ -33,14 +33,6 @@ class NeuMFConfig(Config):
         le=65536,
         help="widths of the MLP's input (user and item embeddings concatenated) and of its layers",
     )
-    mf_regularization: float = field(
-        0.0, ge=0.0, help="L2 regularization factor of the GMF embeddings"
-    )
-    mlp_regularization: float = field(
-        0.0,
-        ge=0.0,
-        help="L2 regularization factor of the MLP embeddings and kernels",
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yields widths that two embeddings cannot have."""
