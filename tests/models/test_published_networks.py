@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 
 from orbit_runner.models.catalog import VIT_NAMES
+from orbit_runner.models.image_configs import CnnConfig, MlpConfig
+from orbit_runner.models.layers import ImageInput
+from orbit_runner.models.simple import cnn, mlp
 from orbit_runner.registry import IMAGE_MODELS
 from tests.support.keras_models import total_size
 
 
 def _build(name, size=32, **options):
-    shape = {"input_shape": (size, size, 3), "num_classes": 1000}
-    return IMAGE_MODELS.get(name).load()(**(shape | options))
+    entry = IMAGE_MODELS.get(name)
+    config = entry.load_config()(name=name, **options)
+    return entry.load()(config, ImageInput((size, size, 3), 1000))
 
 
 # torchvision's and timm's models, which have each convolution, scale and shift. With basic blocks,
@@ -37,7 +41,6 @@ _COUNTS = [
     ("vit", {"model_name": "vit-b32"}, 88_224_232),
     ("vit", {"model_name": "vit-l16"}, 304_326_632),
     ("vit", {"model_name": "vit-l32"}, 306_535_400),
-    ("cnn", {"input_shape": (28, 28, 1), "num_classes": 10}, 3_274_634),
 ]  # fmt: skip
 
 
@@ -49,6 +52,11 @@ _COUNTS = [
 def test_networks_have_the_published_parameter_counts(name, options, count):
     model = _build(name, 224 if name == "vit" else 32, **options)
     assert total_size(model.trainable_variables) == count
+
+
+def test_network_for_mnist_has_the_published_parameter_count():
+    model = cnn(CnnConfig(), ImageInput((28, 28, 1), 10))
+    assert total_size(model.trainable_variables) == 3_274_634
 
 
 def test_every_vit_has_a_published_parameter_count():
@@ -120,8 +128,7 @@ def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(original, deviatio
 
 
 def test_mlp_without_hidden_layers_is_linear():
-    options = {"input_shape": (4,), "num_classes": 3, "input_dtype": "float32"}
-    model = _build("mlp", hidden_units=(), **options)
+    model = mlp(MlpConfig(hidden_units=()), ImageInput((4,), 3, dtype="float32"))
     x = np.random.default_rng(1).normal(size=(5, 4)).astype("float32")
     kernel, bias = model.get_weights()
     np.testing.assert_allclose(model(x), x @ kernel + bias, rtol=1e-5, atol=1e-6)

@@ -6,14 +6,15 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.catalog import nearest_cifar_depths
+from orbit_runner.models.image_configs import ResNetCifarConfig
+from orbit_runner.models.layers import ImageInput
 from orbit_runner.models.resnet_cifar import PadShortcut, convolution, resnet_cifar
 from tests.support.keras_models import total_size
 
 
 def _build(depth, version, **kwargs):
-    return resnet_cifar(
-        input_shape=(32, 32, 3), num_classes=10, depth=depth, version=version, **kwargs
-    )
+    config = ResNetCifarConfig(depth=depth, version=version, **kwargs)
+    return resnet_cifar(config, ImageInput((32, 32, 3), 10))
 
 
 @pytest.mark.sample(1)

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.layers import Normalize, normalized_input
+from orbit_runner.models.layers import ImageInput, Normalize
+from orbit_runner.models.rating_configs import NeuMFConfig
 from orbit_runner.models.simple import neumf
 
 USERS, ITEMS = np.array([0, 3, 6, 3], "int32"), np.array([4, 0, 1, 1], "int32")
@@ -31,7 +32,7 @@ def _expected(weights, depth):
 
 @pytest.mark.parametrize("sizes", [(12, 6, 4), (8,)])
 def test_logits_are_those_of_the_formula(sizes):
-    model = neumf(num_users=7, num_items=5, mf_dim=3, layer_sizes=sizes)
+    model = neumf(NeuMFConfig(mf_dim=3, layers=sizes), num_users=7, num_items=5)
     generator = np.random.default_rng(1)
     for variable in model.variables:
         variable.assign(generator.normal(size=variable.shape))
@@ -49,14 +50,14 @@ def test_parameter_count_matches_the_formula(users, items, factors, sizes):
     expected = (users + items) * (factors + sizes[0] // 2)
     expected += sum((a + 1) * b for a, b in itertools.pairwise(sizes))
     expected += factors + sizes[-1] + 1
-    model = neumf(num_users=users, num_items=items, mf_dim=factors, layer_sizes=sizes)
+    model = neumf(NeuMFConfig(mf_dim=factors, layers=sizes), num_users=users, num_items=items)
     assert model.count_params() == expected
     if users == 6040:
         assert expected == 392_601
 
 
 def test_logits_are_float32_under_every_policy(policy):
-    model = neumf(num_users=7, num_items=5)
+    model = neumf(NeuMFConfig(), num_users=7, num_items=5)
     assert model({"user": USERS, "item": ITEMS}).dtype == "float32"
 
 
@@ -74,7 +75,7 @@ def _pixels(dtype="uint8"):
 @pytest.mark.parametrize("std", [None, _STD, (64.0,)])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_normalized_values_match_numpy(mean, std, dtype):
-    inputs, x = normalized_input((5, 6, 3), dtype, mean, std)
+    inputs, x = ImageInput((5, 6, 3), 1, mean, std, dtype).normalized()
     pixels = _pixels(dtype)
     expected = (pixels.astype("float32") - np.float32(mean or 0)) / np.float32(std or 1)
     np.testing.assert_allclose(tf_keras.Model(inputs, x)(pixels), expected, rtol=1e-6, atol=1e-6)
@@ -95,7 +96,7 @@ def test_arithmetic_is_float32_and_rounded_once(policy, fraction):
 def test_number_of_constants_must_match_the_channels(argument):
     constants = {"mean": None, "std": None, argument: (1.0, 2.0)}
     with pytest.raises(ValueError, match=rf"`{argument}` \(\(1.0, 2.0\)\) must have 1 value or 3"):
-        normalized_input((5, 6, 3), "uint8", **constants)
+        ImageInput((5, 6, 3), 1, **constants).normalized()
 
 
 @pytest.mark.parametrize("std", [(1.0, 0.0, 1.0), (-1.0,), (float("nan"),)])

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.tasks.tabular.config import TabularModelConfig
 from orbit_runner.tasks.tabular.layers import EncodeDates, TextColumnMeans, add_constant
 from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
 
@@ -21,12 +22,7 @@ _MAX_ONE_HOT = 10
 
 
 def mlp(
-    *,
-    fitted: Preprocessing,
-    hidden_units: Sequence[int] = (64, 32),
-    dropout_rate: float = 0.0,
-    embedding_width: int | None = None,
-    is_wide: bool = False,
+    config: TabularModelConfig, fitted: Preprocessing, *, is_wide: bool = False
 ) -> tf_keras.Model:
     """Returns dense ReLU layers, each followed by dropout, and a linear layer.
 
@@ -36,15 +32,15 @@ def mlp(
     the tokens of all text columns, to one output with the name of the target: logits, float32
     [batch, classes], or numbers in the unit of the target, float32 [batch].
 
-    For the settings, see `TabularModelConfig`. If the model `is_wide`, a linear model is added to
+    If the model `is_wide`, a linear model is added to
     the output, and trained with it. It has a weight for each number and for each text of a
     category (Cheng et al., Wide & Deep Learning for Recommender Systems, DLRS 2016), without
     crossed columns and text columns.
     """
-    inputs, parts = _encoded_inputs(fitted, embedding_width)
+    inputs, parts = _encoded_inputs(fitted, config.embedding_width)
     values = [*parts.values()]
     x = layers.Concatenate(name="features")(values) if len(values) > 1 else values[0]
-    x = _hidden_layers(x, hidden_units, dropout_rate)
+    x = _hidden_layers(x, config.hidden_units, config.dropout_rate)
     name = _layer_name(fitted.target_name)
     width = len(fitted.classes) or 1
     # The softmax of the loss is not accurate enough in 16 bits.

@@ -56,8 +56,8 @@ class TabularTask(Task):
 
         For its inputs and outputs, see `orbit_runner.tasks.tabular.networks`.
         """
-        options = self.task_config.model.as_dict()
-        return TABLE_MODELS.get(options.pop("name")).load()(fitted=self.fitted, **options)
+        config = self.task_config.model
+        return TABLE_MODELS.get(config.name).load()(config, self.fitted)
 
     def class_labels(self, labels: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the classes of the target."""
