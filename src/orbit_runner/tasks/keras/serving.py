@@ -60,6 +60,8 @@ _LOOKUPS = {
     "GatherNd": "Tparams",
 }
 _LIMIT = 80  # of values in messages, in characters
+# What an input takes, by the kind of its type in NumPy; all others take numbers.
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {"b": (bool,), "O": (str, bytes)}
 _Value = TypeVar("_Value")
 # The results of a row by name.
 _Answer: TypeAlias = "Mapping[str, np.ndarray | np.generic]"
@@ -324,7 +326,7 @@ class ArrayPredictor:
                 return ArrayRow({}, f"has no input {name!r}; expected {', '.join(self.specs)}")
             try:
                 row[name] = _array_of(values[name], spec)
-            except _UnusableValue as error:
+            except ValueError as error:
                 return ArrayRow({}, f"{name}: {error}")
         return ArrayRow(row)
 
@@ -428,62 +430,37 @@ def _outputs_by_row(results: Mapping[str, tf.Tensor], count: int) -> list[str | 
     ]
 
 
-class _UnusableValue(Exception):
-    """A value that is not one of an input. The message says what was got, and what is allowed."""
-
-
 def _array_of(value: object, spec: tf.TensorSpec) -> np.ndarray:
     """Returns the array of a JSON value or of a row of an array, with the type of an input.
 
-    Its values are those that are given: what the type cannot represent raises `_UnusableValue`.
+    Its values are those that are given: what the type cannot represent raises `ValueError`.
     """
     try:
-        array = np.asarray(value, None if isinstance(value, (np.ndarray, np.generic)) else object)
+        array = np.asarray(value, object)
     except ValueError as error:
-        raise _UnusableValue(first_line(error)) from None
+        raise ValueError(first_line(error)) from None
     expected = spec.shape[1:]
     if not expected.is_compatible_with(array.shape):
-        raise _UnusableValue(f"got shape {list(array.shape)}, expected {expected.as_list()}")
+        raise ValueError(f"got shape {list(array.shape)}, expected {expected.as_list()}")
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
-    is_safe = array.dtype.kind in "iu" and dtype.kind in "iu" and np.can_cast(array.dtype, dtype)
-    is_number = array.dtype.kind in "iuf" and dtype.kind not in "iubO"
-    if not is_safe and not is_number:
-        is_allowed, allowed = _rule(spec.dtype, dtype)
-        for item in array.ravel().tolist():
-            if not is_allowed(item):
-                raise _UnusableValue(f"got {_show(item)}, expected {allowed}")
+    types = _PYTHON_TYPES.get(dtype.kind, (int, float))
+    for item in array.ravel().tolist():
+        if type(item) not in types or (isinstance(item, str) and not is_utf8(item)):
+            raise ValueError(f"got {_show(item)}, expected {spec.dtype.name}")
+    is_integer = dtype.kind in "iu"
     try:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             converted = array.astype(dtype)
-            finite = dtype.kind in "iubO" or np.isfinite(converted).all()
-    except OverflowError:  # An integer of hundreds of digits.
-        finite = False
-    if not finite:
-        raise _UnusableValue(f"expected finite numbers in the range of {spec.dtype.name}")
+        if is_integer:
+            is_exact = np.array_equal(converted, array)
+        else:
+            is_exact = dtype.kind in "bO" or bool(np.isfinite(converted).all())
+    except (OverflowError, ValueError):  # An integer of hundreds of digits, or NaN.
+        is_exact = False
+    if not is_exact:
+        numbers = "integers" if is_integer else "finite numbers"
+        raise ValueError(f"expected {numbers} in the range of {spec.dtype.name}")
     return converted
-
-
-def _rule(dtype: tf.DType, numpy: np.dtype) -> tuple[Callable[[Any], bool], str]:
-    """Returns which Python values a type can represent, and what they are called."""
-    if dtype == tf.string:
-        return _is_string, "a string of valid UTF-8"
-    if dtype == tf.bool:
-        return lambda item: isinstance(item, bool), "true or false"
-    if not dtype.is_integer:
-        return lambda item: type(item) in (int, float), "a number"
-    limits = np.iinfo(numpy)
-    return (
-        lambda item: _is_whole(item) and limits.min <= item <= limits.max,
-        f"an integer from {limits.min} to {limits.max}",
-    )
-
-
-def _is_string(item: object) -> bool:
-    return isinstance(item, bytes) or (isinstance(item, str) and is_utf8(item))
-
-
-def _is_whole(item: object) -> bool:
-    return type(item) is int or (isinstance(item, float) and item.is_integer())
 
 
 def _show(value: object) -> str:
