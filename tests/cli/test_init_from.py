@@ -385,15 +385,3 @@ def test_wrong_flags_are_an_error(arguments, code, path):
     Path("photos").mkdir()
 
     fails(["init", "new", *arguments], code, path)
-
-
-def test_only_an_experiment_that_was_not_changed_is_written_again():
-    _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
-    first, _ = _experiment("a.csv")
-    assert _experiment("a.csv")[0] == first
-    assert _experiment("a.csv", "--label=x")[1].task.target.column == "x"
-
-    with Path("new/experiment.yaml").open("a") as file:
-        file.write("# Mine.\n")
-    for directory in ("new", "."):
-        fails(["init", directory, "--from=a.csv"], "already-exists", "DIR")

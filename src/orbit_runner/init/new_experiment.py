@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -64,7 +63,6 @@ _NUMBERS = "It is a number; without `type: regression`, each of its values is a 
 _CLASSES = "Its values are classes; for numbers: {column: …, type: regression}."
 _AUC = "{class_name: AUC, config: {multi_label: true}}"
 _F1 = "{class_name: F1Score, config: {average: macro}}"
-_DIGEST = "# `runner init --from` writes this file again unless it was changed: "
 _TRAINER = Template("""
 trainer:
   train_epochs: 20
@@ -194,11 +192,9 @@ def write_experiment(
         The file, and what its first run would report of the data; "" if nothing.
 
     Raises:
-        RunnerError: The directory contains other files or an experiment that was changed, or the
-            data cannot be read or used.
+        RunnerError: The directory contains files, or the data cannot be read or used.
     """
-    if not _is_unchanged(directory / EXPERIMENT):
-        check_empty(directory)
+    check_empty(directory)
     try:
         draft = _draft(Path(data), label)
     except DataError as error:
@@ -211,21 +207,9 @@ def write_experiment(
         trainer=draft.trainer,
         threads=draft.threads,
     )
-    write_files(directory, {EXPERIMENT: f"{text}{_digest_line(text)}"})
+    write_files(directory, {EXPERIMENT: text})
     experiment = directory / EXPERIMENT
     return experiment, draft.problem or _find_problems(experiment)
-
-
-def _digest_line(text: str) -> str:
-    return f"{_DIGEST}{hashlib.sha256(text.encode()).hexdigest()[:16]}\n"
-
-
-def _is_unchanged(path: Path) -> bool:
-    """Returns whether a file is what `write_experiment` wrote."""
-    if not path.is_file():
-        return False
-    text, marker, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(_DIGEST)
-    return bool(marker) and _digest_line(text) == f"{marker}{digest}"
 
 
 def _find_problems(experiment: Path) -> str:
