@@ -12,7 +12,6 @@ from orbit_runner.models.catalog import (
     IMAGENET,
     VIT_NAMES,
     Pixels,
-    nearest_cifar_depths,
     patch_problem,
 )
 
@@ -118,11 +117,10 @@ class ResNetCifarConfig(ImageModelConfig):
         yield from super().problems()
         if self.version not in CIFAR_LAYERS:
             return
-        depths = nearest_cifar_depths(self.depth, self.version)
-        if depths != (self.depth,):
-            rule = f"{CIFAR_LAYERS[self.version]}n+2 in version {self.version}"
-            nearest = " and ".join(map(str, depths))
-            yield not_allowed("depth", f"got {self.depth}, expected {rule}\nnearest: {nearest}")
+        step = CIFAR_LAYERS[self.version]
+        if self.depth < step + 2 or (self.depth - 2) % step:
+            expected = f"expected {step}n+2 in version {self.version}"
+            yield not_allowed("depth", f"got {self.depth}, {expected}")
 
 
 @config_class
