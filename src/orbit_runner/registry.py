@@ -277,7 +277,7 @@ for _name, _target, _help, _traits in (
         "find_passed_arrays",
         "arrays that a Python program passed to orbit_runner.run",
         SourceTraits(
-            settings=("digest", "features"),
+            settings=("digest",),
             instead=(("data_dir", "digest"), ("input_path", "digest")),
         ),
     ),

@@ -132,9 +132,6 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
         factory=lambda: NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
     )
     digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
-    features: Mapping[str, Any] = field(
-        factory=lambda: NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
-    )
     split: str = field(
         "",
         help="images: split of the dataset; or a part that task.split or task.validation_split "
