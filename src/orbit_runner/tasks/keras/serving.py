@@ -16,11 +16,11 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
+from orbit_runner.data.images.files import SUFFIXES
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.image_classification.serving import (
     BYTES,
-    IMAGE_SUFFIXES,
     ImageFile,
     decode_images,
     images_of,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 PREDICT, COLUMNS = "predict", "columns"
 OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "label"
 _X = "x"
+# The suffixes of files that TensorFlow decodes as images.
+_IMAGE_SUFFIXES = (*SUFFIXES, ".bmp", ".gif", ".webp")
 _EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
 _JSON_WORDS = ("true", "false", "null")
 # Ops that select values by index, and their attributes with the type of the values.
@@ -229,7 +231,7 @@ class ArrayPredictor:
                 yield from images_of(Path(argument))
             elif _is_json(argument):
                 yield from self._rows_of_lines([argument_line(argument)])
-            elif is_file(argument) and not argument.lower().endswith(IMAGE_SUFFIXES):
+            elif is_file(argument) and not argument.lower().endswith(_IMAGE_SUFFIXES):
                 yield from self._rows_of_lines(file_lines(Path(argument)))
             else:
                 raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}", code="bad-item")
@@ -284,7 +286,7 @@ class ArrayPredictor:
                 yield dataclasses.replace(self._row_of_json(line.text), place=line.place)
 
     def _names_images(self, text: str) -> bool:
-        is_image = text.lower().endswith(IMAGE_SUFFIXES)
+        is_image = text.lower().endswith(_IMAGE_SUFFIXES)
         return self._image_signature is not None and (is_image or os.path.isdir(text))
 
     def _row_of_json(self, text: str) -> ArrayRow:
