@@ -12,7 +12,7 @@ from orbit_runner.data import disk_cache
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.headers import read_header
 from orbit_runner.data.images.stored import StoredImages
-from orbit_runner.models.image_configs import CnnConfig
+from orbit_runner.models.configs import CnnConfig
 from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.models.catalog import VIT_NAMES
-from orbit_runner.models.image_configs import CnnConfig, MlpConfig
+from orbit_runner.models.configs import CnnConfig, MlpConfig
 from orbit_runner.models.layers import ImageInput
 from orbit_runner.models.simple import cnn, mlp
 from orbit_runner.registry import IMAGE_MODELS

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.image_configs import ResNetCifarConfig
+from orbit_runner.models.configs import ResNetCifarConfig
 from orbit_runner.models.layers import ImageInput
 from orbit_runner.models.resnet_cifar import PadShortcut, convolution, resnet_cifar
 from tests.support.keras_models import total_size

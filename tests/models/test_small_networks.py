@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.models.configs import NeuMFConfig
 from orbit_runner.models.layers import ImageInput, Normalize
-from orbit_runner.models.rating_configs import NeuMFConfig
 from orbit_runner.models.simple import neumf
 
 USERS, ITEMS = np.array([0, 3, 6, 3], "int32"), np.array([4, 0, 1, 1], "int32")

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.catalog import SIZES
-from orbit_runner.models.text_configs import StackConfig, TransformerConfig
+from orbit_runner.models.configs import StackConfig, TransformerConfig
 from orbit_runner.models.transformer import transformer
 
 VOCAB = 40

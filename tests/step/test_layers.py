@@ -5,7 +5,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.inspection.measure import trace_model
-from orbit_runner.models.image_configs import CnnConfig, ResNetCifarConfig
+from orbit_runner.models.configs import CnnConfig, ResNetCifarConfig
 from orbit_runner.models.layers import ImageInput
 from orbit_runner.models.resnet_cifar import resnet_cifar
 from orbit_runner.models.simple import cnn

@@ -12,7 +12,7 @@ from official.vision.modeling.classification_model import ClassificationModel
 from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.datasets.download import DownloadError
 from orbit_runner.models.catalog import APPLICATIONS
-from orbit_runner.models.image_configs import ApplicationConfig, ResNetConfig
+from orbit_runner.models.configs import ApplicationConfig, ResNetConfig
 from orbit_runner.models.imagenet import keras_application, resnet
 from orbit_runner.models.layers import ImageInput
 from orbit_runner.state.initial_weights import initialize

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.autograph.impl import api
 
-from orbit_runner.models.image_configs import MlpConfig
+from orbit_runner.models.configs import MlpConfig
 from orbit_runner.models.layers import ImageInput
 from orbit_runner.registry import IMAGE_MODELS, TASKS
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.catalog import APPLICATIONS, BACKBONE, patch_size
-from orbit_runner.models.image_configs import (
+from orbit_runner.models.configs import (
     ApplicationConfig,
     EfficientNetConfig,
     ResNetConfig,

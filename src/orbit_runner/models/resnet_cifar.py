@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.catalog import CIFAR_LAYERS
-from orbit_runner.models.image_configs import ResNetCifarConfig
+from orbit_runner.models.configs import ResNetCifarConfig
 from orbit_runner.models.layers import ImageInput, classifier
 
 _STEM_FILTERS = 16

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tf_keras
 
-from orbit_runner.models.image_configs import CnnConfig, MlpConfig
+from orbit_runner.models.configs import CnnConfig, MlpConfig, NeuMFConfig
 from orbit_runner.models.layers import ImageInput
-from orbit_runner.models.rating_configs import NeuMFConfig
 
 layers = tf_keras.layers
 

@@ -10,7 +10,7 @@ import tf_keras
 from official.nlp.modeling import layers, models
 
 from orbit_runner.models.catalog import SIZES, TransformerSize
-from orbit_runner.models.text_configs import StackConfig, TransformerConfig
+from orbit_runner.models.configs import StackConfig, TransformerConfig
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.errors import Problem, not_set, not_supported
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
-from orbit_runner.models.image_configs import ImageModelConfig
+from orbit_runner.models.configs import ImageModelConfig
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.class_metrics import STANDARD_METRICS, metric_problems
 from orbit_runner.tasks.image_classification.data_config import (

@@ -13,7 +13,7 @@ from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.models.catalog import BACKBONE
-from orbit_runner.models.image_configs import ApplicationConfig
+from orbit_runner.models.configs import ApplicationConfig
 from orbit_runner.models.layers import ImageInput
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels

@@ -14,7 +14,7 @@ from orbit_runner.config.schema.data import (
     training_field,
     validation_field,
 )
-from orbit_runner.models.rating_configs import NeuMFConfig
+from orbit_runner.models.configs import NeuMFConfig
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 from orbit_runner.tasks.shared_config import NetworkTaskConfig
 

@@ -12,7 +12,7 @@ from orbit_runner.config.schema.data import (
     training_field,
     validation_field,
 )
-from orbit_runner.models.text_configs import TextModelConfig
+from orbit_runner.models.configs import TextModelConfig
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.shared_config import NetworkTaskConfig
 
