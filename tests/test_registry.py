@@ -107,7 +107,7 @@ def test_loaders_read_the_settings_that_their_sources_declare(registry):
         loaded = entry.load()
         is_table = isinstance(loaded, TableReader)  # Tables get their settings as options.
         read = {*inspect.signature(loaded.load if is_table else loaded).parameters}
-        declared = {*traits.settings} - {"max_bad_images", "features"}
+        declared = {*traits.settings} - {"max_bad_images"}
         unread = {name for name, _ in traits.instead}
         others = {"data_dir", "input_path", "split"}
         assert is_table or declared <= read, entry.name

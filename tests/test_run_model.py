@@ -137,7 +137,7 @@ def test_same_experiment_of_the_command_line_has_the_same_weights(trained):
     project, results = trained
     config = yaml.safe_load((project / "run" / "config.yaml").read_text())
     for section in ("train_data", "validation_data"):
-        config["task"][section] |= {"digest": "", "features": {}}
+        config["task"][section] |= {"digest": ""}
     config["task"]["train_data"] |= {"source": "arrays", "function": "my_nets:load"}
     (project / "again.yaml").write_text(yaml.safe_dump(config))
     flags = ["--experiment=again.yaml", "--model_dir=again", "--json"]

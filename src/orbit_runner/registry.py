@@ -73,7 +73,7 @@ for _name, _classes, _data, _help in (
         task=f"{_package}.task:{_classes}Task",
         help=_help,
     )
-_IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
+_IMAGE_CONFIGS = "orbit_runner.models.configs"
 for _name, _config, _target, _help in (
     ("cnn", "CnnConfig", "simple:cnn", "small convolutional network for MNIST"),
     ("mlp", "MlpConfig", "simple:mlp", "multilayer perceptron (dense layers)"),
@@ -210,7 +210,7 @@ for _name, _target, _help, _traits in (
     )
 TEXT_MODELS.register(
     "transformer",
-    config="orbit_runner.tasks.translation.models:TransformerConfig",
+    config="orbit_runner.models.configs:TransformerConfig",
     target="orbit_runner.models.transformer:transformer",
     help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )
@@ -232,7 +232,7 @@ for _name, _target, _help, _traits in (
     TEXT_SOURCES.register(_name, config=_PAIRS, target=_target, help=_help, traits=_traits)
 RATING_MODELS.register(
     "neumf",
-    config="orbit_runner.tasks.recommendation.config:NeuMFConfig",
+    config="orbit_runner.models.configs:NeuMFConfig",
     target="orbit_runner.models.simple:neumf",
     help="neural collaborative filtering, GMF and MLP (He et al. 2017)",
 )
@@ -277,7 +277,7 @@ for _name, _target, _help, _traits in (
         "find_passed_arrays",
         "arrays that a Python program passed to orbit_runner.run",
         SourceTraits(
-            settings=("digest", "features"),
+            settings=("digest",),
             instead=(("data_dir", "digest"), ("input_path", "digest")),
         ),
     ),

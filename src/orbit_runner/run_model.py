@@ -517,11 +517,7 @@ def _data_setting(data: object, name: str) -> Mapping[str, Any]:
     except DataError as error:
         reason = str(error).removeprefix(f"{name}: ")
         raise RunnerError(reason, path=name, code=error.code) from error
-    features = {
-        path: {"shape": list(shape), "dtype": dtype}
-        for path, (shape, dtype) in source.specs.items()
-    }
-    setting = {"source": "memory", "digest": register_data(source), "features": features}
+    setting = {"source": "memory", "digest": register_data(source)}
     size = source.batch_size
     return {**setting, _BATCH_SIZE: size} if size else setting
 

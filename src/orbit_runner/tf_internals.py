@@ -648,14 +648,6 @@ def averaged_optimizer(
     return _get(optimizer, "_optimizer"), {name: _get(optimizer, f"_{name}") for name in names}
 
 
-def last_norms(layers: Sequence[tf_keras.layers.Layer]) -> list[tf_keras.layers.Layer]:
-    """Returns the last normalization of each block of a ResNet."""
-    from official.vision.modeling.layers import nn_blocks
-
-    names = {nn_blocks.ResidualBlock: "_norm2", nn_blocks.BottleneckBlock: "_norm3"}
-    return [_get(layer, names[type(layer)]) for layer in layers if type(layer) in names]
-
-
 def set_block_drop_rates(layers: Sequence[tf_keras.layers.Layer], rate: float) -> None:
     """Sets the drop rate of each block of an EfficientNet by its position, up to `rate`."""
     from official.vision.modeling.layers import nn_blocks

@@ -76,11 +76,11 @@ def test_the_columns_of_a_table_are_used_by_what_they_contain():
     text, config = _experiment("a.csv")
 
     task = config.task
-    assert [target.column for target in task.targets] == ["Class"]
+    assert task.target.column == "Class"
     assert [*task.features.numeric] == ["age", "income"]
     assert [*task.features.categorical] == ["city"]
     assert [column.column for column in task.features.text] == ["comment"]
-    assert (task.train_data.delimiter, task.validation_data.delimiter) == (";", ";")
+    assert (task.train_data.delimiter, task.section("validation_data").delimiter) == (";", ";")
     assert task.split.fractions == {"train": 0.7, "validation": 0.15, "test": 0.15}
     assert not task.split.hash_of
     assert "Predicted, because its name says so;" in text
@@ -107,7 +107,7 @@ def test_the_values_of_the_last_column_are_numbers_or_classes(last, kind, commen
 
     text, config = _experiment("a.jsonl")
 
-    assert [(target.column, target.type) for target in config.task.targets] == [("z", kind)]
+    assert (config.task.target.column, config.task.target.type) == ("z", kind)
     assert "because it is the last column" in text
     assert f"# {comment}\n" in text
 
@@ -160,9 +160,7 @@ def test_label_names_the_column_to_predict():
 
     _, config = _experiment("a.csv", "--label=age")
 
-    assert [(target.column, target.type) for target in config.task.targets] == [
-        ("age", "regression")
-    ]
+    assert (config.task.target.column, config.task.target.type) == ("age", "regression")
     assert "Class" in config.task.features.categorical
 
 
@@ -383,15 +381,3 @@ def test_wrong_flags_are_an_error(arguments, code, path):
     Path("photos").mkdir()
 
     fails(["init", "new", *arguments], code, path)
-
-
-def test_only_an_experiment_that_was_not_changed_is_written_again():
-    _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
-    first, _ = _experiment("a.csv")
-    assert _experiment("a.csv")[0] == first
-    assert _experiment("a.csv", "--label=x")[1].task.targets[0].column == "x"
-
-    with Path("new/experiment.yaml").open("a") as file:
-        file.write("# Mine.\n")
-    for directory in ("new", "."):
-        fails(["init", directory, "--from=a.csv"], "already-exists", "DIR")

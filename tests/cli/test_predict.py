@@ -128,16 +128,6 @@ def test_unreadable_items_are_reported_in_input_order(exported_run, tmp_path, pr
     assert reasons[3].startswith("no images in this directory")
     assert reasons[4] == "cannot be read: No such file or directory"
     assert err.endswith("5 of 7 items have no prediction\n")
-    for name in ("photo.webp", "photo.HEIC", "notes.txt"):
-        (tmp_path / "bare" / name).touch()
-    code, lines, err = predicted(
-        exported_run / "run/export", good.parent, tmp_path / "bare", "--json"
-    )
-    assert code == 5
-    left_out = [json.loads(line) for line in lines[12:]]
-    assert [Path(row["image"]).name for row in left_out] == ["photo.HEIC", "photo.webp"]
-    assert all("only .jpg, .jpeg, .png are read" in row["error"] for row in left_out)
-    assert f"1 file left out, which are no images: {tmp_path / 'bare/notes.txt'}" in err
     code, lines, _ = predicted(exported_run / "run/export", *items)
     assert code == 5
     assert lines[1].endswith(f"error: {reasons[0]}")

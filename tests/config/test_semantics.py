@@ -115,10 +115,10 @@ CASES = [
     ("RecommendationConfig", "task.top_k=1000", "task.top_k", "out-of-range"),
     ("NetworkTaskConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("ClassificationTaskConfig", "task.train_data.split=trian", "task.train_data.split", "unknown-part"),
-    ("TabularConfig", "task.targets=[]", "task.targets", "not-set"),
-    ("TabularConfig", "task.targets=[{type: regression}]", "task.targets[0].column", "not-set"),
-    ("TabularConfig", "task.targets=[y, y]", "task.targets[1].column", "set-twice"),
-    ("TabularConfig", "task.targets=[age]", "task.targets[0].column", "conflict"),
+    ("TabularConfig", "task.target.column=''", "task.target.column", "not-set"),
+    ("SplitTaskConfig", "task.validation_data={source: '', input_path: b.csv}", "task.validation_data.input_path", "no-effect"),
+    ("SplitTaskConfig", "task.validation_data={source: '', global_batch_size: 0}", "task.validation_data.global_batch_size", "out-of-range"),
+    ("TabularConfig", "task.target=age", "task.target.column", "conflict"),
     ("FeaturesConfig", "task.features.exclude=[size]", "task.features.exclude", "no-effect"),
     ("FeaturesConfig", "task.features.text=[age]", "task.features.text[0].column", "set-twice"),
     ("FeaturesConfig", "task.features.text=[{max_length: 3}]", "task.features.text[0].column", "not-set"),
@@ -165,6 +165,7 @@ EXPERIMENTS = {
     **dict.fromkeys(
         (
             "ClassificationTaskConfig",
+            "SplitTaskConfig",
             "TabularConfig",
             "FeaturesConfig",
             "TableDataConfig",

@@ -166,7 +166,7 @@ _NETWORK = {
     "name": "tabular",
     "model.name": "mlp",
     "model.hidden_units": "[4]",
-    "targets": "[kind]",
+    "target": "kind",
 }
 _KERAS = {"name": "keras", "outputs": "kind"}
 _KERAS_LOSS = "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}"
@@ -354,8 +354,8 @@ def test_a_text_file_is_split_like_a_table_of_the_same_texts(tmp_path):
         text, label = ("text", "label") if source == "text_files" else ("note", "kind")
         for changes in (
             {**_KERAS, "inputs": f"[{text}]", "outputs": label, "model": f"{_HERE}:network"},
-            {**_NETWORK, "features": f"{{text: [{{column: {text}}}]}}", "targets": f"[{label}]"},
-            {**_NETWORK, "features": f"{{categorical: [{text}]}}", "targets": f"[{label}]"},
+            {**_NETWORK, "features": f"{{text: [{{column: {text}}}]}}", "target": label},
+            {**_NETWORK, "features": f"{{categorical: [{text}]}}", "target": label},
         ):
             settings = {"split.fractions": _FRACTIONS, "features": "{}", "inputs": "null"}
             task = "keras" if changes["name"] == "keras" else "tabular"

@@ -12,11 +12,11 @@ from orbit_runner.data import disk_cache
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.headers import read_header
 from orbit_runner.data.images.stored import StoredImages
+from orbit_runner.models.configs import CnnConfig
 from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import ImageInputs
-from orbit_runner.tasks.image_classification.models import CnnConfig
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.imbalance.config import MixtureSource
 from tests.support.problems import pairs

@@ -2,18 +2,21 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from official.vision.modeling.backbones.efficientnet import SCALING_MAP
 from official.vision.modeling.backbones.resnet import RESNET_SPECS
 from official.vision.modeling.backbones.vit import VIT_SPECS
 
+from orbit_runner.models.configs import CnnConfig, MlpConfig
+from orbit_runner.models.layers import ImageInput
+from orbit_runner.models.simple import cnn, mlp
 from orbit_runner.registry import IMAGE_MODELS
 from tests.support.keras_models import total_size
 
 
 def _build(name, size=32, **options):
-    shape = {"input_shape": (size, size, 3), "num_classes": 1000}
-    return IMAGE_MODELS.get(name).load()(**(shape | options))
+    entry = IMAGE_MODELS.get(name)
+    config = entry.load_config()(name=name, **options)
+    return entry.load()(config, ImageInput((size, size, 3), 1000))
 
 
 # torchvision's and timm's models, which have each convolution, scale and shift. With basic blocks,
@@ -26,7 +29,6 @@ _COUNTS = [
     ("efficientnet", {"model_id": "b3"}, 12_233_232),
     ("vit", {"model_name": "vit-ti16"}, 5_717_416),
     pytest.param("vit", {"model_name": "vit-b32"}, 88_224_232, marks=pytest.mark.wide),
-    ("cnn", {"input_shape": (28, 28, 1), "num_classes": 10}, 3_274_634),
 ]
 
 
@@ -45,6 +47,11 @@ def test_model_garden_has_all_sizes():
     ):
         field = IMAGE_MODELS.get(name).load_config().__dataclass_fields__[setting]
         assert {*field.metadata["allowed"]} <= {*specs}
+
+
+def test_network_for_mnist_has_the_published_parameter_count():
+    model = cnn(CnnConfig(), ImageInput((28, 28, 1), 10))
+    assert total_size(model.trainable_variables) == 3_274_634
 
 
 def _layers(model, attribute):
@@ -110,26 +117,8 @@ def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(original, deviatio
     assert {v.shape[1] for v in model.variables if "pos_embedding" in v.name} == {4}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("depth", "blocks"), [(18, 8), (50, 16)])
-def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(depth, blocks):
-    devices = ["CPU:0", "CPU:1"]
-    strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
-    with strategy.scope():
-        model = _build("resnet", 64, depth=depth, zero_init_last_bn=True)
-    scales = [norm.gamma for norm in _layers(model, "synchronized")]
-    for replica in range(2):
-        values = [strategy.experimental_local_results(scale)[replica] for scale in scales]
-        assert sum(not np.any(value) for value in values) == blocks
-    model = _build("resnet", 64, depth=depth, zero_init_last_bn=True)
-    block = [x for x in model.get_layer("backbone").layers if hasattr(x, "_conv2")][-1]
-    x = np.random.default_rng(1).normal(size=(2, *block.input_shape[1:])).astype("float32")
-    np.testing.assert_array_equal(block(x, training=True), tf.nn.relu(x))
-
-
 def test_mlp_without_hidden_layers_is_linear():
-    options = {"input_shape": (4,), "num_classes": 3, "input_dtype": "float32"}
-    model = _build("mlp", hidden_units=(), **options)
+    model = mlp(MlpConfig(hidden_units=()), ImageInput((4,), 3, dtype="float32"))
     x = np.random.default_rng(1).normal(size=(5, 4)).astype("float32")
     kernel, bias = model.get_weights()
     np.testing.assert_allclose(model(x), x @ kernel + bias, rtol=1e-5, atol=1e-6)

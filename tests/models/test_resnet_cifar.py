@@ -5,15 +5,15 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.catalog import nearest_cifar_depths
+from orbit_runner.models.configs import ResNetCifarConfig
+from orbit_runner.models.layers import ImageInput
 from orbit_runner.models.resnet_cifar import PadShortcut, convolution, resnet_cifar
 from tests.support.keras_models import total_size
 
 
 def _build(depth, version, **kwargs):
-    return resnet_cifar(
-        input_shape=(32, 32, 3), num_classes=10, depth=depth, version=version, **kwargs
-    )
+    config = ResNetCifarConfig(depth=depth, version=version, **kwargs)
+    return resnet_cifar(config, ImageInput((32, 32, 3), 10))
 
 
 @pytest.mark.sample(1)
@@ -74,20 +74,6 @@ def test_networks_deeper_than_the_recursion_limit_build():
     before = sys.getrecursionlimit()
     assert len(_build(302, 1).layers) > before
     assert sys.getrecursionlimit() == before
-
-
-@pytest.mark.parametrize(
-    ("depth", "version", "nearest"),
-    [
-        (8, 1, (8,)),
-        (110, 2, (110,)),
-        (21, 1, (20, 26)),
-        (1000, 2, (992, 1001)),
-        (-4, 1, (8,)),
-    ],
-)
-def test_nearest_valid_depths_are_found(depth, version, nearest):
-    assert nearest_cifar_depths(depth, version) == nearest
 
 
 def _features(height, width, channels):

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.layers import Normalize, normalized_input
+from orbit_runner.models.configs import NeuMFConfig
+from orbit_runner.models.layers import ImageInput, Normalize
 from orbit_runner.models.simple import neumf
 
 USERS, ITEMS = np.array([0, 3, 6, 3], "int32"), np.array([4, 0, 1, 1], "int32")
@@ -29,7 +30,7 @@ def _expected(weights, depth):
 
 @pytest.mark.parametrize("sizes", [(12, 6, 4), (8,)])
 def test_logits_are_those_of_the_formula(sizes):
-    model = neumf(num_users=7, num_items=5, mf_dim=3, layer_sizes=sizes)
+    model = neumf(NeuMFConfig(mf_dim=3, layers=sizes), num_users=7, num_items=5)
     generator = np.random.default_rng(1)
     for variable in model.variables:
         variable.assign(generator.normal(size=variable.shape))
@@ -39,18 +40,8 @@ def test_logits_are_those_of_the_formula(sizes):
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("mf", "mlp"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)])
-def test_regularization_penalizes_the_squared_weights(mf, mlp):
-    model = neumf(num_users=7, num_items=5, mf_regularization=mf, mlp_regularization=mlp)
-    squares = {name: float((value**2).sum()) for name, value in _weights(model).items()}
-    expected = mf * sum(v for k, v in squares.items() if k.startswith("mf_")) + mlp * sum(
-        v for k, v in squares.items() if k.startswith("mlp_") and not k.endswith("bias")
-    )
-    np.testing.assert_allclose(sum(float(loss) for loss in model.losses), expected, rtol=1e-5)
-
-
 def test_logits_are_float32_under_every_policy(policy):
-    model = neumf(num_users=7, num_items=5)
+    model = neumf(NeuMFConfig(), num_users=7, num_items=5)
     assert model({"user": USERS, "item": ITEMS}).dtype == "float32"
 
 
@@ -66,7 +57,7 @@ def _pixels(dtype="uint8"):
 @pytest.mark.parametrize("std", [None, _STD, (64.0,)])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_normalized_values_match_numpy(mean, std, dtype):
-    inputs, x = normalized_input((5, 6, 3), dtype, mean, std)
+    inputs, x = ImageInput((5, 6, 3), 1, mean, std, dtype).normalized()
     pixels = _pixels(dtype)
     expected = (pixels.astype("float32") - np.float32(mean or 0)) / np.float32(std or 1)
     np.testing.assert_allclose(tf_keras.Model(inputs, x)(pixels), expected, rtol=1e-6, atol=1e-6)
@@ -87,7 +78,7 @@ def test_arithmetic_is_float32_and_rounded_once(policy, fraction):
 def test_number_of_constants_must_match_the_channels(argument):
     constants = {"mean": None, "std": None, argument: (1.0, 2.0)}
     with pytest.raises(ValueError, match=rf"`{argument}` \(\(1.0, 2.0\)\) must have 1 value or 3"):
-        normalized_input((5, 6, 3), "uint8", **constants)
+        ImageInput((5, 6, 3), 1, **constants).normalized()
 
 
 @pytest.mark.parametrize("std", [(1.0, 0.0, 1.0), (-1.0,), (float("nan"),)])

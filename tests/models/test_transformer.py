@@ -8,15 +8,16 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.catalog import SIZES
+from orbit_runner.models.configs import StackConfig, TransformerConfig
 from orbit_runner.models.transformer import transformer
 
 VOCAB = 40
-_SMALL = {"num_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+_SMALL = StackConfig(num_layers=2, num_attention_heads=2, intermediate_size=16)
 
 
 def small(**changes):
     settings = {"embedding_width": 8, "encoder": _SMALL, "decoder": _SMALL, "preset": "tiny"}
-    return transformer(vocab_size=VOCAB, **{**settings, **changes})
+    return transformer(TransformerConfig(**{**settings, **changes}), vocab_size=VOCAB)
 
 
 def _ids(*rows):
@@ -55,7 +56,7 @@ def test_presets_have_the_published_sizes(preset, vocab_size, millions):
         vocab_size, size.embedding_width, size.intermediate_size, size.num_layers, size.num_layers
     )
     # Only the embedding grows with the vocabulary.
-    model = transformer(vocab_size=100, preset=preset)
+    model = transformer(TransformerConfig(preset=preset), vocab_size=100)
     counted = model.count_params() + (vocab_size - 100) * size.embedding_width
     assert counted == computed
     assert round(computed / 1e6, 1) == millions
@@ -67,8 +68,8 @@ def test_presets_have_the_published_sizes(preset, vocab_size, millions):
 def test_logits_and_variables_are_float32_under_every_policy(policy, encoder_first):
     ids = _ids([5, 6, 1], [7, 1])
     model = small(
-        encoder={**_SMALL, "norm_first": encoder_first, "use_bias": encoder_first},
-        decoder={**_SMALL, "norm_first": not encoder_first, "use_bias": not encoder_first},
+        encoder=_SMALL.replace(norm_first=encoder_first, use_bias=encoder_first),
+        decoder=_SMALL.replace(norm_first=not encoder_first, use_bias=not encoder_first),
         padded_decode=encoder_first,
         decode_max_length=4,
     )
@@ -95,7 +96,7 @@ def test_logits_and_variables_are_float32_under_every_policy(policy, encoder_fir
 @pytest.mark.parametrize("reduced", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_reduced_precision_computes_the_logits_of_float32(norm_first, reduced):
-    stack = {**_SMALL, "norm_first": norm_first}
+    stack = _SMALL.replace(norm_first=norm_first)
     ids = {"inputs": _ids([5, 6, 1], [7, 1]), "targets": _ids([8, 9, 1], [4, 1])}
     exact = small(encoder=stack, decoder=stack)
     tf_keras.mixed_precision.set_global_policy(reduced)

@@ -47,24 +47,21 @@ def test_the_calibration_error_is_the_mean_difference():
     assert calibration_parts(()) == []
 
 
-def test_the_page_has_all_parts_of_each_target():
+def test_the_page_has_all_parts():
     evaluation = EvaluationData(
         step=7,
         note="all 9 rows",
-        others=(
-            EvaluationData(title="sold", confusion=TRIPLES, classes=["a<b"], calibration=BINS),
-            EvaluationData(
-                title="price",
-                facts=[("largest error", "3.5")],
-                head=("place", "error"),
-                rows=[("a.csv, row 4", "3.5")],
-            ),
-        ),
+        confusion=TRIPLES,
+        classes=["a<b"],
+        calibration=BINS,
+        facts=[("largest error", "3.5")],
+        head=("place", "error"),
+        rows=[("a.csv, row 4", "3.5")],
     )
 
     html = parts_html(evaluation_parts(evaluation)).replace("<wbr>", "")
 
-    for part in ("Sold", "Confusion matrix", "Classes", "Calibration", "Price", "Errors", "a&lt;b"):
+    for part in ("Confusion matrix", "Classes", "Calibration", "Errors", "a&lt;b"):
         assert f">{part}<" in html
     assert "<svg" in html
     assert "a.csv, row 4" in html
@@ -72,7 +69,7 @@ def test_the_page_has_all_parts_of_each_target():
 
 def test_a_terminal_shows_ten_rows():
     rows = [(f"a.csv, row {n}", "a") for n in range(1, 20)]
-    evaluation = EvaluationData(title="sold", head=("place", "label"), rows=rows)
+    evaluation = EvaluationData(head=("place", "label"), rows=rows)
 
     text = "\n".join(section_lines([Section("", evaluation_parts(evaluation))]))
 

@@ -42,7 +42,6 @@ EVALUATION = EvaluationData(
     rows=(("one", "eins"),),
     calibration=((4, 0.45, 0.5), (5, 0.98, 1.0)),
     facts=(("largest error", "3.5"),),
-    others=(EvaluationData(step=300, title="price", confusion=((1, 0, 2),)),),
 )
 
 

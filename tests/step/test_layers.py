@@ -5,6 +5,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.inspection.measure import trace_model
+from orbit_runner.models.configs import CnnConfig, ResNetCifarConfig
+from orbit_runner.models.layers import ImageInput
 from orbit_runner.models.resnet_cifar import resnet_cifar
 from orbit_runner.models.simple import cnn
 from orbit_runner.step.layers import MOST_ROWS, LayerCalls, layer_rows
@@ -39,11 +41,11 @@ def nested():
 
 
 def small_cnn():
-    return cnn(input_shape=(8, 8, 1), num_classes=10, filters=(4, 8), dense_units=16)
+    return cnn(CnnConfig(filters=(4, 8), dense_units=16), ImageInput((8, 8, 1), 10))
 
 
 def deep_resnet():
-    return resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=56)
+    return resnet_cifar(ResNetCifarConfig(depth=56), ImageInput((32, 32, 3), 10))
 
 
 @pytest.mark.slow

@@ -463,13 +463,13 @@ def _label_settings(member: Member, section: Settings) -> Settings:
         inputs = numbers or [name for name in kinds if name != column]
         return {"outputs": column, "inputs": inputs, **model, **loss}
     target = {"column": column, "type": "regression" if is_number else "classification"}
-    return {"targets": [target]}
+    return {"target": target}
 
 
 def _column_kinds(section: Settings) -> Mapping[str, str]:
     """Returns the kinds of the columns of a table."""
     both = {f"both.{name}": value for name, value in section.items()}
-    config = _resolve("tabular", {**TASK_SAMPLES["tabular"].settings, "targets": ["kind"], **both})
+    config = _resolve("tabular", {**TASK_SAMPLES["tabular"].settings, "target": "kind", **both})
     return table_query(config.task).datasets("train_data")[0].kinds
 
 

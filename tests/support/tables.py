@@ -20,7 +20,7 @@ _BASE: dict[str, Any] = {
     "task.model.name": "mlp",
     "task.model.hidden_units": [8],
     "task.model.dropout_rate": 0.2,
-    "task.targets": ["y"],
+    "task.target": "y",
     "task.features": {"numeric": ["size", "age"], "categorical": ["color"]},
     "task.split.fractions": {"train": 0.7, "validation": 0.3},
     "task.train_data.source": "csv",

@@ -15,7 +15,7 @@ _BASE: dict[str, Any] = {
     "task.model.hidden_units": [],
     "task.model.embedding_width": 8,
     "task.features.text": [{"column": "text", "max_length": 4}],
-    "task.targets": ["label"],
+    "task.target": "label",
     "task.train_data.source": "text_files",
     "task.train_data.files": {"english": "train.en.gz", "german": "train.de*"},
     "task.train_data.global_batch_size": 8,

@@ -38,10 +38,9 @@ def _sections(kind, **settings):
     }
 
 
-def _tabular():
-    targets = [TargetConfig(column="kind"), TargetConfig(column="size", type="regression")]
+def _tabular(**target):
     data = _sections(TableDataConfig, source="csv", input_path="a.csv")
-    return TabularConfig(targets=targets, split=SPLIT, **data)
+    return TabularConfig(target=TargetConfig(**target), split=SPLIT, **data)
 
 
 def _keras(outputs):
@@ -62,7 +61,8 @@ def _images(config, section):
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (_tabular, {"kind_accuracy": CLASSES, "size_mae": SIZES}),
+        (lambda: _tabular(column="kind"), {"accuracy": CLASSES}),
+        (lambda: _tabular(column="size", type="regression"), {"mae": SIZES}),
         (lambda: _keras("kind"), {"accuracy": CLASSES, "sparse_categorical_accuracy": CLASSES}),
         (lambda: _keras("size"), {"mae": SIZES, "mean_absolute_error": SIZES}),
         (lambda: _keras({"a": "kind", "b": "size"}), {"a_accuracy": CLASSES, "b_mae": SIZES}),

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from orbit_runner.errors import SettingError
-from orbit_runner.tasks.initial_weights import load_weights, unused_note
+from orbit_runner.tasks.initial_weights import load_weights
 from tests.support.configs import keep_best
 from tests.support.problems import raises
 from tests.support.toy import Notes, run, weights
@@ -49,19 +48,6 @@ def test_ignored_layers_keep_their_values(trained):
     for variable, old, new, saved in pairs:
         kept = variable.name.startswith("w/")
         assert new.tobytes() == (old if kept else saved).tobytes(), variable.name
-    assert loaded.unused == []
-
-
-def test_values_that_the_model_does_not_have_are_named_in_one_line(trained):
-    layers = tf_keras.layers
-    model = tf_keras.Sequential([tf_keras.Input([3]), layers.Dense(5, name="first")])
-    loaded = load_weights(model, str(trained[1]))
-
-    line = unused_note(loaded)
-    assert line.startswith(f"not in the model, so not loaded from {loaded.source}: norm/gamma, ")
-    assert "\n" not in line
-    assert {"inner/kernel", "w/bias", "norm/moving_mean"} <= set(loaded.unused)
-    assert "first/kernel" not in loaded.unused
 
 
 def test_other_shapes_are_an_error_with_both_shapes_and_the_pattern(trained):

@@ -12,7 +12,9 @@ from official.vision.modeling.classification_model import ClassificationModel
 from orbit_runner.data.images import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.datasets.download import DownloadError
 from orbit_runner.models.catalog import APPLICATIONS
+from orbit_runner.models.configs import ApplicationConfig, ResNetConfig
 from orbit_runner.models.imagenet import keras_application, resnet
+from orbit_runner.models.layers import ImageInput
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.initial_weights import load_weights
@@ -62,9 +64,8 @@ def test_features_are_those_of_the_application_on_preprocessed_pixels(name):
     expected = published(_preprocess(name)(PIXELS.astype(np.float32)), training=False)
 
     pixels = APPLICATIONS[name].pixels
-    model = keras_application(
-        application=name, input_shape=(80, 80, 3), num_classes=7, mean=pixels.mean, std=pixels.std
-    )
+    images = ImageInput((80, 80, 3), 7, pixels.mean, pixels.std)
+    model = keras_application(ApplicationConfig(application=name), images)
     model.get_layer("backbone").set_weights(published.get_weights())
 
     features = tf_keras.Model(model.inputs, model.get_layer("pool").input)(PIXELS)
@@ -104,7 +105,8 @@ def garden(tmp_path_factory):
 def test_checkpoint_of_model_garden_fits_and_other_classes_get_a_new_head(garden, classes, ignored):
     published, path = garden
     mean, std = NATURAL_MEAN, NATURAL_STD
-    model = resnet(depth=18, input_shape=(80, 80, 3), num_classes=classes, mean=mean, std=std)
+    images = ImageInput((80, 80, 3), classes, mean, std)
+    model = resnet(ResNetConfig(depth=18), images)
     head = model.get_layer("logits").get_weights()
 
     loaded = load_weights(model, path, ignored)

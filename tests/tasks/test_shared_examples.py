@@ -15,8 +15,6 @@ from tests.support.images import write_folder, write_tfds
 from tests.support.keras_models import keras_config
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.tfrecords import example, write_file
-from tests.support.translations import translation_config
-from tests.support.translations import write_set as write_translations
 
 _CLASSES = {"cat": 6, "dog": 4}
 
@@ -168,17 +166,6 @@ def test_arrays_of_a_keras_model(changes, counts):
     }
 
     assert _counts(keras_config(**{**base, **changes})) == counts
-
-
-def test_pairs_of_sentences(tmp_path):
-    write_translations(tmp_path, 40, 9)
-    config = translation_config(tmp_path)
-    same = translation_config(tmp_path, task__validation_data__split="train")
-    shared = find_shared_examples(same)
-
-    assert _counts(config) in (None, (1, 9), (2, 9))
-    assert (shared.count, shared.size, shared.unit) == (40, 40, "pairs")
-    assert shared.places[0].startswith("line 1 of ")
 
 
 def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path):

@@ -23,7 +23,7 @@ SECTIONS = ("train_data", "validation_data")
 
 def _config(path, source="", **settings):
     """The task of `breast_cancer` on other files; `__` in a name stands for a dot."""
-    changes = {"split": "null", "targets": "[y]", "train_data__global_batch_size": 8}
+    changes = {"split": "null", "target": "y", "train_data__global_batch_size": 8}
     for section in SECTIONS:
         changes |= {f"{section}__source": source or Path(path).suffix[1:]}
         changes |= {f"{section}__input_path": str(path)}
@@ -134,8 +134,8 @@ def test_columns_that_are_not_used_are_listed(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "settings", "path", "message"),
     [
-        ({"y": [*range(399), "x"]}, {"targets": "[{column: y, type: regression}]"},
-         "targets[0].column", "got 'x', expected a number"),
+        ({"y": [*range(399), "x"]}, {"target": "{column: y, type: regression}"},
+         "target.column", "got 'x', expected a number"),
         ({"w": [1] * 399 + ["x"]}, {"weight_column": "w"}, "weight_column", "got 'x', expected"),
         ({}, {"features__exclude": "[xx]"}, "features.exclude", "unknown column 'xx'"),
     ],

@@ -110,7 +110,7 @@ def test_signature_and_predictor_take_raw_columns(served, tmp_path):
     predictor = task.predictor(serving.signatures)
     lines = [json.dumps(row) + "\n" for row in rows]
     predictions = predictor.predict([*predictor.items(["-"], lines)])
-    classes = task.fitted.classes["y"]
+    classes = task.fitted.classes
     for prediction, shares in zip(predictions, expected.numpy(), strict=True):
         assert "new_categories" not in prediction.data
         probabilities = [prediction.data["y"]["probabilities"][name] for name in classes]

@@ -12,8 +12,8 @@ from tests.support.tables import table_config
 PRICE = {"column": "price", "type": "regression"}
 
 
-def _task(shared_path, targets, **changes):
-    task = TabularTask(table_config(shared_path, task__targets=targets, **changes).task)
+def _task(shared_path, target, **changes):
+    task = TabularTask(table_config(shared_path, task__target=target, **changes).task)
     return task, random_model(task)
 
 
@@ -28,7 +28,7 @@ def _outputs(task, model, target):
 
 
 def test_classes_and_worst_rows_are_those_of_the_model(shared_path):
-    task, model = _task(shared_path, ["y"])
+    task, model = _task(shared_path, "y")
 
     examples = _examples(task, model)
 
@@ -53,7 +53,7 @@ def test_classes_and_worst_rows_are_those_of_the_model(shared_path):
 
 
 def test_errors_of_numbers_are_summarized(shared_path):
-    task, model = _task(shared_path, [PRICE])
+    task, model = _task(shared_path, PRICE)
 
     examples = _examples(task, model)
 
@@ -68,25 +68,16 @@ def test_errors_of_numbers_are_summarized(shared_path):
     assert examples.note.startswith("predictions for all ")
 
 
-def test_each_target_has_its_own_part(shared_path):
-    examples = _examples(*_task(shared_path, ["y", PRICE]))
-
-    assert [other.title for other in examples.others] == ["y", "price"]
-    assert examples.confusion == {}
-    assert examples.others[0].confusion
-    assert examples.others[1].facts
-
-
 def test_weighted_rows_and_the_limit(shared_path, monkeypatch):
     monkeypatch.setattr(report_examples, "_MOST_ROWS", 20)
 
-    examples = _examples(*_task(shared_path, ["y"], task__weight_column="w"))
+    examples = _examples(*_task(shared_path, "y", task__weight_column="w"))
 
     assert sum(examples.confusion.values()) == 20
     assert "for the first 20 examples of" in examples.note
 
 
 def test_no_batches_are_no_examples(shared_path):
-    task, model = _task(shared_path, ["y"])
+    task, model = _task(shared_path, "y")
 
     assert task.report_examples(model, []) is None

@@ -11,14 +11,11 @@ import tf_keras
 
 from orbit_runner.cli.commands.predict import print_predictions
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.data.tables.columns import CATEGORY, TEXT
 from orbit_runner.data.text.lines import read_lines
 from orbit_runner.step.batches import sentences
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.tasks.tabular.sources import table_query
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
-from tests.support.configs import SHORT_RUN, config_of
 from tests.support.evaluations import random_model
 from tests.support.problems import raises
 from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
@@ -36,7 +33,7 @@ def folder(tmp_path_factory):
     ("changes", "code", "setting"),
     [
         ({"task__features__text": ["tex"]}, "unknown-column", "features.text[0].column"),
-        ({"task__targets": ["lable"]}, "unknown-column", "targets[0].column"),
+        ({"task__target": "lable"}, "unknown-column", "target.column"),
         ({"task__train_data__files__german": "train.en*"}, "set-twice", "train_data.files"),
         ({"task__split__column": "part"}, "unknown-column", "split.column"),
     ],
@@ -49,30 +46,6 @@ def test_problems_of_files_name_their_setting(folder, changes, code, setting):
 def test_text_files_are_listed_by_their_class(folder):
     with pytest.raises(ConfigError, match="not read by `source: text_files`; set files"):
         text_config(folder, task__train_data__input_path="train.en")
-
-
-@pytest.mark.parametrize("is_whole", [False, True])
-@pytest.mark.parametrize(("feature", "kind"), [("", TEXT), ("categorical", CATEGORY)])
-def test_lines_of_text_files_are_texts_by_default(folder, feature, kind, is_whole):
-    settings = {
-        "task.name": "tabular",
-        "task.targets": ["label"],
-        "task.train_data.source": "text_files",
-        "task.train_data.data_dir": folder,
-        "task.train_data.files": {"english": "train.en.gz", "german": "train.de*"},
-    }
-    if feature:
-        settings[f"task.features.{feature}"] = ["text"]
-    if is_whole:
-        settings |= {
-            **SHORT_RUN,
-            "task.model.name": "mlp",
-            "task.train_data.global_batch_size": 8,
-            "task.validation_data.source": "csv",
-            "task.validation_data.global_batch_size": 8,
-        }
-    config = config_of(settings).task
-    assert table_query(config).feature_kinds() == {"text": kind}
 
 
 def _task(config):
@@ -101,7 +74,7 @@ def test_evaluation_batches_are_the_first_words_of_each_line(folder):
     ):
         inside = weights.numpy() > 0
         texts = _fit(task).decode(features["tokens"].numpy()[inside])
-        classes = task.fitted.classes["label"]
+        classes = task.fitted.classes
         names = [classes[label] for label in targets["label"].numpy()[inside]]
         rows_of_batches += [*zip(texts, names, strict=True)]
     assert rows_of_batches == [(" ".join(line.split()[:4]), name) for line, name in rows]
@@ -170,7 +143,7 @@ def test_signature_splits_texts_as_training_does(served):
     expected = tf.nn.softmax(model({"tokens": tokens}, training=False)["label"])
     np.testing.assert_array_equal(outputs["label"], expected)
     assert len({tuple(row) for row in tokens.tolist()}) > 4
-    names = serving.signatures["targets"]()["classes_label"].numpy().tolist()
+    names = serving.signatures["target"]()["classes"].numpy().tolist()
     assert names == [b"english", b"german"]
 
 
@@ -207,7 +180,7 @@ def test_texts_of_all_kinds_of_items_get_the_same_labels(served, tmp_path):
     ("lines", "texts"),
     [
         ("the text of a line\n", ["the text of a line"]),
-        ("{a, b}\n", []),
+        ('{"text": "one"}\n', ["one"]),
         ("text\none\n", ["one"]),
         ("id,text\n1,one\n", ["one"]),
         (f"{'two ' * 70_000}\n", ["two " * 70_000]),
@@ -217,13 +190,13 @@ def test_texts_of_all_kinds_of_items_get_the_same_labels(served, tmp_path):
 )
 def test_first_line_decides_whether_lines_are_texts(served, lines, texts):
     items = [*_predictor(served).items([], io.StringIO(lines))]
-    assert [item.values["text"] for item in items if not item.problem] == texts
+    assert [item.values["text"] for item in items] == texts
 
 
 def test_lines_of_a_table_without_a_header_are_its_rows(tmp_path):
     (tmp_path / "a.csv").write_text("english,one two\ngerman,eins\n" * 20)
     settings = {
-        "task__targets": ["label"],
+        "task__target": "label",
         "task__features": {"text": ["text"]},
         "task__train_data__column_names": ["label", "text"],
         "task__validation_data__column_names": ["label", "text"],

@@ -1,6 +1,5 @@
 """Plain Python branches over tensors work in user code; our own code has none."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,9 +7,10 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.autograph.impl import api
 
+from orbit_runner.models.configs import MlpConfig
+from orbit_runner.models.layers import ImageInput
 from orbit_runner.registry import IMAGE_MODELS, TASKS
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
-from orbit_runner.tasks.image_classification.models import MlpConfig
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from tests.support.digits import cnn_config, digits_config
 from tests.support.ratings import ratings_config
@@ -74,10 +74,10 @@ class BranchingLayer(tf_keras.layers.Layer):
         return inputs
 
 
-def branching_mlp(*, input_shape: Sequence[int], num_classes: int, **_: Any) -> tf_keras.Model:
-    inputs = tf_keras.Input(input_shape, dtype="uint8")
+def branching_mlp(config: MlpConfig, images: ImageInput) -> tf_keras.Model:
+    inputs = tf_keras.Input(images.shape, dtype="uint8")
     x = tf_keras.layers.Flatten()(tf.cast(inputs, tf.float32))
-    return tf_keras.Model(inputs, tf_keras.layers.Dense(num_classes)(BranchingLayer()(x)))
+    return tf_keras.Model(inputs, tf_keras.layers.Dense(images.num_classes)(BranchingLayer()(x)))
 
 
 @pytest.fixture

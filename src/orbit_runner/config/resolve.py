@@ -1,8 +1,7 @@
 """Resolves an experiment, config files and flags to one frozen config.
 
-Later sources override earlier ones: defaults, those of the task, the experiment, each
-`--config_file`, each `--gin_file`, and the flags that set something, in the order of the command
-line.
+Later sources override earlier ones: defaults, the experiment, each `--config_file`, each
+`--gin_file`, and the flags that set something, in the order of the command line.
 """
 
 from __future__ import annotations
@@ -33,10 +32,6 @@ from orbit_runner.config.parsing.search_path import find_experiment, find_file, 
 from orbit_runner.config.parsing.tree import (
     Leaf,
     Section,
-    assignment,
-    drop_lower_layers,
-    fill,
-    leaves,
     merge,
     section_of,
 )
@@ -44,7 +39,6 @@ from orbit_runner.config.parsing.value_checks import path_problems
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat_settings
 from orbit_runner.config.walk import walk
-from orbit_runner.registry import TASKS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import is_remote
 
@@ -118,8 +112,6 @@ def resolve(request: Request) -> ResolvedConfig:
     base, root = layers.load_base(root)
     if layers.problems and layers.may_lack_tasks:
         raise ConfigError(layers.problems)
-    if not base.official:
-        _fill_task_defaults(root)
     builder = Builder(lenient=bool(base.official))
     if base.official:
         garden = Origin(f"{OFFICIAL}{base.official}")
@@ -172,29 +164,6 @@ def load_config(
         flags=tuple((f"overrides[{path!r}]", path, text) for path, text in texts),
     )
     return resolve(request).config
-
-
-def _fill_task_defaults(root: Section) -> None:
-    """Adds to the tree what the class of the task's config declares as defaults."""
-    task = root.children.get("task")
-    named = task.children.get("name") if isinstance(task, Section) else None
-    if not isinstance(task, Section) or not isinstance(named, Leaf):
-        return
-    try:
-        entry = TASKS.get(str(named.value))
-    except KeyError:
-        return  # The builder reports it.
-    given = {path: leaf.value for path, leaf in leaves(root)}
-    if task.renamed_in is not None:  # Lower layers configure another task.
-        own = dict(leaves(drop_lower_layers(task, task.renamed_in), "task"))
-        given = {p: v for p, v in given.items() if p in own or not p.startswith("task.")}
-    label = f"default of {entry.name}"
-    defaults = Section(Origin(label))
-    for path, value in entry.load_config().experiment_defaults(given).items():
-        # In the section of the task, values of layers below the one that chose it do not count.
-        layer = task.renamed_in or 0 if path.startswith("task.") else 0
-        merge(defaults, assignment(path.split("."), value, Origin(label, layer=layer)))
-    fill(root, defaults)
 
 
 def _read_layers(request: Request, layers: _Layers) -> None:

@@ -7,9 +7,7 @@ are, and by their contents where these are quick to read.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -108,23 +106,3 @@ def shared_stored(
     used = np.delete(np.arange(train.size), [] if excluded is None else excluded)
     places = (lambda row: train.location(int(used[row])), validation.location)
     return compare_keys(left[used], right, unit, places, advice, by_features=unit != "images")
-
-
-def shared_files(
-    train: Sequence[str], validation: Sequence[str], advice: str = ""
-) -> SharedExamples | None:
-    """Returns the files that both sections read, also under different paths."""
-    keys = [np.array([_file_id(path) for path in paths]) for paths in (train, validation)]
-    if not all(map(len, keys)):
-        return None
-    paths = (train.__getitem__, validation.__getitem__)
-    return compare_keys(keys[0], keys[1], "files", paths, advice)
-
-
-def _file_id(path: str | Path) -> str:
-    """Returns what identifies a file, whatever its path; the path if it cannot be read."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return os.path.abspath(path)
-    return f"{status.st_dev}:{status.st_ino}"

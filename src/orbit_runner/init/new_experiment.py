@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -53,7 +52,7 @@ description: $about
 task:
 $task$trainer
 runtime:
-  # Another seed gives other initial weights and another order of the examples.
+$threads  # Another seed gives other initial weights and another order of the examples.
   seed: 1
 """)
 _TEST = """\
@@ -61,15 +60,13 @@ _TEST = """\
   # which neither training nor the choice of the best checkpoint has seen.
 """
 _NUMBERS = "It is a number; without `type: regression`, each of its values is a class."
-_CLASSES = "Its values are classes; for numbers: [{column: …, type: regression}]."
+_CLASSES = "Its values are classes; for numbers: {column: …, type: regression}."
 _AUC = "{class_name: AUC, config: {multi_label: true}}"
 _F1 = "{class_name: F1Score, config: {average: macro}}"
-_DIGEST = "# `runner init --from` writes this file again unless it was changed: "
-# Images have no defaults of it.
-_TRAINER = """
+_TRAINER = Template("""
 trainer:
   train_epochs: 20
-  min_steps_per_epoch: 15  # of small data
+  min_steps_per_epoch: $min_steps  # of small data
   validation_epochs: 1
   summary_interval: 50  # steps between two points of the training curve
   # The best checkpoint is that of the lowest loss on validation data: --checkpoint=best.
@@ -77,8 +74,26 @@ trainer:
   best_checkpoint_eval_metric: validation_loss
   best_checkpoint_metric_comp: lower
   optimizer_config:
-    optimizer: {type: adam}
-    learning_rate: {type: cosine, cosine: {initial_learning_rate: 0.001, decay_steps: auto}}
+    optimizer:$optimizer
+    learning_rate: {type: cosine, cosine: {initial_learning_rate: $rate, decay_steps: auto}}
+""")
+_IMAGE_TRAINER = _TRAINER.substitute(min_steps=15, optimizer=" {type: adam}", rate=0.001)
+# As in configs/data/table.yaml.
+_TABLE_TRAINER = _TRAINER.substitute(
+    min_steps=150,
+    optimizer="""
+      type: adamw
+      # The linear part of the model for numbers needs no weight decay.
+      adamw: {weight_decay_rate: auto, exclude_from_weight_decay: [_wide/]}""",
+    rate=0.003,
+)
+_TABLE_THREADS = """\
+  # Faster for small networks, and the weights do not depend on the number of cores.
+  intra_op_threads: 1
+"""
+_WIDE_DEEP = """\
+  # The sum of a linear model and of a small deep network.
+  model: {name: wide_deep, hidden_units: [128, 64], dropout_rate: 0.5}
 """
 _LINEAR = """\
   # A linear model of the mean of the embeddings of all words.
@@ -92,8 +107,7 @@ _TABLE = Template("""\
   name: tabular
 $model  # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
   # $kind
-  targets:
-    - $target  # $label_about
+  target: $target  # $label_about
   # The columns that the model sees, from $rows rows.
   # Remove the line of a column to leave it out.
   features:
@@ -102,11 +116,13 @@ $split  # Beside $other_metrics.
   metrics: [$metric]
   # Paths are relative to the directory in which the command runs.
   train_data:
-$section""")
+$section    global_batch_size: 64
+  validation_data: {global_batch_size: 1024}  # a part of the rows, see `split`
+""")
 _TEXT = Template("""\
   name: tabular
 $model  # Each line of a file is a text, and its class is that of the file or pattern.
-  targets: [label]
+  target: label
   features:
     text: [{column: text, max_length: 200}]  # words, from the first, that the model sees
   # A hash of the text decides, so that equal texts are in the same part.
@@ -116,6 +132,8 @@ $test  split: {fractions: $fractions}
   # Paths are relative to the directory in which the command runs.
   train_data:
 $section
+    global_batch_size: 64
+  validation_data: {global_batch_size: 1024}  # a part of the texts, see `split`
 """)
 _IMAGES = Template("""\
   name: image_classification
@@ -150,11 +168,12 @@ $split
 
 @dataclasses.dataclass(frozen=True)
 class _Draft:
-    """What is to be written, and what was found; `trainer` is "" for the defaults of the task."""
+    """What is to be written, and what was found."""
 
     about: str
     task: str
-    trainer: str = ""
+    trainer: str = _TABLE_TRAINER
+    threads: str = _TABLE_THREADS
     problem: str = ""
 
 
@@ -173,11 +192,9 @@ def write_experiment(
         The file, and what its first run would report of the data; "" if nothing.
 
     Raises:
-        RunnerError: The directory contains other files or an experiment that was changed, or the
-            data cannot be read or used.
+        RunnerError: The directory contains files, or the data cannot be read or used.
     """
-    if not _is_unchanged(directory / EXPERIMENT):
-        check_empty(directory)
+    check_empty(directory)
     try:
         draft = _draft(Path(data), label)
     except DataError as error:
@@ -188,22 +205,11 @@ def write_experiment(
         about=inline_yaml(draft.about),
         task=draft.task,
         trainer=draft.trainer,
+        threads=draft.threads,
     )
-    write_files(directory, {EXPERIMENT: f"{text}{_digest_line(text)}"})
+    write_files(directory, {EXPERIMENT: text})
     experiment = directory / EXPERIMENT
     return experiment, draft.problem or _find_problems(experiment)
-
-
-def _digest_line(text: str) -> str:
-    return f"{_DIGEST}{hashlib.sha256(text.encode()).hexdigest()[:16]}\n"
-
-
-def _is_unchanged(path: Path) -> bool:
-    """Returns whether a file is what `write_experiment` wrote."""
-    if not path.is_file():
-        return False
-    text, marker, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(_DIGEST)
-    return bool(marker) and _digest_line(text) == f"{marker}{digest}"
 
 
 def _find_problems(experiment: Path) -> str:
@@ -261,7 +267,7 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
     regression = is_regression(target)
     is_binary = target.summary is not None and target.summary.distinct == 2
     task = _TABLE.substitute(
-        model=_LINEAR if [use.kind for use in features] == [TEXT] else "",
+        model=_LINEAR if [use.kind for use in features] == [TEXT] else _WIDE_DEEP,
         reason=reason,
         rows=f"{survey.rows:,}",
         kind=_NUMBERS if regression else _CLASSES,
@@ -373,7 +379,7 @@ def _draft_of_images(path: Path) -> _Draft:
         batch_size=64 if total >= _FEW_IMAGES else 16,
     )
     about = f"the class of the images in {path.name}"
-    return _Draft(about, task, _TRAINER, _find_damaged_image(decoded))
+    return _Draft(about, task, _IMAGE_TRAINER, "", _find_damaged_image(decoded))
 
 
 def _find_damaged_image(paths: Iterable[str]) -> str:

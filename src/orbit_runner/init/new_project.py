@@ -5,12 +5,10 @@ from __future__ import annotations
 import keyword
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError, format_list, shorten
-from orbit_runner.registry import TASKS
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "project"
 # Maps each file of a project to its purpose.
@@ -32,8 +30,6 @@ FILES = {
 _PLACEHOLDERS = re.compile("my_project|MyProject")
 _NAME = re.compile("[A-Za-z](?:[A-Za-z0-9_]*[A-Za-z0-9])?")
 _RULE = "ASCII letters, digits and _, from a letter to a letter or digit"
-# Directories of the project, and a name whose config would be that of the base class.
-_RESERVED_NAMES = ("data", "experiments", "orbit_runner", "runs", "tests", "task")
 
 
 def write_project(directory: Path, name: str) -> dict[str, str]:
@@ -76,23 +72,14 @@ def write_files(directory: Path, texts: Mapping[str, str]) -> None:
 def package_name(directory: Path, name: str | None) -> str:
     """Returns the name of the package: `name`, or one made from the last part of `directory`.
 
-    Raises `RunnerError`, with another name, if no package of a project can have it.
+    Raises `RunnerError` if no package can have it.
     """
     candidate = make_identifier(directory.resolve().name) if name is None else name
-    if not _NAME.fullmatch(candidate):
-        problem = f"expected the name of a package\nallowed: {_RULE}"
-        other = "my_project"
-    elif _is_taken(candidate):
-        problem = (
-            "which is a keyword, a module of Python, a task of Orbit Runner, or another "
-            "directory of the project"
-        )
-        other = f"my_{candidate}"
-    else:
+    if _NAME.fullmatch(candidate) and not keyword.iskeyword(candidate):
         return candidate
     got = f"got {shorten(repr(candidate))}, " if name is not None or candidate else ""
     raise RunnerError(
-        f"{got}{problem}\npass another name, such as --name={other}",
+        f"{got}expected the name of a package\nallowed: {_RULE}, and no keyword of Python",
         path="DIR" if name is None else "--name",
         code="not-allowed",
     )
@@ -129,8 +116,3 @@ def make_identifier(text: str) -> str:
     """Returns a text as the name of a package; "" if it has no letters and digits."""
     name = re.sub(r"[\W_]+", "_", text.lower(), flags=re.ASCII).strip("_")
     return f"project_{name}" if name[:1].isdigit() else name
-
-
-def _is_taken(name: str) -> bool:
-    is_reserved = keyword.iskeyword(name) or name.lower() in _RESERVED_NAMES
-    return is_reserved or name in sys.stdlib_module_names or name in TASKS

@@ -1,1 +1,1 @@
-"""Networks, as functions that return Keras models; some are built from Model Garden's blocks."""
+"""Networks: their configs, and functions that build Keras models, some of Model Garden's blocks."""

@@ -71,21 +71,6 @@ APPLICATIONS: Mapping[str, Application] = {
 CIFAR_LAYERS = {1: 6, 2: 9}
 
 
-def nearest_cifar_depths(depth: int, version: int) -> tuple[int, ...]:
-    """Returns the depth alone if it exists, otherwise the nearest valid depths below and above it.
-
-    The depth is the number of layers with weights on the longest path: 6n+2 in version 1, 9n+2 in
-    version 2. Returns only the smallest valid depth if `depth` is below it.
-    """
-    step = CIFAR_LAYERS[version]
-    # Besides the blocks, there are the first convolution and the classifier.
-    rounds, rest = divmod(depth - 2, step)
-    if rounds < 1:
-        return (step + 2,)
-    below = rounds * step + 2
-    return (below, below + step) if rest else (below,)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerSize:
     """The hyperparameters of one size."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.catalog import APPLICATIONS, BACKBONE, patch_size
-from orbit_runner.models.layers import classifier, normalized_input
-from orbit_runner.tf_internals import last_norms, set_block_drop_rates
+from orbit_runner.models.configs import (
+    ApplicationConfig,
+    EfficientNetConfig,
+    ResNetConfig,
+    VitConfig,
+)
+from orbit_runner.models.layers import ImageInput, classifier
+from orbit_runner.tf_internals import set_block_drop_rates
 
 # Goyal et al. 2017, section 5.1.
 _RESNET_HEAD = {"class_name": "RandomNormal", "config": {"stddev": 0.01}}
@@ -25,20 +29,7 @@ _EFFICIENTNET_HEAD = {
 }
 
 
-def resnet(
-    *,
-    input_shape: Sequence[int],
-    num_classes: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    input_dtype: str = "uint8",
-    depth: int = 50,
-    zero_init_last_bn: bool = False,
-    dropout_rate: float = 0.0,
-    batch_norm_momentum: float = 0.9,
-    batch_norm_epsilon: float = 1e-5,
-    use_sync_bn: bool = False,
-) -> tf_keras.Model:
+def resnet(config: ResNetConfig, images: ImageInput) -> tf_keras.Model:
     """Returns a residual network of four stages, which is known as version 1.5.
 
     It is that of He et al. 2015 ("Deep residual learning"), table 1, with the stride in the 3 x 3
@@ -46,58 +37,39 @@ def resnet(
     rectifiers"). `depth` is 18, 34, 50, 101, 152 or 200.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
-    num_classes]. `mean` and `std` are those of `Normalize`. If `zero_init_last_bn` is True, the
-    scale of the last batch normalization of each block is initialized to 0, so that a block starts
-    as its shortcut (Goyal et al. 2017, section 5.1).
+    num_classes].
     """
     from official.vision.modeling.backbones.resnet import ResNet
 
-    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
+    inputs, x = images.normalized()
     backbone = ResNet(
-        depth,
+        config.depth,
         tf_keras.layers.InputSpec(shape=x.shape),
-        use_sync_bn=use_sync_bn,
-        norm_momentum=batch_norm_momentum,
-        norm_epsilon=batch_norm_epsilon,
+        use_sync_bn=config.use_sync_bn,
+        norm_momentum=config.batch_norm_momentum,
+        norm_epsilon=config.batch_norm_epsilon,
         kernel_initializer="he_normal",
         name="backbone",
     )
-    if zero_init_last_bn:  # Model Garden has no setting for it.
-        for norm in last_norms(backbone.layers):
-            norm.gamma.assign(tf.zeros_like(norm.gamma))
     return classifier(
         inputs,
         backbone(x)["5"],
-        num_classes=num_classes,
-        dropout_rate=dropout_rate,
+        num_classes=images.num_classes,
+        dropout_rate=config.dropout_rate,
         kernel_initializer=_RESNET_HEAD,
-        name=f"resnet{depth}_v1_5",
-        depth=depth,
+        name=f"resnet{config.depth}_v1_5",
+        depth=config.depth,
     )
 
 
-def vit(
-    *,
-    input_shape: Sequence[int],
-    num_classes: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    input_dtype: str = "uint8",
-    model_name: str = "vit-b16",
-    pooler: str = "token",
-    dropout_rate: float = 0.0,
-    attention_dropout_rate: float = 0.0,
-    init_stochastic_depth_rate: float = 0.0,
-    original_init: bool = True,
-) -> tf_keras.Model:
+def vit(config: VitConfig, images: ImageInput) -> tf_keras.Model:
     """Returns a vision transformer (Dosovitskiy et al. 2020).
 
     It has an encoder of patches, and a classifier whose kernel is initialized to zero.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
-    num_classes]. `mean` and `std` are those of `Normalize`. Height and width must be multiples of
-    the patch size. There is no layer between the encoder and the classifier
-    (`representation_size` in the paper).
+    num_classes]. Height and width must be multiples of the patch size. There is no layer between
+    the encoder and the classifier (`representation_size` in the paper).
 
     `model_name` is a name in `VIT_NAMES`. `pooler` selects the input of the classifier: `token`,
     the encoding of a token before the patches, or `gap`, the mean of the patches' encodings.
@@ -109,52 +81,37 @@ def vit(
     """
     from official.vision.modeling.backbones.vit import VIT_SPECS, VisionTransformer
 
-    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
-    spec = VIT_SPECS[model_name]
+    inputs, x = images.normalized()
+    spec = VIT_SPECS[config.model_name]
     backbone = VisionTransformer(
         input_specs=tf_keras.layers.InputSpec(shape=x.shape),
-        patch_size=patch_size(model_name),
+        patch_size=patch_size(config.model_name),
         hidden_size=spec["hidden_size"],
-        pooler=pooler,
-        dropout_rate=dropout_rate,
-        attention_dropout_rate=attention_dropout_rate,
-        init_stochastic_depth_rate=init_stochastic_depth_rate,
-        original_init=original_init,
+        pooler=config.pooler,
+        dropout_rate=config.dropout_rate,
+        attention_dropout_rate=config.attention_dropout_rate,
+        init_stochastic_depth_rate=config.init_stochastic_depth_rate,
+        original_init=config.original_init,
         **spec["transformer"],
     )
     return classifier(
         inputs,
         backbone(x)["pre_logits"],
-        num_classes=num_classes,
+        num_classes=images.num_classes,
         dropout_rate=0.0,
         kernel_initializer="zeros",
-        name=model_name.replace("-", "_"),
+        name=config.model_name.replace("-", "_"),
     )
 
 
-def efficientnet(
-    *,
-    input_shape: Sequence[int],
-    num_classes: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    input_dtype: str = "uint8",
-    model_id: str = "b0",
-    dropout_rate: float = 0.2,
-    stochastic_depth_drop_rate: float = 0.2,
-    se_ratio: float = 0.25,
-    batch_norm_momentum: float = 0.99,
-    batch_norm_epsilon: float = 1e-3,
-    use_sync_bn: bool = False,
-) -> tf_keras.Model:
+def efficientnet(config: EfficientNetConfig, images: ImageInput) -> tf_keras.Model:
     """Returns EfficientNet (Tan and Le 2019).
 
     It has inverted bottlenecks with squeeze-and-excitation and swish, and a classifier.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
-    num_classes]. `mean` and `std` are those of `Normalize`. `model_id` is `b0` to `b7`; the paper
-    trains them on images of 224, 240, 260, 300, 380, 456, 528 and 600 pixels, with a dropout rate
-    from 0.2 to 0.5.
+    num_classes]. `model_id` is `b0` to `b7`; the paper trains them on images of 224, 240, 260, 300,
+    380, 456, 528 and 600 pixels, with a dropout rate from 0.2 to 0.5.
 
     In training, each block is dropped with a probability that grows linearly with its position,
     from 0 at the first block to `stochastic_depth_drop_rate`, which a block after the last
@@ -163,61 +120,52 @@ def efficientnet(
     """
     from official.vision.modeling.backbones.efficientnet import EfficientNet
 
-    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
+    inputs, x = images.normalized()
     backbone = EfficientNet(
-        model_id,
+        config.model_id,
         tf_keras.layers.InputSpec(shape=x.shape),
-        se_ratio=se_ratio,
-        stochastic_depth_drop_rate=stochastic_depth_drop_rate,
+        se_ratio=config.se_ratio,
+        stochastic_depth_drop_rate=config.stochastic_depth_drop_rate,
         kernel_initializer=_EFFICIENTNET_CONVOLUTION,
         activation="swish",
         se_inner_activation="swish",
-        use_sync_bn=use_sync_bn,
-        norm_momentum=batch_norm_momentum,
-        norm_epsilon=batch_norm_epsilon,
+        use_sync_bn=config.use_sync_bn,
+        norm_momentum=config.batch_norm_momentum,
+        norm_epsilon=config.batch_norm_epsilon,
         name="backbone",
     )
     # Model Garden uses one rate for all blocks.
-    set_block_drop_rates(backbone.layers, stochastic_depth_drop_rate)
+    set_block_drop_rates(backbone.layers, config.stochastic_depth_drop_rate)
     features = backbone(x)
     return classifier(
         inputs,
         features[max(features)],
-        num_classes=num_classes,
-        dropout_rate=dropout_rate,
+        num_classes=images.num_classes,
+        dropout_rate=config.dropout_rate,
         kernel_initializer=_EFFICIENTNET_HEAD,
-        name=f"efficientnet_{model_id}",
+        name=f"efficientnet_{config.model_id}",
     )
 
 
-def keras_application(
-    *,
-    input_shape: Sequence[int],
-    num_classes: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    input_dtype: str = "uint8",
-    application: str = "ResNet50",
-    dropout_rate: float = 0.0,
-) -> tf_keras.Model:
+def keras_application(config: ApplicationConfig, images: ImageInput) -> tf_keras.Model:
     """Returns an application without its classifier, as the layer `backbone`, and a new one.
 
     The model maps raw pixels [batch, height, width, 3] to float32 logits [batch, num_classes].
-    `mean` and `std` are those of `Normalize`; with those of `APPLICATIONS`, the backbone gets what
-    `preprocess_input` of the application returns. `application` is a name in `APPLICATIONS`.
+    With the mean and the standard deviation of `APPLICATIONS`, the backbone gets what
+    `preprocess_input` of the application returns.
     """
-    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
-    if APPLICATIONS[application].pixels.is_bgr:
+    inputs, x = images.normalized()
+    if APPLICATIONS[config.application].pixels.is_bgr:
         x = tf.reverse(x, axis=[-1])
-    network = getattr(tf_keras.applications, application)(
-        include_top=False, weights=None, input_shape=tuple(input_shape)
+    network = getattr(tf_keras.applications, config.application)(
+        include_top=False, weights=None, input_shape=tuple(images.shape)
     )
     backbone = tf_keras.Model(network.inputs, network.outputs, name=BACKBONE)
     return classifier(
         inputs,
         backbone(x),
-        num_classes=num_classes,
-        dropout_rate=dropout_rate,
+        num_classes=images.num_classes,
+        dropout_rate=config.dropout_rate,
         kernel_initializer="glorot_uniform",
-        name=application.lower(),
+        name=config.application.lower(),
     )

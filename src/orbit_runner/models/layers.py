@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -73,22 +74,34 @@ class Normalize(tf_keras.layers.Layer):
         )
 
 
-def normalized_input(
-    input_shape: Sequence[int],
-    dtype: str,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a Keras input of raw pixels, and its normalized values.
+@dataclasses.dataclass(frozen=True)
+class ImageInput:
+    """What a network for images gets, and how many classes it tells apart.
 
-    The input, named `image`, is [batch, *input_shape] of `dtype`, channels last. The normalized
-    tensor has the same shape and the compute dtype of the global policy. `mean` and `std` are those
-    of `Normalize`.
+    Attributes:
+        shape: Height, width and channels.
+        num_classes: The number of logits.
+        mean: The mean of the pixels, as in `Normalize`.
+        std: Their standard deviation.
+        dtype: The type of raw pixels.
     """
-    # Names of layers must not depend on what was built before in this process.
-    tf_keras.backend.reset_uids()
-    inputs = tf_keras.Input(shape=tuple(input_shape), dtype=dtype, name="image")
-    return inputs, Normalize(mean, std, name="normalize")(inputs)
+
+    shape: Sequence[int]
+    num_classes: int
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    dtype: str = "uint8"
+
+    def normalized(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns a Keras input of raw pixels, and its normalized values.
+
+        The input, named `image`, is [batch, *shape] of `dtype`, channels last. The normalized
+        tensor has the same shape and the compute dtype of the global policy.
+        """
+        # Names of layers must not depend on what was built before in this process.
+        tf_keras.backend.reset_uids()
+        inputs = tf_keras.Input(shape=tuple(self.shape), dtype=self.dtype, name="image")
+        return inputs, Normalize(self.mean, self.std, name="normalize")(inputs)
 
 
 def classifier(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.catalog import CIFAR_LAYERS
-from orbit_runner.models.layers import classifier, normalized_input
+from orbit_runner.models.configs import ResNetCifarConfig
+from orbit_runner.models.layers import ImageInput, classifier
 
 _STEM_FILTERS = 16
 _STAGE_FILTERS = {1: (16, 32, 64), 2: (64, 128, 256)}
@@ -124,20 +125,7 @@ def bottleneck_block(x: tf.Tensor, filters: int, stride: int, name: str, norm: N
     return tf_keras.layers.Add(name=f"{name}_add")([x, shortcut])
 
 
-def resnet_cifar(
-    *,
-    input_shape: Sequence[int],
-    num_classes: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    input_dtype: str = "uint8",
-    depth: int = 20,
-    version: int = 1,
-    batch_norm_momentum: float = 0.9,
-    batch_norm_epsilon: float = 1e-5,
-    use_sync_bn: bool = False,
-    dropout_rate: float = 0.0,
-) -> tf_keras.Model:
+def resnet_cifar(config: ResNetCifarConfig, images: ImageInput) -> tf_keras.Model:
     """Returns a residual network of three stages.
 
     Version 1 is He et al. 2015 ("Deep residual learning"), section 4.2: basic blocks, depth 6n+2,
@@ -145,37 +133,36 @@ def resnet_cifar(
     appendix: pre-activation bottlenecks, depth 9n+2.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
-    num_classes]. `mean` and `std` are those of `Normalize`. `dropout_rate` is for the pooled
-    features; the papers use no dropout.
+    num_classes]. The papers use no dropout.
     """
-    step = CIFAR_LAYERS[version]
+    step = CIFAR_LAYERS[config.version]
 
     def norm(x: tf.Tensor, name: str) -> tf.Tensor:
         return tf_keras.layers.BatchNormalization(
-            momentum=batch_norm_momentum,
-            epsilon=batch_norm_epsilon,
-            synchronized=use_sync_bn,
+            momentum=config.batch_norm_momentum,
+            epsilon=config.batch_norm_epsilon,
+            synchronized=config.use_sync_bn,
             name=name,
         )(x)
 
-    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
+    inputs, x = images.normalized()
     x = convolution(x, _STEM_FILTERS, 3, "stem_conv")
-    if version == 1:
+    if config.version == 1:
         x = norm_relu(x, "stem_conv", norm)
-    block_of_version = basic_block if version == 1 else bottleneck_block
-    for stage, filters in enumerate(_STAGE_FILTERS[version], start=1):
-        for block in range(1, (depth - 2) // step + 1):
+    block_of_version = basic_block if config.version == 1 else bottleneck_block
+    for stage, filters in enumerate(_STAGE_FILTERS[config.version], start=1):
+        for block in range(1, (config.depth - 2) // step + 1):
             # Stages 2 and 3 start by halving the size.
             stride = 2 if stage > 1 and block == 1 else 1
             x = block_of_version(x, filters, stride, f"stage{stage}_block{block}", norm)
-    if version == 2:
+    if config.version == 2:
         x = norm_relu(x, "final", norm)
     return classifier(
         inputs,
         x,
-        num_classes=num_classes,
-        dropout_rate=dropout_rate,
+        num_classes=images.num_classes,
+        dropout_rate=config.dropout_rate,
         kernel_initializer="he_normal",
-        name=f"resnet{depth}_v{version}",
-        depth=depth,
+        name=f"resnet{config.depth}_v{config.version}",
+        depth=config.depth,
     )

@@ -2,89 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.layers import normalized_input
+from orbit_runner.models.configs import CnnConfig, MlpConfig, NeuMFConfig
+from orbit_runner.models.layers import ImageInput
 
 layers = tf_keras.layers
 
 
-def mlp(
-    *,
-    input_shape: Sequence[int],
-    num_classes: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    input_dtype: str = "uint8",
-    hidden_units: Sequence[int] = (128, 64),
-    dropout_rate: float = 0.0,
-) -> tf_keras.Model:
+def mlp(config: MlpConfig, images: ImageInput) -> tf_keras.Model:
     """Returns dense ReLU layers, each followed by dropout, and a classifier.
 
-    The model maps raw pixels [batch, *input_shape] to float32 logits [batch, num_classes]. `mean`
-    and `std` are those of `Normalize`. If `hidden_units` is empty, the model is a linear
-    classifier.
+    The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
+    num_classes]. If `hidden_units` is empty, it is a linear classifier.
     """
-    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
+    inputs, x = images.normalized()
     x = layers.Flatten(name="flatten")(x)
-    for index, width in enumerate(hidden_units, start=1):
+    for index, width in enumerate(config.hidden_units, start=1):
         x = layers.Dense(width, activation="relu", name=f"dense{index}")(x)
-        if dropout_rate:
-            x = layers.Dropout(dropout_rate, name=f"dropout{index}")(x)
+        if config.dropout_rate:
+            x = layers.Dropout(config.dropout_rate, name=f"dropout{index}")(x)
     # The softmax of the loss is not accurate enough in 16 bits.
-    logits = layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    logits = layers.Dense(images.num_classes, dtype="float32", name="logits")(x)
     return tf_keras.Model(inputs, logits, name="mlp")
 
 
-def cnn(
-    *,
-    input_shape: Sequence[int],
-    num_classes: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    input_dtype: str = "uint8",
-    filters: Sequence[int] = (32, 64),
-    kernel_size: int = 5,
-    dense_units: int = 1024,
-    dropout_rate: float = 0.4,
-) -> tf_keras.Model:
+def cnn(config: CnnConfig, images: ImageInput) -> tf_keras.Model:
     """Returns convolutions with max pooling, a dense layer, dropout and a classifier.
 
     The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
-    num_classes]. `mean` and `std` are those of `Normalize`. The pooling after each convolution
-    halves the size.
+    num_classes]. The pooling after each convolution halves the size.
 
     With the defaults and 28 x 28 x 1 pixels, the model has 3,274,634 parameters. This is the
     classic MNIST network with LeNet's alternation of 5 x 5 convolutions and pooling (LeCun et al.
     1998, section II.B).
     """
-    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
-    for index, width in enumerate(filters, start=1):
+    inputs, x = images.normalized()
+    for index, width in enumerate(config.filters, start=1):
         x = layers.Conv2D(
-            width, kernel_size, padding="same", activation="relu", name=f"conv{index}"
+            width, config.kernel_size, padding="same", activation="relu", name=f"conv{index}"
         )(x)
         x = layers.MaxPool2D(2, padding="same", name=f"pool{index}")(x)
     x = layers.Flatten(name="flatten")(x)
-    x = layers.Dense(dense_units, activation="relu", name="dense")(x)
-    if dropout_rate:
-        x = layers.Dropout(dropout_rate, name="dropout")(x)
+    x = layers.Dense(config.dense_units, activation="relu", name="dense")(x)
+    if config.dropout_rate:
+        x = layers.Dropout(config.dropout_rate, name="dropout")(x)
     # The softmax of the loss is not accurate enough in 16 bits.
-    logits = layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    logits = layers.Dense(images.num_classes, dtype="float32", name="logits")(x)
     return tf_keras.Model(inputs, logits, name="cnn")
 
 
-def neumf(
-    *,
-    num_users: int,
-    num_items: int,
-    mf_dim: int = 8,
-    layer_sizes: Sequence[int] = (64, 32, 16, 8),
-    mf_regularization: float = 0.0,
-    mlp_regularization: float = 0.0,
-) -> tf_keras.Model:
+def neumf(config: NeuMFConfig, *, num_users: int, num_items: int) -> tf_keras.Model:
     """Returns a network that scores how well an item suits a user.
 
     The model maps `user` and `item`, int32 [batch], to float32 logits [batch]. It is described in
@@ -92,27 +60,26 @@ def neumf(
     the product of two embeddings (GMF) and dense ReLU layers on two others (MLP), side by side, and
     one linear layer on top.
 
-    `num_users` and `num_items` are one more than the largest id. `layer_sizes` are the widths of
-    the MLP. The first, an even number, is that of its input, two embeddings of half that width.
-    The regularization factors are for the squared embeddings, and for the squared kernels of the
-    MLP.
+    `num_users` and `num_items` are one more than the largest id. `layers` of the config are the
+    widths of the MLP. The first, an even number, is that of its input, two embeddings of half that
+    width.
     """
     user = tf_keras.Input((), dtype="int32", name="user")
     item = tf_keras.Input((), dtype="int32", name="item")
     factors = [
-        _embedding(num_users, mf_dim, "mf_user", mf_regularization)(user),
-        _embedding(num_items, mf_dim, "mf_item", mf_regularization)(item),
+        _embedding(num_users, config.mf_dim, "mf_user")(user),
+        _embedding(num_items, config.mf_dim, "mf_item")(item),
     ]
-    half = layer_sizes[0] // 2
+    half = config.layers[0] // 2
     pair = [
-        _embedding(num_users, half, "mlp_user", mlp_regularization)(user),
-        _embedding(num_items, half, "mlp_item", mlp_regularization)(item),
+        _embedding(num_users, half, "mlp_user")(user),
+        _embedding(num_items, half, "mlp_item")(item),
     ]
-    branches = [
-        layers.Multiply(name="gmf")(factors),
-        _mlp_tower(pair, layer_sizes[1:], mlp_regularization),
-    ]
-    x = layers.Concatenate(name="fusion")(branches)
+    gmf = layers.Multiply(name="gmf")(factors)
+    x = layers.Concatenate(name="mlp_input")(pair)
+    for index, width in enumerate(config.layers[1:], start=1):
+        x = layers.Dense(width, activation="relu", name=f"mlp_dense{index}")(x)
+    x = layers.Concatenate(name="fusion")([gmf, x])
     # The initializer is that of the published code; the loss needs more than 16 bits.
     logit = layers.Dense(1, kernel_initializer="lecun_uniform", dtype="float32", name="logit")(x)
     return tf_keras.Model(
@@ -120,30 +87,11 @@ def neumf(
     )
 
 
-def _mlp_tower(
-    pair: Sequence[tf.Tensor], widths: Sequence[int], regularization: float
-) -> tf.Tensor:
-    x = layers.Concatenate(name="mlp_input")(pair)
-    for index, width in enumerate(widths, start=1):
-        x = layers.Dense(
-            width,
-            activation="relu",
-            kernel_regularizer=_l2_regularizer(regularization),
-            name=f"mlp_dense{index}",
-        )(x)
-    return x
-
-
-def _embedding(count: int, width: int, name: str, regularization: float) -> tf_keras.layers.Layer:
+def _embedding(count: int, width: int, name: str) -> tf_keras.layers.Layer:
     # Section 4.1: normal with a standard deviation of 0.01.
     return layers.Embedding(
         count,
         width,
         embeddings_initializer=tf_keras.initializers.RandomNormal(stddev=0.01),
-        embeddings_regularizer=_l2_regularizer(regularization),
         name=name,
     )
-
-
-def _l2_regularizer(weight: float) -> tf_keras.regularizers.Regularizer | None:
-    return tf_keras.regularizers.L2(weight) if weight else None

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tf_keras
 from official.nlp.modeling import layers, models
 
 from orbit_runner.models.catalog import SIZES, TransformerSize
+from orbit_runner.models.configs import StackConfig, TransformerConfig
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
 def transformer(
-    *,
-    vocab_size: int,
-    eos_id: int = 1,
-    preset: str = "base",
-    encoder: Mapping[str, object] | None = None,
-    decoder: Mapping[str, object] | None = None,
-    embedding_width: int | None = None,
-    dropout_rate: float | None = None,
-    **decoding: Any,
+    config: TransformerConfig, *, vocab_size: int, eos_id: int = 1
 ) -> models.Seq2SeqTransformer:
     """Returns a Transformer (Vaswani et al. 2017) whose embeddings and output share their weights.
 
@@ -32,25 +25,24 @@ def transformer(
     [batch, m, vocab_size]. Without `targets`, it returns the best translation that beam search
     finds: `outputs`, int32 [batch, tokens], and `scores`, [batch].
 
-    Both languages share one vocabulary; token id 0 is padding. `preset` is a name in `SIZES`, whose
-    values replace other arguments that are None. `encoder` and `decoder` are arguments of Model
-    Garden's `TransformerEncoder` and `TransformerDecoder`. `dropout_rate` is for the embeddings,
-    and for stacks that do not set their own. `decoding` can contain `padded_decode`,
-    `decode_max_length`, `extra_decode_length`, `beam_size` and `alpha` of Model Garden's
-    `Seq2SeqTransformer`.
+    Both languages share one vocabulary; token id 0 is padding.
     """
-    size = SIZES[preset]
-    if dropout_rate is not None:
-        size = dataclasses.replace(size, dropout_rate=dropout_rate)
+    size = SIZES[config.preset]
+    if config.dropout_rate is not None:
+        size = dataclasses.replace(size, dropout_rate=config.dropout_rate)
     model = models.Seq2SeqTransformer(
         vocab_size=vocab_size,
         eos_id=eos_id,
-        embedding_width=embedding_width or size.embedding_width,
+        embedding_width=config.embedding_width or size.embedding_width,
         dropout_rate=size.dropout_rate,
-        encoder_layer=models.TransformerEncoder(**_stack_options(encoder, size)),
-        decoder_layer=TransformerDecoder(**_stack_options(decoder, size)),
+        encoder_layer=models.TransformerEncoder(**_stack_options(config.encoder, size)),
+        decoder_layer=TransformerDecoder(**_stack_options(config.decoder, size)),
+        padded_decode=config.padded_decode,
+        decode_max_length=config.decode_max_length,
+        extra_decode_length=config.extra_decode_length,
+        beam_size=config.beam_size,
+        alpha=config.alpha,
         name="transformer",
-        **decoding,
     )
     # A subclassed model creates its variables when it is first called, but a restore needs them.
     ids = {name: tf_keras.Input([None], dtype="int32") for name in ("inputs", "targets")}
@@ -97,17 +89,13 @@ class TransformerDecoder(models.TransformerDecoder):
         self.output_normalization = normalization
 
 
-def _stack_options(
-    options: Mapping[str, object] | None, size: TransformerSize
-) -> dict[str, object]:
-    overrides = {name: value for name, value in (options or {}).items() if value is not None}
+def _stack_options(config: StackConfig, size: TransformerSize) -> dict[str, object]:
+    """Returns the arguments of a stack; those that the config leaves open are of the preset."""
     preset_options = {
         "num_layers": size.num_layers,
         "num_attention_heads": size.num_attention_heads,
         "intermediate_size": size.intermediate_size,
         "dropout_rate": size.dropout_rate,
-        # Model Garden's own defaults are not those of the paper.
-        "attention_dropout_rate": 0.1,
-        "intermediate_dropout": 0.1,
     }
+    overrides = {name: value for name, value in config.as_dict().items() if value is not None}
     return preset_options | overrides

@@ -38,13 +38,12 @@ def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
     step = f"step {evaluation.step:,}"
     return [
         explanation(f"{step}: {evaluation.note}" if evaluation.note else step),
-        *_target_parts(evaluation),
-        *(Section(other.title, [*_target_parts(other)]) for other in evaluation.others),
+        *_prediction_parts(evaluation),
     ]
 
 
-def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
-    """Yields what is known of the predictions of one target."""
+def _prediction_parts(evaluation: EvaluationData) -> Iterator[Part]:
+    """Yields what is known of the predictions."""
     counts = {(label, other): count for label, other, count in evaluation.confusion}
     matrix = confusion_matrix(counts, evaluation.classes)
     yield Section("Confusion matrix", matrix)

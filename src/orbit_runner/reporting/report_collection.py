@@ -134,10 +134,8 @@ def _to_evaluation_data(step: int, examples: ReportExamples) -> EvaluationData:
         pictures=_encode_pictures(examples.images, examples.captions),
         head=[_cut(name) for name in examples.head],
         rows=[[_cut(cell) for cell in row] for row in examples.rows[:_MOST_ROWS]],
-        title=_cut(examples.title),
         calibration=[*examples.calibration],
         facts=[(_cut(name), _cut(text)) for name, text in examples.facts[:_MOST_FACTS]],
-        others=[_to_evaluation_data(step, other) for other in examples.others],
     )
 
 

@@ -55,10 +55,8 @@ class EvaluationData:
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     problem: str = ""
-    title: str = ""
     calibration: Sequence[tuple[int, float, float]] = ()  # as in `ReportExamples`
     facts: Sequence[tuple[str, str]] = ()
-    others: Sequence[EvaluationData] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +111,6 @@ def parse_evaluation(values: JsonObject) -> EvaluationData:
     parsed = {
         "pictures": _pictures(values),
         "confusion": tuple((label, other, count) for label, other, count in values["confusion"]),
-        "others": tuple(map(parse_evaluation, values["others"])),
     }
     return EvaluationData(**{**_tuples(values), **parsed})
 

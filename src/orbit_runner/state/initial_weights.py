@@ -11,7 +11,7 @@ import tf_keras
 from orbit_runner.errors import RunnerError, SettingError, first_line, format_list
 from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.base import Task
-from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights, unused_note
+from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
 from orbit_runner.tf_internals import restore_id
 from orbit_runner.utils.log import note
 from orbit_runner.utils.variables import variable_name
@@ -69,8 +69,6 @@ def initialize(
             code="checkpoint-mismatch",
         )
     note(_describe_loaded(path, unloaded_names, len(variables)))
-    if unused := unused_note(loaded):
-        note(unused)
     return loaded
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem, not_set
@@ -30,18 +30,18 @@ _TAKE_CLASSES = ("Sparse", "IoU", "MeanIoU")  # The beginnings of their names.
 _ACCURACY = ("accuracy", "acc")
 
 
-def standard_metrics(kind: str, prefix: str = "") -> list[TaskMetric]:
+def standard_metrics(kind: str) -> list[TaskMetric]:
     """Returns the metrics of a type of labels. Must be called in the strategy's scope."""
     from orbit_runner.tasks import metrics
 
     classes = STANDARD_METRICS[kind].items()
-    return [getattr(metrics, class_name)(f"{prefix}{name}") for name, class_name in classes]
+    return [getattr(metrics, class_name)(name) for name, class_name in classes]
 
 
-def metric_problems(items: Mapping[int, Item], taken: Iterable[str] = ()) -> Iterator[Problem]:
-    """Yields metrics, by index, of another form, or with the name of another one or of `taken`."""
+def metric_problems(items: Sequence[Item], taken: Iterable[str] = ()) -> Iterator[Problem]:
+    """Yields metrics of another form, or with the name of another one or of `taken`."""
     names = {"loss", *taken}
-    for index, item in items.items():
+    for index, item in enumerate(items):
         path = f"metrics[{index}]"
         if not is_item(item):
             yield not_set(path, "has no class_name; write {class_name: NAME, config: {…}}")
@@ -116,7 +116,7 @@ class ClassMetric:
         self.metric.reset_state()
 
 
-def make_metric(item: Item, num_classes: int | None, path: str, prefix: str = "") -> ClassMetric:
+def make_metric(item: Item, num_classes: int | None, path: str) -> ClassMetric:
     """Returns the metric of the setting `path`. Must be called in the strategy's scope.
 
     Metrics of Keras get probabilities, and one-hot labels unless they take class numbers. Classes
@@ -141,17 +141,17 @@ def make_metric(item: Item, num_classes: int | None, path: str, prefix: str = ""
         raise SettingError(path, message, code="model-mismatch")
     if ":" not in name and type(metric).build is not tf_keras.layers.Layer.build:
         metric.build((None, num_classes or 1), (None, num_classes or 1))
-    full_name = f"{prefix}{_shown_name(item)}"
+    shown_name = _shown_name(item)
     if shape := tf.convert_to_tensor(metric.result()).shape.as_list():
         message = (
-            f"{full_name} returns {shape} numbers, expected one\n"
+            f"{shown_name} returns {shape} numbers, expected one\n"
             "set config: {average: macro}, or micro or weighted, if it has this argument"
         )
         raise SettingError(path, message, code="wrong-type")
     takes_classes = class_name.startswith(_TAKE_CLASSES) and getattr(metric, "sparse_y_true", True)
     takes_logits = name.lower() in _ACCURACY or bool((config or {}).get("from_logits"))
     return ClassMetric(
-        full_name, path, metric, num_classes, ":" in name, takes_classes, takes_logits
+        shown_name, path, metric, num_classes, ":" in name, takes_classes, takes_logits
     )
 
 

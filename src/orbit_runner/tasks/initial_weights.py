@@ -36,12 +36,10 @@ class LoadedWeights:
     Attributes:
         source: The path of the checkpoint.
         variables: The `id` of each variable that has a value from it.
-        unused: The names of the values that no variable of the model uses.
     """
 
     source: str
     variables: frozenset[int]
-    unused: Sequence[str] = ()
 
 
 def find_checkpoint(path: str) -> str | None:
@@ -110,12 +108,10 @@ def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -
         )
     for variable in wanted:
         variable.assign(content.tensor(keys[id(variable)]))
-    used = {keys[id(variable)] for variable in wanted}
-    ignored_keys = {keys[variable_id] for variable_id in ignored if variable_id in keys}
     # Users do not know the path of the local copy of a remote checkpoint.
     source = prefix if local == path else path
     loaded = frozenset(id(variable) for variable in wanted)
-    return LoadedWeights(source, loaded, content.other_names(used | ignored_keys))
+    return LoadedWeights(source, loaded)
 
 
 def load_application_weights(backbone: tf_keras.Model, application: str) -> LoadedWeights:
@@ -148,15 +144,6 @@ def load_application_weights(backbone: tf_keras.Model, application: str) -> Load
     backbone.set_weights(published.get_weights())
     source = f"tf_keras.applications.{application}"
     return LoadedWeights(source, frozenset(map(id, tracked_variables(backbone))))
-
-
-def unused_note(loaded: LoadedWeights) -> str:
-    """Returns a line that names the values that were not used, or "" if all were."""
-    if not loaded.unused:
-        return ""
-    more = len(loaded.unused) - _MAX_SHOWN
-    names = [*loaded.unused[:_MAX_SHOWN], *([f"… and {more} more"] if more > 0 else [])]
-    return f"not in the model, so not loaded from {loaded.source}: {', '.join(names)}"
 
 
 class _CheckpointContent:
@@ -195,20 +182,6 @@ class _CheckpointContent:
     def _children(self, node: Any) -> dict[str, int]:
         return {child.local_name: child.node_id for child in self._graph.nodes[node].children}
 
-    def _values(self) -> list[tuple[str, str]]:
-        """Returns the key and the name of each variable of the model, in breadth-first order."""
-        queue = [self._model_node]
-        seen = {self._model_node}
-        keys_and_names = []
-        while queue:
-            node = queue.pop(0)
-            for attribute in self._graph.nodes[node].attributes:
-                keys_and_names.append((attribute.checkpoint_key, attribute.full_name))
-            new = [child for child in self._children(node).values() if child not in seen]
-            seen.update(new)
-            queue += new
-        return keys_and_names
-
     def mismatch(self, key: str | None, variable: tf.Variable) -> str:
         """Returns why a variable cannot have the value of a key, or "" if it can."""
         if key is None or key not in self._shapes:
@@ -220,10 +193,6 @@ class _CheckpointContent:
     def tensor(self, key: str) -> np.ndarray:
         """Returns the value of a key."""
         return self._reader.get_tensor(key)
-
-    def other_names(self, keys: set[str]) -> list[str]:
-        """Returns the names of the checkpoint's variables whose keys are not in `keys`."""
-        return [name or key for key, name in self._values() if key not in keys]
 
 
 def _names(model: tf_keras.Model, variables: Sequence[tf.Variable]) -> dict[int, str]:

@@ -25,7 +25,6 @@ class ReportExamples:
     """What the report of a run shows of an evaluation. Each part can be left empty.
 
     Attributes:
-        title: What the examples are predictions of; the report shows it above those in `others`.
         note: What the examples are, such as `the first 500 of 10,000 examples`.
         confusion: For classes by number, the count of each pair (label, prediction) that occurs.
         classes: The names of the classes; empty if they have none.
@@ -38,10 +37,8 @@ class ReportExamples:
         captions: The text below each picture. It may have several lines.
         head: The headings of a table.
         rows: The rows of the table. The report shows at most 50.
-        others: The same for each of several targets.
     """
 
-    title: str = ""
     note: str = ""
     confusion: Mapping[tuple[int, int], int] = dataclasses.field(default_factory=dict)
     classes: Sequence[str] = ()
@@ -51,7 +48,6 @@ class ReportExamples:
     captions: Sequence[str] = ()
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-    others: Sequence[ReportExamples] = ()
 
 
 class _Mistake(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, out_of_range
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import Config, config_class, default_of, field
 from orbit_runner.config.schema.data import source_registry
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, METRICS
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
 
 SECTIONS = ("train_data", "validation_data")
+# The settings that say what a section reads, besides those that only its source has.
+_PLACES = ("source", "data_dir", "input_path", "synthetic")
 
 
 @config_class
@@ -58,12 +60,16 @@ class NetworkTaskConfig(TaskConfig):
             registry = type(self).__dataclass_fields__["model"].metadata["variants"]
             known = ", ".join(entry.name for entry in registry.entries())
             yield not_set("model.name", f"is not set\nallowed: {known}")
-        # Without a source of its own, the validation data of a table have that of the training.
+        # If neither is set, one problem says so.
         has_source = self.train_data.source or self.validation_data.source
-        for section in SECTIONS if has_source else SECTIONS[:1]:
-            data = getattr(self, section)
+        for name in SECTIONS if has_source else SECTIONS[:1]:
+            data = self.section(name)
             known_sources = [entry.name for entry in source_registry(data).entries()]
-            yield from source_problems(section, data, known_sources)
+            yield from source_problems(name, data, known_sources)
+
+    def section(self, name: str) -> Any:
+        """Returns a section with the source that it reads."""
+        return getattr(self, name)
 
 
 @config_class
@@ -132,7 +138,51 @@ class ClassificationTaskConfig(NetworkTaskConfig):
         yield from super().problems()
         yield from value_problems("class_weights", self.class_weights)
         for section in SECTIONS:
-            yield from part_problems(section, getattr(self, section), self.split)
+            yield from part_problems(section, self.section(section), self.split)
+
+
+@config_class
+class SplitTaskConfig(TaskConfig):
+    """A task whose validation data can be a part of its training data.
+
+    They are if the training data are split, and the validation data have no source of their own.
+    """
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields settings of validation data that are a part of the training data."""
+        yield from super().problems()
+        data = self.validation_data
+        if not self.validates_on_part:
+            return
+        if not data.global_batch_size:
+            yield out_of_range("validation_data.global_batch_size", "got 0, allowed: at least 1")
+        for name in self.shared_data_settings:
+            unset = default_of(type(data).__dataclass_fields__[name])
+            if getattr(data, name) not in (unset, getattr(self.train_data, name)):
+                message = "has no effect: without a source, these are rows of train_data"
+                yield no_effect(f"validation_data.{name}", message)
+
+    @property
+    def row_parts(self) -> TableSplitConfig | None:
+        """How the training data are split into parts; None if they are not."""
+        parts: TableSplitConfig | None = self.split
+        return parts
+
+    @property
+    def validates_on_part(self) -> bool:
+        """Whether the validation data are a part of the training data."""
+        return self.row_parts is not None and not self.validation_data.source
+
+    @property
+    def shared_data_settings(self) -> Sequence[str]:
+        """Names in `train_data` that say what the validation data are, too: of a part of it."""
+        return (*_PLACES, *self.train_data.traits.settings) if self.validates_on_part else ()
+
+    def section(self, name: str) -> Any:
+        """Returns a section with the source that it reads."""
+        data = getattr(self, name)
+        shared = self.shared_data_settings if name == SECTIONS[1] else ()
+        return data.replace(**{setting: getattr(self.train_data, setting) for setting in shared})
 
 
 def _is_share(value: object) -> bool:

@@ -99,7 +99,7 @@ def test_weights_of_each_task(shared_path, tmp_path):
         expected = compute_class_weight("balanced", classes=np.unique(numbers), y=numbers)
         np.testing.assert_allclose([*task.loss_by_class.values()], expected, err_msg=name)
     assert [*adapters["text"].loss_by_class] == ["english", "german"]
-    assert [*adapters["table"].loss_by_class] == [*adapters["table"].fitted.classes["y"]]
+    assert [*adapters["table"].loss_by_class] == [*adapters["table"].fitted.classes]
 
 
 @pytest.mark.slow
@@ -145,10 +145,12 @@ def test_weights_of_other_classes_are_errors_before_training(shared_path, settin
     assert dict(pairs(config.data.problems())) == {setting: expected}
 
 
-def test_table_must_have_one_target_of_classification():
-    changes = {"task__targets": ["y", "color"], "task__features": {"numeric": ["size"]}}
+def test_numbers_have_no_weights_of_classes():
     with raises("not-supported", "task.class_weights"):
-        table_config("a.csv", **changes, task__class_weights="balanced")
+        table_config(
+            "a.csv", task__target={"column": "y", "type": "regression"},
+            task__class_weights="balanced",
+        )  # fmt: skip
 
 
 def test_inspection_has_the_weights(shared_path):

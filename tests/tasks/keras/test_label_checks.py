@@ -96,7 +96,6 @@ def test_kinds_of_losses_by_output(make):
     [
         (_SPARSE, Labels((), "int64", 0, 9), _LOGITS),
         (_SPARSE, Labels((), "int64", -1, 2), _LOGITS),
-        (_SPARSE, Labels((3,), "int64", 0, 1), _LOGITS),
         ("binary_crossentropy", Labels((), "int64", 0, 2), Output("", (1,), "float32", "sigmoid")),
     ],
 )

@@ -78,12 +78,12 @@ def test_rows_are_json_arguments_files_and_lines(classifier, tmp_path):
     [
         ("[1, 2]", "x: got shape [2], expected [4]"),
         ('{"y": [1, 2, 3, 4]}', "has no input 'x'; expected x"),
-        ('["a", "b", "c", "d"]', 'x: got "a", expected a number'),
-        ("[1, null, 3, 4]", "x: got null, expected a number"),
-        ("[1, true, 3, 4]", "x: got true, expected a number"),
+        ('["a", "b", "c", "d"]', 'x: got "a", expected float32'),
+        ("[1, null, 3, 4]", "x: got null, expected float32"),
+        ("[1, true, 3, 4]", "x: got true, expected float32"),
         ("[1, NaN, 3, 4]", "x: expected finite numbers in the range of float32"),
         (f"[1, 2, 1{'0' * 400}, 4]", "x: expected finite numbers in the range of float32"),
-        ("[[1], [2, 3], 4, 5]", "x: got [1], expected a number"),
+        ("[[1], [2, 3], 4, 5]", "x: got [1], expected float32"),
         ("[1, 2,", "not JSON: "),
         ("1" * 5000, "not JSON: "),
         ("[" * 5000, "not JSON: "),
@@ -154,17 +154,17 @@ def _echo(shape, dtype):
     ("dtype", "line", "outcome"),
     [
         ("int32", "[3.0, 4e1]", [3, 40]),
-        ("int32", "[1.7, 2]", "got 1.7, expected an integer from -2147483648 to 2147483647"),
-        ("int32", f"[1{'0' * 40}, 2]", "expected an integer from"),
-        ("int32", "[true, 2]", "got true, expected an integer"),
+        ("int32", "[1.7, 2]", "expected integers in the range of int32"),
+        ("int32", f"[1{'0' * 40}, 2]", "expected integers in the range of int32"),
+        ("int32", "[true, 2]", "got true, expected int32"),
         ("int64", "[9007199254740993, 1.0]", [9007199254740993, 1]),
-        ("uint8", "[256, 0]", "got 256, expected an integer from 0 to 255"),
+        ("uint8", "[256, 0]", "expected integers in the range of uint8"),
         ("bool", "[true, false]", [1, 0]),
-        ("bool", "[1, 0]", "got 1, expected true or false"),
+        ("bool", "[1, 0]", "got 1, expected bool"),
         ("float16", "[1.5, 70000]", "expected finite numbers in the range of float16"),
         ("string", '["abc", "\u00e4\u2028"]', [3, 5]),
-        ("string", '["abc", null]', "got null, expected a string"),
-        ("string", '["abc", "\\ud800"]', "expected a string of valid UTF-8"),
+        ("string", '["abc", null]', "got null, expected string"),
+        ("string", '["abc", "\\ud800"]', "expected string"),
         ("string", '["abc"]', "got shape [1], expected [2]"),
     ],
 )
@@ -179,11 +179,11 @@ def test_only_values_of_the_type_of_an_input_are_predicted(dtype, line, outcome)
 @pytest.mark.parametrize(
     ("dtype", "array", "outcomes"),
     [
-        ("int32", np.array([[1, 2], [2**31, 4]], np.int64), [[1, 2], "got 2147483648"]),
-        ("uint8", np.array([[1, 255], [0.5, 1]]), [[1, 255], "got 0.5"]),
+        ("int32", np.array([[1, 2], [2**31, 4]], np.int64), [[1, 2], "expected integers in"]),
+        ("uint8", np.array([[1, 255], [0.5, 1]]), [[1, 255], "expected integers in"]),
         ("float32", np.array([[1, 2], [np.nan, 4]]), [[1, 2], "expected finite numbers"]),
-        ("float32", np.array([[True, False]]), ["got true, expected a number"]),
-        ("int32", np.array([[True, False]]), ["got true, expected an integer"]),
+        ("float32", np.array([[True, False]]), ["got true, expected float32"]),
+        ("int32", np.array([[True, False]]), ["got true, expected int32"]),
         ("string", np.array([[b"ab", b"\xff"]]), [[2, 1]]),
     ],
 )
@@ -339,21 +339,18 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(table_predictor, t
     assert {row["label"] for row in expected} <= {"buyer", "guest"}
 
     columns = {"age": 30, "income": 2.5, "home town": "Rome"}
-    by_input = {"numbers": [30, 2.5], "home town": "Rome"}
-    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(columns)}\n{json.dumps(by_input)}\n")
-    arrays = {"numbers": np.array([[30, 2.5]]), "home town": np.array(["Rome"])}
-    np.savez(tmp_path / "rows.npz", **arrays)
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(columns)}\n")
+    np.savez(tmp_path / "rows.npz", **{name: np.array([value]) for name, value in columns.items()})
     predictions = _predicted(
         predictor,
         json.dumps(columns),
-        json.dumps(by_input),
         str(tmp_path / "rows.jsonl"),
         str(tmp_path / "rows.npz"),
         "-",
         lines=["income,age,home town\n", "2.5,30, Rome \n"],
     )
-    assert len(predictions) == 6
-    assert [row["outputs"] for row in predictions] == [expected[0]["outputs"]] * 6
+    assert len(predictions) == 4
+    assert [row["outputs"] for row in predictions] == [expected[0]["outputs"]] * 4
     (true,) = _predicted(predictor, '{"age": 41, "income": 1.5, "home town": true}')
     assert true["outputs"] == expected[1]["outputs"]
 
@@ -361,14 +358,12 @@ def test_rows_of_a_table_are_read_by_the_names_of_its_columns(table_predictor, t
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"age": 3, "home town": "Rome"}', "has no column 'income'"),
+        ('{"age": 3, "home town": "Rome"}', "column 'income' has no value, expected a number"),
         ('{"age": null, "income": 1, "home town": ""}', "column 'age' has no value, expected a"),
         ('{"age": "old", "income": 1, "home town": ""}', "column 'age': got 'old', expected a"),
         ('{"age": 3, "income": 1e60, "home town": ""}', "column 'income': got 1e+60, expected a"),
         ('{"age": 3, "income": 1, "home town": ["a"]}', "got ['a'], expected a text"),
-        ('{"numbers": [1, 2, 3], "home town": ""}', "numbers: got 3 values, expected 2: age, inc"),
         ('{"age": [3], "income": 1, "home town": ""}', "'age': got [3], expected a number"),
-        ("[1, 2]", "expected a JSON object"),
     ],
 )
 def test_unusable_row_of_a_table_is_reported_in_its_place(table_predictor, line, message):

@@ -114,7 +114,7 @@ _AGE = "age"  # The column that decides.
     ("changes", "fields"),
     [
         ({"task__inputs": "[age, income]"}, {"features": FeaturesConfig(numeric=[_AGE, "income"])}),
-        ({"task__outputs": _AGE}, {"targets": [TargetConfig(column=_AGE, type="regression")]}),
+        ({"task__outputs": _AGE}, {"target": TargetConfig(column=_AGE, type="regression")}),
         ({"task__weight_column": _AGE}, {"weight_column": _AGE}),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_split_does_not_depend_on_what_its_column_is_used_for(tmp_path, change
         name: TableDataConfig(source="csv", input_path=str(path), is_training=name == "train_data")
         for name in ("train_data", "validation_data")
     }
-    table = {"targets": [TargetConfig(column="kind")], "split": config.split, **sections}
+    table = {"target": TargetConfig(column="kind"), "split": config.split, **sections}
     key = Column(_AGE, KEY, hash_texts([f"{age:.0f}" for age in people.age]))
     places = positions(hash_rows([key]), 0)
 

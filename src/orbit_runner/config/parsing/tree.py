@@ -79,23 +79,6 @@ def merge(base: Section, over: Section) -> None:
             base.children[key] = node
 
 
-def fill(section: Section, defaults: Section) -> None:
-    """Adds to a section, in place, the values that it does not set in their layer or above."""
-    for key, node in defaults.children.items():
-        existing = section.children.get(key)
-        is_lower = isinstance(existing, Leaf) and existing.origin.layer < node.origin.layer
-        if existing is None or is_lower:
-            section.children[key] = node
-        elif isinstance(node, Section):
-            if isinstance(existing, Leaf):
-                if existing.value is None:  # An empty section, or None for an optional one.
-                    section.children[key] = Section(existing.origin, nulled=(existing, node))
-            elif existing.nulled is not None:
-                fill(existing.nulled[1], node)
-            else:
-                fill(existing, node)
-
-
 def _differs(existing: Leaf | Section | None, node: Leaf | Section) -> bool:
     return isinstance(existing, Leaf) and isinstance(node, Leaf) and existing.value != node.value
 

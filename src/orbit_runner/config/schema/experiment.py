@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.errors import (
@@ -95,22 +95,6 @@ class TaskConfig(Config):
     def shared_data_settings(self) -> Sequence[str]:
         """Names in `train_data` that say what the validation data are, too: of a part of it."""
         return ()
-
-    @classmethod
-    def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns values of settings of the experiment that no file and no flag sets.
-
-        They lie below all files and flags, and `config.yaml` has them like all others. A task
-        whose experiments exist must not return any for an experiment that could run before.
-
-        Args:
-            given: The values that files and flags set, by dotted path.
-
-        Returns:
-            Values by dotted path, such as `{"trainer.train_steps": 1000}`. Those of settings that
-            are set, or whose section is null, have no effect. By default none.
-        """
-        return {}
 
     @property
     def own_optimizer(self) -> str | None:

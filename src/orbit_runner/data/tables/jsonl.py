@@ -66,7 +66,7 @@ def _infer_kinds(files: Sequence[Path], missing: frozenset[str]) -> dict[str, st
     count = 0
     for path in files:
         with read_error_scope(path, "JSON lines"):
-            for values in _read_rows(path):
+            for values in read_rows(path):
                 if not names.keys() >= values.keys():
                     names.update(dict.fromkeys(values))
                 if count < _FIRST_ROWS:
@@ -93,7 +93,7 @@ def _kind_of_types(types: set[type]) -> str:
     return NUMBER if types <= {int, float, list, dict} else CATEGORY
 
 
-def _read_rows(path: Path) -> Iterator[JsonObject]:
+def read_rows(path: Path) -> Iterator[JsonObject]:
     """Yields the rows of a file, plain or gzip."""
     with open_binary(path) as file:
         # Only a line feed ends a line. Bytes that are not UTF-8 become surrogates, so that an error
@@ -124,7 +124,7 @@ def _read_blocks(path: Path, names: Sequence[str], options: TableOptions) -> Ite
     """Yields the rows of a file as texts."""
     import pyarrow
 
-    rows = _read_rows(path)
+    rows = read_rows(path)
     first = 1
     with read_error_scope(path, "JSON lines"):
         while chunk := list(itertools.islice(rows, _BLOCK_ROWS)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.errors import Problem, not_set, not_supported
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
+from orbit_runner.models.configs import ImageModelConfig
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.class_metrics import STANDARD_METRICS, metric_problems
 from orbit_runner.tasks.image_classification.data_config import (
@@ -15,7 +16,6 @@ from orbit_runner.tasks.image_classification.data_config import (
     ImageSplitConfig,
     enabled_augmentations,
 )
-from orbit_runner.tasks.image_classification.models import ImageModelConfig
 from orbit_runner.tasks.shared_config import ClassificationTaskConfig
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ImageClassificationConfig(ClassificationTaskConfig):
         """Yields settings that are missing or unknown."""
         yield from super().problems()
         taken = (*STANDARD_METRICS["classification"], f"top_{self.top_k}_accuracy")
-        yield from metric_problems(dict(enumerate(self.metrics)), taken)
+        yield from metric_problems(self.metrics, taken)
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
             source = f"`source: {self.train_data.source}`"
             message = f"is not set; {source} does not contain the number of classes"

@@ -12,20 +12,14 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.files import SUFFIXES
-from orbit_runner.errors import format_count
 from orbit_runner.tasks.serving import (
     Prediction,
     Serving,
     answer_rows,
     texts_of,
 )
-from orbit_runner.utils.log import note
 
 BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
-# Further images, which `runner predict` reads only if they are named themselves.
-_OTHER_SUFFIXES = (".bmp", ".gif", ".webp", ".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl")
-IMAGE_SUFFIXES = (*SUFFIXES, *_OTHER_SUFFIXES)
-_LEFT_OUT = f"is left out: of a directory, only {', '.join(SUFFIXES)} are read, as in training"
 _TOP_K = 3
 
 
@@ -74,15 +68,12 @@ def decode_images(
 
 @dataclasses.dataclass(frozen=True)
 class ImageFile:
-    """An image to predict for; one that is left out is of a format that training does not read."""
+    """An image to predict for."""
 
     path: Path
-    is_left_out: bool = False
 
     def read(self) -> bytes | str:
         """Returns the content of the file, or a string with the error."""
-        if self.is_left_out:
-            return _LEFT_OUT
         if os.path.isdir(self.path):
             return f"no images in this directory (allowed: {', '.join(SUFFIXES)})"
         try:
@@ -96,21 +87,14 @@ class ImageFile:
 def images_of(path: Path) -> list[ImageFile]:
     """Returns an image, or those of a directory, recursively, in the order of their names.
 
-    What training would not read in a directory is left out: images of other formats get an error
-    instead of a prediction, and a note counts the other files.
+    Of a directory, they are the files that training reads.
     """
     if not os.path.isdir(path):
         return [ImageFile(path)]
     files = sorted(file for file in path.rglob("*") if not os.path.isdir(file))
-    images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-    if others := sorted({*files} - {*images}):
-        more = f" and {len(others) - 3:,} more" if others[3:] else ""
-        note(
-            f"note: {path}: {format_count(len(others), 'file')} left out, which are no "
-            f"images: {', '.join(str(file) for file in others[:3])}{more}"
-        )
+    images = [file for file in files if file.suffix.lower() in SUFFIXES]
     # A directory without images is an item itself, so that it is reported in its place.
-    return [ImageFile(file, file.suffix.lower() in _OTHER_SUFFIXES) for file in images or [path]]
+    return [ImageFile(file) for file in images or [path]]
 
 
 class ImagePredictor:
@@ -125,8 +109,6 @@ class ImagePredictor:
         self._classify = signatures[BYTES]
         self._names = texts_of(signatures[NAMES]()["names"])
         self._top_k = top_k or _TOP_K
-        self._label_width = max(map(len, self._names))
-        self._path_width = 0
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ImageFile]:
         """Yields images, also those of directories; see `images_of`.
@@ -143,7 +125,6 @@ class ImagePredictor:
 
     def predict(self, items: Sequence[ImageFile]) -> list[Prediction]:
         """Returns each image's labels with probabilities, the most probable first, or its error."""
-        self._path_width = max(self._path_width, *(len(str(item.path)) for item in items))
         contents = [item.read() for item in items]
         answers = answer_rows(self._probabilities, contents, "cannot be decoded: ")
         return [
@@ -158,15 +139,12 @@ class ImagePredictor:
         ]
 
     def _prediction(self, path: Path, result: np.ndarray | str) -> Prediction:
-        path_text = f"{path!s:<{self._path_width}}"
         if isinstance(result, str):
-            return Prediction(
-                f"{path_text}  error: {result}", {"image": str(path), "error": result}
-            )
+            return Prediction(f"{path}  error: {result}", {"image": str(path), "error": result})
         best = [
             {"label": self._names[k], "class": k, "probability": float(f"{result[k]:.6g}")}
             for k in np.argsort(-result, kind="stable")[: self._top_k].tolist()
         ]
-        labels = [f"{x['label']:<{self._label_width}} {x['probability']:.4f}" for x in best]
+        labels = [f"{x['label']} {x['probability']:.4f}" for x in best]
         data = {"image": str(path), "predictions": best}
-        return Prediction("  ".join([path_text, *labels]).rstrip(), data)
+        return Prediction("  ".join([str(path), *labels]), data)

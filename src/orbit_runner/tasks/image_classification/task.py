@@ -13,13 +13,14 @@ from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.models.catalog import BACKBONE
+from orbit_runner.models.configs import ApplicationConfig
+from orbit_runner.models.layers import ImageInput
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric, standard_metrics
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, make_preprocessing
 from orbit_runner.tasks.image_classification.inputs import ImageInputs
-from orbit_runner.tasks.image_classification.models import ApplicationConfig
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
     image_serving,
@@ -52,16 +53,10 @@ class ImageClassificationTask(Task):
         """
         config = self.task_config
         images = self.images
-        options = config.model.as_dict() | {"num_classes": images.num_classes}
-        options.pop("input_size")  # Images are resized to it, and the shape below includes it.
-        options.pop("weights", None)  # `load_pretrained` loads them.
         pixels = config.model.pixels() or images
-        model = IMAGE_MODELS.get(options.pop("name")).load()(
-            input_shape=images.shape,
-            input_dtype=images.dtype,
-            mean=pixels.mean,
-            std=pixels.std,
-            **options,
+        model = IMAGE_MODELS.get(config.model.name).load()(
+            config.model,
+            ImageInput(images.shape, images.num_classes, pixels.mean, pixels.std, images.dtype),
         )
         if config.losses.l2_weight_decay:
             _add_weight_decay(model, config.losses.l2_weight_decay)

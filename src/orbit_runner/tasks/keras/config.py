@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from inspect import Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -13,7 +13,6 @@ from orbit_runner.config.errors import (
     no_effect,
     not_set,
     not_supported,
-    out_of_range,
     wrong_type,
 )
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, FrozenMapping, config_class, field
@@ -23,7 +22,6 @@ from orbit_runner.config.schema.data import (
     training_field,
     validation_field,
 )
-from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, METRICS
 from orbit_runner.config.signatures import (
     argument_problems,
@@ -39,14 +37,13 @@ from orbit_runner.tasks.image_classification.data_config import (
 )
 from orbit_runner.tasks.imbalance.config import class_weights_field, source_problems, value_problems
 from orbit_runner.tasks.keras_items import item_problems, split_item
-from orbit_runner.tasks.shared_config import part_problems
+from orbit_runner.tasks.shared_config import SECTIONS, SplitTaskConfig, part_problems
 from orbit_runner.tasks.tabular.data_config import TableDataConfig, names_of
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
 
 _FILE_SUFFIX = ".keras"
-SECTIONS = ("train_data", "validation_data")
 ARRAYS, TABLE, IMAGES = "arrays", "table", "images"  # the kinds of sources
 NO_SPLIT = "set task.validation_split, or name other data in validation_data"
 _NO_MIXING = "labels are class numbers here; use the task image_classification"
@@ -54,11 +51,6 @@ _NO_SYNTHETIC = "name a function that returns random arrays"
 _NO_PARTS = "neither task.split nor task.validation_split is set"
 # Settings of `split` that a kind of data does not have.
 _UNREAD_BY = {ARRAYS: ("column", "hash_of", "stratified"), TABLE: ("stratified",)}
-# The settings that say what a section reads, and not which of its rows.
-PLACES = (
-    *("source", "data_dir", "input_path"),
-    *sorted({name for entry in ARRAY_SOURCES.registered() for name in entry.traits.settings}),
-)
 # Settings that only images have, besides those that only some of their sources read.
 _OF_IMAGES = sorted(
     {*ImageDataConfig.__dataclass_fields__}
@@ -140,9 +132,6 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
         factory=lambda: NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
     )
     digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
-    features: Mapping[str, Any] = field(
-        factory=lambda: NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
-    )
     split: str = field(
         "",
         help="images: split of the dataset; or a part that task.split or task.validation_split "
@@ -193,7 +182,7 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
 
 
 @config_class
-class KerasConfig(TaskConfig):
+class KerasConfig(SplitTaskConfig):
     """Training of any Keras model on arrays."""
 
     model: KerasModelConfig = field(
@@ -270,8 +259,6 @@ class KerasConfig(TaskConfig):
                 yield from source_problems(name, data, known)
         if self.validation_split and self.validation_data.source:
             yield conflict("validation_split", "validation_data.source is set, too; remove one")
-        elif self._validates_on_part and not self.validation_data.global_batch_size:
-            yield out_of_range("validation_data.global_batch_size", "got 0, allowed: at least 1")
         yield from self._split_problems()
         yield from self._kind_problems()
         for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
@@ -304,29 +291,14 @@ class KerasConfig(TaskConfig):
         return ImageSplitConfig(fractions={"validation": held_out, "train": 1.0 - held_out})
 
     def section(self, name: str) -> KerasDataConfig | None:
-        """Returns a section with its source, None if there is none.
-
-        If validation data are a part of the training data, they have the source of these.
-        """
-        data: KerasDataConfig = getattr(self, name)
-        if name != SECTIONS[0] and self._validates_on_part:
-            return data.replace(**{place: getattr(self.train_data, place) for place in PLACES})
+        """Returns a section with the source that it reads, None if there is none."""
+        data: KerasDataConfig = super().section(name)
         return data if data.source else None
 
     @property
     def row_split(self) -> RowSplit | None:
         """How arrays and images are split, None if each section reads all of them."""
         return None if self.row_parts is None else self.row_parts.row_split()
-
-    @property
-    def shared_data_settings(self) -> Sequence[str]:
-        """Names in `train_data` that say what the validation data are, too: of a part of it."""
-        return PLACES if self._validates_on_part else ()
-
-    @property
-    def _validates_on_part(self) -> bool:
-        """Whether the validation data are a part of the training data."""
-        return self.row_parts is not None and not self.validation_data.source
 
     def _split_problems(self) -> Iterator[Problem]:
         if self.split is not None and self.validation_split:

@@ -124,9 +124,7 @@ def check_labels(
     for label, output in _pairs(labels, outputs):
         kind = kinds[output.name]
         problem = ""
-        if kind.kind == "sparse" and kind.ignored_class is None:
-            problem = _sparse_problem(label, output)
-        elif kind.kind == "sparse":
+        if kind.kind == "sparse":
             problem = _range_problem(label, output, kind.ignored_class)
         elif kind.kind == "binary" and ((label.high or 0) > 1 or (label.low or 0) < 0):
             problem = f"got labels {label}, expected 0 to 1"
@@ -164,15 +162,6 @@ def _pairs(
                 code="model-mismatch",
             )
         yield label, outputs[names.index(key)]
-
-
-def _sparse_problem(label: Labels, output: Output) -> str:
-    if label.shape == output.shape and output.width != 1:
-        return (
-            f"got labels {label} of the same shape as the outputs, expected class numbers\n"
-            "for one-hot labels, use categorical_crossentropy"
-        )
-    return _range_problem(label, output)
 
 
 def _range_problem(label: Labels, output: Output, ignored_class: int | None = None) -> str:

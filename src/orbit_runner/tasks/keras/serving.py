@@ -16,11 +16,11 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
+from orbit_runner.data.images.files import SUFFIXES
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.image_classification.serving import (
     BYTES,
-    IMAGE_SUFFIXES,
     ImageFile,
     decode_images,
     images_of,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 PREDICT, COLUMNS = "predict", "columns"
 OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "label"
 _X = "x"
+# The suffixes of files that TensorFlow decodes as images.
+_IMAGE_SUFFIXES = (*SUFFIXES, ".bmp", ".gif", ".webp")
 _EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
 _JSON_WORDS = ("true", "false", "null")
 # Ops that select values by index, and their attributes with the type of the values.
@@ -60,6 +62,8 @@ _LOOKUPS = {
     "GatherNd": "Tparams",
 }
 _LIMIT = 80  # of values in messages, in characters
+# What an input takes, by the kind of its type in NumPy; all others take numbers.
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {"b": (bool,), "O": (str, bytes)}
 _Value = TypeVar("_Value")
 # The results of a row by name.
 _Answer: TypeAlias = "Mapping[str, np.ndarray | np.generic]"
@@ -227,7 +231,7 @@ class ArrayPredictor:
                 yield from images_of(Path(argument))
             elif _is_json(argument):
                 yield from self._rows_of_lines([argument_line(argument)])
-            elif is_file(argument) and not argument.lower().endswith(IMAGE_SUFFIXES):
+            elif is_file(argument) and not argument.lower().endswith(_IMAGE_SUFFIXES):
                 yield from self._rows_of_lines(file_lines(Path(argument)))
             else:
                 raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}", code="bad-item")
@@ -282,7 +286,7 @@ class ArrayPredictor:
                 yield dataclasses.replace(self._row_of_json(line.text), place=line.place)
 
     def _names_images(self, text: str) -> bool:
-        is_image = text.lower().endswith(IMAGE_SUFFIXES)
+        is_image = text.lower().endswith(_IMAGE_SUFFIXES)
         return self._image_signature is not None and (is_image or os.path.isdir(text))
 
     def _row_of_json(self, text: str) -> ArrayRow:
@@ -324,7 +328,7 @@ class ArrayPredictor:
                 return ArrayRow({}, f"has no input {name!r}; expected {', '.join(self.specs)}")
             try:
                 row[name] = _array_of(values[name], spec)
-            except _UnusableValue as error:
+            except ValueError as error:
                 return ArrayRow({}, f"{name}: {error}")
         return ArrayRow(row)
 
@@ -378,33 +382,13 @@ class TableRowPredictor:
         arrays = {}
         try:
             for argument, spec in self._model.specs.items():
-                by_column = self._by_column(row, argument)
                 read = Row.category if spec.dtype == tf.string else _number_in
-                cells = [read(by_column, name) for name in self._columns[argument]]
+                cells = [read(row, name) for name in self._columns[argument]]
                 value = cells if spec.shape.rank > 1 else cells[0]
                 arrays[argument] = np.array(value, spec.dtype.as_numpy_dtype)
         except ValueError as error:
             return str(error)
         return arrays
-
-    def _by_column(self, row: Row, argument: str) -> Row:
-        """Returns a row with the columns of an input, also if it has a value for the input."""
-        names = self._columns[argument]
-        if all(name in row.values for name in names):
-            return row
-        of_input = [v for name, v in row.values.items() if argument_names([name]) == [argument]]
-        if of_input and isinstance(of_input[0], list):
-            of_input = of_input[0]
-            if len(of_input) != len(names):
-                got = f"{argument}: got {len(of_input)} values"
-                raise ValueError(f"{got}, expected {len(names)}: {', '.join(names)}")
-        elif not of_input:  # Of an .npz file, where the columns of an array are numbered.
-            numbered = [f"{argument}_{number}" for number in range(len(names))]
-            of_input = [row.values[name] for name in numbered if name in row.values]
-        if len(of_input) != len(names):
-            return row
-        values = {**row.values, **dict(zip(names, of_input, strict=True))}
-        return dataclasses.replace(row, values=values)
 
 
 def _number_in(row: Row, name: str) -> float:
@@ -448,62 +432,37 @@ def _outputs_by_row(results: Mapping[str, tf.Tensor], count: int) -> list[str | 
     ]
 
 
-class _UnusableValue(Exception):
-    """A value that is not one of an input. The message says what was got, and what is allowed."""
-
-
 def _array_of(value: object, spec: tf.TensorSpec) -> np.ndarray:
     """Returns the array of a JSON value or of a row of an array, with the type of an input.
 
-    Its values are those that are given: what the type cannot represent raises `_UnusableValue`.
+    Its values are those that are given: what the type cannot represent raises `ValueError`.
     """
     try:
-        array = np.asarray(value, None if isinstance(value, (np.ndarray, np.generic)) else object)
+        array = np.asarray(value, object)
     except ValueError as error:
-        raise _UnusableValue(first_line(error)) from None
+        raise ValueError(first_line(error)) from None
     expected = spec.shape[1:]
     if not expected.is_compatible_with(array.shape):
-        raise _UnusableValue(f"got shape {list(array.shape)}, expected {expected.as_list()}")
+        raise ValueError(f"got shape {list(array.shape)}, expected {expected.as_list()}")
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
-    is_safe = array.dtype.kind in "iu" and dtype.kind in "iu" and np.can_cast(array.dtype, dtype)
-    is_number = array.dtype.kind in "iuf" and dtype.kind not in "iubO"
-    if not is_safe and not is_number:
-        is_allowed, allowed = _rule(spec.dtype, dtype)
-        for item in array.ravel().tolist():
-            if not is_allowed(item):
-                raise _UnusableValue(f"got {_show(item)}, expected {allowed}")
+    types = _PYTHON_TYPES.get(dtype.kind, (int, float))
+    for item in array.ravel().tolist():
+        if type(item) not in types or (isinstance(item, str) and not is_utf8(item)):
+            raise ValueError(f"got {_show(item)}, expected {spec.dtype.name}")
+    is_integer = dtype.kind in "iu"
     try:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             converted = array.astype(dtype)
-            finite = dtype.kind in "iubO" or np.isfinite(converted).all()
-    except OverflowError:  # An integer of hundreds of digits.
-        finite = False
-    if not finite:
-        raise _UnusableValue(f"expected finite numbers in the range of {spec.dtype.name}")
+        if is_integer:
+            is_exact = np.array_equal(converted, array)
+        else:
+            is_exact = dtype.kind in "bO" or bool(np.isfinite(converted).all())
+    except (OverflowError, ValueError):  # An integer of hundreds of digits, or NaN.
+        is_exact = False
+    if not is_exact:
+        numbers = "integers" if is_integer else "finite numbers"
+        raise ValueError(f"expected {numbers} in the range of {spec.dtype.name}")
     return converted
-
-
-def _rule(dtype: tf.DType, numpy: np.dtype) -> tuple[Callable[[Any], bool], str]:
-    """Returns which Python values a type can represent, and what they are called."""
-    if dtype == tf.string:
-        return _is_string, "a string of valid UTF-8"
-    if dtype == tf.bool:
-        return lambda item: isinstance(item, bool), "true or false"
-    if not dtype.is_integer:
-        return lambda item: type(item) in (int, float), "a number"
-    limits = np.iinfo(numpy)
-    return (
-        lambda item: _is_whole(item) and limits.min <= item <= limits.max,
-        f"an integer from {limits.min} to {limits.max}",
-    )
-
-
-def _is_string(item: object) -> bool:
-    return isinstance(item, bytes) or (isinstance(item, str) and is_utf8(item))
-
-
-def _is_whole(item: object) -> bool:
-    return type(item) is int or (isinstance(item, float) and item.is_integer())
 
 
 def _show(value: object) -> str:

@@ -38,7 +38,6 @@ from orbit_runner.tasks.keras.examples import (
     Specs,
     W,
     Y,
-    labels_of_specs,
 )
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import bound_function
@@ -247,17 +246,7 @@ def _decode_arrays(content: Any) -> TrainedArrays:
 
 
 def _describe(config: KerasConfig) -> TrainedArrays:
-    data = config.train_data
-    try:
-        sources = [section_source(config, section) for section in SECTIONS]
-    except DataError:
-        # Another process had the arrays, and recorded their shapes.
-        if not data.features:
-            raise
-        known: Specs = {
-            path: (tuple(spec["shape"]), spec["dtype"]) for path, spec in data.features.items()
-        }
-        return TrainedArrays(known, labels_of_specs(known))
+    sources = [section_source(config, section) for section in SECTIONS]
     train = sources[0]
     if train is None:
         raise DataError("is not set", field="source", code="not-set")

@@ -24,7 +24,6 @@ from orbit_runner.tasks.keras.compiled import (
 )
 from orbit_runner.tasks.keras.config import (
     IMAGES,
-    PLACES,
     SECTIONS,
     TABLE,
     KerasConfig,
@@ -440,8 +439,8 @@ class KerasTask(Task):
         """Returns a section with the source that it reads."""
         section = self.task_config.section(section_of(params))
         assert section is not None  # `_source` reports it.
-        places = {name: getattr(section, name) for name in PLACES}
-        return params.replace(**places)
+        shared = self.task_config.shared_data_settings
+        return params.replace(**{name: getattr(section, name) for name in shared})
 
     @property
     def _trained_arrays(self) -> TrainedArrays:

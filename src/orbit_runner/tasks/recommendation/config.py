@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem, out_of_range
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import (
     DataConfig,
     SyntheticConfig,
@@ -13,39 +13,11 @@ from orbit_runner.config.schema.data import (
     training_field,
     validation_field,
 )
+from orbit_runner.models.configs import NeuMFConfig
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 from orbit_runner.tasks.shared_config import NetworkTaskConfig
 
 _NO_SPLIT = "the latest choice of each user is held out, regardless of file names"
-
-
-@config_class
-class NeuMFConfig(Config):
-    """GMF and MLP; with the fields of Model Garden's NCF flags."""
-
-    name: str = field("", help="name of the model; `runner list` shows all")
-    mf_dim: int = field(8, ge=1, le=65536, help="width of the GMF embeddings")
-    layers: list[int] = field(
-        (64, 32, 16, 8),
-        ge=1,
-        le=65536,
-        help="widths of the MLP's input (user and item embeddings concatenated) and of its layers",
-    )
-    mf_regularization: float = field(
-        0.0, ge=0.0, help="L2 regularization factor of the GMF embeddings"
-    )
-    mlp_regularization: float = field(
-        0.0,
-        ge=0.0,
-        help="L2 regularization factor of the MLP embeddings and kernels",
-    )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields widths that two embeddings cannot have."""
-        if not self.layers or self.layers[0] % 2:
-            got = list(self.layers)
-            message = f"got {got}, expected an even number first, for two equal embeddings"
-            yield Problem("layers", message, code="not-divisible")
 
 
 @config_class

@@ -34,10 +34,9 @@ class RecommendationTask(Task):
         It maps `user` and `item`, int32 [batch], to float32 logits [batch].
         """
         ratings = self.ratings
-        options = self.task_config.model.as_dict()
-        network = RATING_MODELS.get(options.pop("name")).load()
-        options["layer_sizes"] = options.pop("layers")
-        return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
+        config = self.task_config.model
+        network = RATING_MODELS.get(config.name).load()
+        return network(config, num_users=len(ratings.user_ids), num_items=len(ratings.item_ids))
 
     def chunks(self, params: Any, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step.

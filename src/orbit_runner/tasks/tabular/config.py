@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, not_supported
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
-from orbit_runner.config.schema.weights import METRICS
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.class_metrics import STANDARD_METRICS, metric_problems
-from orbit_runner.tasks.keras_items import Item, is_item, split_item
-from orbit_runner.tasks.shared_config import ClassificationTaskConfig
+from orbit_runner.tasks.shared_config import ClassificationTaskConfig, SplitTaskConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
-TARGET = "target"  # In an item of `metrics`, the column that it is for.
-# How a table is trained if its experiment does not say; docs/tables.md has measurements.
-_MODEL = {"name": "wide_deep", "hidden_units": [128, 64], "dropout_rate": 0.5}
-_BATCH_SIZES = {"train_data": 64, "validation_data": 1024}
-# The linear part of the model for numbers needs no weight decay.
-_OPTIMIZER = {
-    "type": "adamw",
-    "adamw": {"weight_decay_rate": "auto", "exclude_from_weight_decay": ["_wide/"]},
-}
-_LEARNING_RATE = {
-    "type": "cosine",
-    "cosine": {"initial_learning_rate": 0.003, "decay_steps": "auto"},
-}
-# A small table needs many epochs, a large one many steps.
-_EPOCHS = 20
-_MIN_STEPS_PER_EPOCH = 150
-_SPLIT = {"train": 0.8, "validation": 0.2}
-_BEST_CHECKPOINT = {
-    "best_checkpoint_export_subdir": "best",
-    "best_checkpoint_eval_metric": "validation_loss",
-    "best_checkpoint_metric_comp": "lower",
-}
-# The settings of a section that select its rows, and all that validation data has from training.
-_ROWS = ("data_dir", "input_path", "function", "files", "tfds_name", "tfds_split")
-_TABLE = (
-    *("source", "synthetic", *_ROWS, "tfds_data_dir"),
-    *("delimiter", "column_names", "missing_values"),
-)
 
 
 @config_class
@@ -79,8 +48,7 @@ class FeaturesConfig(Config):
     )
     text: list[TextColumnConfig] = field(
         (),
-        help="columns of texts, which are split into words; of `source: text_files`, by default "
-        "the lines",
+        help="columns of texts, which are split into words, such as `text` of `source: text_files`",
     )
     exclude: list[str] = field(
         (),
@@ -111,7 +79,7 @@ class FeaturesConfig(Config):
 
 @config_class
 class TargetConfig(Config):
-    """A column to predict. For classification, its name alone is sufficient."""
+    """The column to predict. For classification, its name alone is sufficient."""
 
     shorthand: ClassVar[str] = "column"
     column: str = field("", help="column to predict")
@@ -120,7 +88,6 @@ class TargetConfig(Config):
         allowed=(CLASSIFICATION, REGRESSION),
         help="classification: its values are classes; regression: numbers",
     )
-    loss_weight: float = field(1.0, gt=0.0, help="weight of this target in the loss")
 
 
 @config_class
@@ -143,159 +110,38 @@ class TabularModelConfig(Config):
 
 
 @config_class
-class TabularConfig(ClassificationTaskConfig):
+class TabularConfig(SplitTaskConfig, ClassificationTaskConfig):
     """Classification and regression of the rows of a table."""
 
     model: TabularModelConfig = field(
         factory=TabularModelConfig, help="the model", variants=TABLE_MODELS
     )
     features: FeaturesConfig = field(factory=FeaturesConfig, help="columns that the model sees")
-    targets: list[TargetConfig] = field((), help="columns to predict")
+    target: TargetConfig = field(factory=TargetConfig, help="column to predict")
     weight_column: str = field(
         "",
         help="column with the weight of each row, scaled to a mean of 1 in each section; by "
         "default all equal",
     )
-    metrics: list[str | Mapping[str, Any]] = field(
-        (),
-        weights=METRICS,
-        help="more metrics of evaluations, by the names of Keras: [r2_score, {class_name: AUC, "
-        "target: sold}], or classes; those without target are for all targets",
-    )
     train_data: TableDataConfig = training_field(TableDataConfig)
     validation_data: TableDataConfig = validation_field(TableDataConfig)
-
-    @classmethod
-    def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns how a table is trained if its experiment leaves it open.
-
-        An experiment that sets all that a run requires gets none, because it leaves nothing open,
-        except that the lines of text files are texts.
-        """
-        features = _feature_defaults(given)
-        required = _required_defaults(given)
-        if not required:
-            return features
-        trainer: dict[str, Any] = {"min_steps_per_epoch": _MIN_STEPS_PER_EPOCH}
-        if "trainer.validation_interval" not in given:
-            trainer["validation_epochs"] = 1
-        if not any(f"trainer.{name}" in given for name in _BEST_CHECKPOINT):
-            trainer |= _BEST_CHECKPOINT
-        defaults = features | required
-        defaults |= {f"trainer.{name}": value for name, value in trainer.items()}
-        # Faster for small networks, and the weights do not depend on the number of cores.
-        return defaults | {"runtime.intra_op_threads": 1}
 
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
-        yield from self._target_problems()
-        yield from self._class_problems()
-        yield from self._metric_problems()
-
-    def _target_problems(self) -> Iterator[Problem]:
-        if not self.targets:
-            yield not_set("targets", "is empty; list the columns to predict")
-        names = [target.column for target in self.targets]
-        for index, name in enumerate(names):
-            path = f"targets[{index}].column"
-            if not name:
-                yield not_set(path, "is not set")
-            elif name in names[:index]:
-                yield Problem(path, f"{name!r} is listed twice", code="set-twice")
-            elif name in self.features.names:
-                yield conflict(path, f"{name!r} is also a feature")
-            elif name in self.features.exclude:
-                yield conflict(path, f"{name!r} is in features.exclude, but a target")
-
-    def _class_problems(self) -> Iterator[Problem]:
-        count = sum(target.type == CLASSIFICATION for target in self.targets)
+        target = self.target
+        if not target.column:
+            yield not_set("target.column", "is not set; set it to the column to predict")
+        elif target.column in self.features.names:
+            yield conflict("target.column", f"{target.column!r} is also a feature")
+        elif target.column in self.features.exclude:
+            message = f"{target.column!r} is in features.exclude, but the target"
+            yield conflict("target.column", message)
         settings = {
             "class_weights": self.class_weights,
             "train_data.class_sampling": self.train_data.class_sampling,
         }
         for name, value in settings.items():
-            if value and count != 1:
-                yield not_supported(name, f"got {count} classification targets, expected one")
-
-    def _metric_problems(self) -> Iterator[Problem]:
-        """Yields wrong forms and names of metrics, and unknown, unlike or missing targets."""
-        names = [target.column for target in self.targets]
-        is_mixed = len({target.type for target in self.targets}) > 1
-        for index, item in enumerate(self.metrics):
-            target = item.get(TARGET) if isinstance(item, Mapping) else None
-            if target is not None and target not in names:
-                hint = unknown_name_message("target", str(target), names)
-                yield Problem(f"metrics[{index}].{TARGET}", hint, code="unknown-name")
-            elif target is None and is_mixed and is_item(item):
-                name, _ = split_item(item)
-                message = (
-                    "is for all targets, but some of them are classes, and others are numbers\n"
-                    f"name its target: {{class_name: {name}, {TARGET}: {names[0]}}}"
-                )
-                yield not_supported(f"metrics[{index}]", message)
-        problems = [
-            problem
-            for target in self.targets
-            for problem in metric_problems(self.metrics_of(target), STANDARD_METRICS[target.type])
-        ]
-        yield from dict.fromkeys(problems)
-
-    def metrics_of(self, target: TargetConfig) -> dict[int, Item]:
-        """Returns the metrics of a target in the form of Keras, by their index."""
-        items: dict[int, Item] = {}
-        for index, item in enumerate(self.metrics):
-            if isinstance(item, str):
-                items[index] = item
-            elif item.get(TARGET) in (None, target.column):
-                items[index] = {name: value for name, value in item.items() if name != TARGET}
-        return items
-
-
-def _feature_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the column of the lines of text files, if the experiment names no features."""
-    is_text = given.get("task.train_data.source") == "text_files"
-    names_features = _settings_below(given, "task.features.")
-    return {"task.features.text": ["text"]} if is_text and not names_features else {}
-
-
-def _required_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults of what a run requires, and of what belongs to it, by dotted path."""
-    optimization = "trainer.optimizer_config"
-    defaults: dict[str, Any] = {}
-    if "task.model.name" not in given:
-        defaults["task.model"] = _MODEL
-    if f"{optimization}.optimizer.type" not in given:
-        defaults[f"{optimization}.optimizer"] = _OPTIMIZER
-    if f"{optimization}.learning_rate.type" not in given:
-        defaults[f"{optimization}.learning_rate"] = _LEARNING_RATE
-    if not given.get("trainer.train_steps") and not given.get("trainer.train_epochs"):
-        defaults["trainer.train_epochs"] = _EPOCHS
-    for section, size in _BATCH_SIZES.items():
-        if f"task.{section}.global_batch_size" not in given:
-            defaults[f"task.{section}.global_batch_size"] = size
-    if "task.validation_data.source" not in given:
-        defaults |= _validation_defaults(given)
-    return defaults
-
-
-def _validation_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the training table as validation data, with a split if both read the same rows."""
-    train = _settings_below(given, "task.train_data.")
-    validation = _settings_below(given, "task.validation_data.")
-    selects = {name: value for name, value in validation.items() if name.split(".")[0] in _ROWS}
-    has_other_rows = any(train.get(name) != value for name, value in selects.items())
-    defaults = {
-        f"task.validation_data.{name}": value
-        for name, value in train.items()
-        if name.split(".")[0] in _TABLE
-        # A directory is not read beside patterns of files.
-        and not (has_other_rows and name in ("data_dir", "input_path"))
-    }
-    if not has_other_rows and not _settings_below(given, "task.split."):
-        defaults["task.split.fractions"] = _SPLIT
-    return defaults
-
-
-def _settings_below(given: Mapping[str, Any], start: str) -> dict[str, Any]:
-    return {path.removeprefix(start): v for path, v in given.items() if path.startswith(start)}
+            if value and target.type == REGRESSION:
+                yield not_supported(name, "is for classes, and the target is a number")
+        yield from metric_problems(self.metrics, STANDARD_METRICS[target.type])

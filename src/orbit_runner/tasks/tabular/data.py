@@ -15,7 +15,7 @@ from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.baselines import Baselines, constant_class, constant_number
+from orbit_runner.tasks.baselines import constant_class, constant_number
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.imbalance.classes import Classes, imbalance_problems
 from orbit_runner.tasks.shared_config import SECTIONS
@@ -62,7 +62,7 @@ class TabularData(TaskData):
         config = self.config
         part = self.query.part(TRAIN)
         columns = {
-            "targets": [part.column(target.column) for target in config.targets],
+            "targets": [part.column(config.target.column)],
             "texts": [part.column(text.column) for text in config.features.text],
         }
 
@@ -76,7 +76,7 @@ class TabularData(TaskData):
         return DatasetExamples(part, section, self.training_classes, describe)
 
     def training_classes(self) -> Classes:
-        """Returns the class of each training row, of the only classification target."""
+        """Returns the class of each training row."""
         return target_classes(self.config)
 
     def baselines(self) -> Mapping[str, tuple[str, float]]:
@@ -88,18 +88,13 @@ class TabularData(TaskData):
         if excluded is not None:
             kept[excluded] = False
         train_weights, weights = (_weights(config, part) for part in (train, validation))
-        results: Baselines = {}
-        for target in config.targets:
-            prefix = f"{target.column}_" if len(config.targets) > 1 else ""
-            column = train.column(target.column).take(kept)
-            other = validation.column(target.column)
-            weight_pair = (train_weights[kept], weights)
-            if target.type == CLASSIFICATION:
-                numbers = other.numbers(column.vocabulary)
-                results |= constant_class(column.values, numbers, weight_pair, prefix)
-            else:
-                results |= constant_number(column.values, other.values, weight_pair, prefix)
-        return results
+        name = config.target.column
+        column, other = train.column(name).take(kept), validation.column(name)
+        weight_pair = (train_weights[kept], weights)
+        if config.target.type == CLASSIFICATION:
+            numbers = other.numbers(column.vocabulary)
+            return constant_class(column.values, numbers, weight_pair)
+        return constant_number(column.values, other.values, weight_pair)
 
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""

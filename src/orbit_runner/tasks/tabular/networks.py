@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.tasks.tabular.config import TabularModelConfig
 from orbit_runner.tasks.tabular.layers import EncodeDates, TextColumnMeans, add_constant
 from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
 
@@ -21,39 +22,35 @@ _MAX_ONE_HOT = 10
 
 
 def mlp(
-    *,
-    fitted: Preprocessing,
-    hidden_units: Sequence[int] = (64, 32),
-    dropout_rate: float = 0.0,
-    embedding_width: int | None = None,
-    is_wide: bool = False,
+    config: TabularModelConfig, fitted: Preprocessing, *, is_wide: bool = False
 ) -> tf_keras.Model:
-    """Returns dense ReLU layers, each followed by dropout, and a linear layer for each target.
+    """Returns dense ReLU layers, each followed by dropout, and a linear layer.
 
     The model maps `numeric`, float32 [batch, columns] with NaN for missing values, `categorical`,
     int32 [batch, columns] with the codes of `Preprocessing`, `dates`, int32 [batch, 2 * columns]
     with the days since 1970 and the seconds of the day, and `tokens`, int32 [batch, tokens] with
-    the tokens of all text columns, to one output per target: logits, float32 [batch,
-    classes], or numbers in the unit of the target, float32 [batch].
+    the tokens of all text columns, to one output with the name of the target: logits, float32
+    [batch, classes], or numbers in the unit of the target, float32 [batch].
 
-    For the settings, see `TabularModelConfig`. If the model `is_wide`, a linear model is added to
-    the outputs, and trained with it. It has a weight for each number and for each text of a
+    If the model `is_wide`, a linear model is added to
+    the output, and trained with it. It has a weight for each number and for each text of a
     category (Cheng et al., Wide & Deep Learning for Recommender Systems, DLRS 2016), without
     crossed columns and text columns.
     """
-    inputs, parts = _encoded_inputs(fitted, embedding_width)
+    inputs, parts = _encoded_inputs(fitted, config.embedding_width)
     values = [*parts.values()]
     x = layers.Concatenate(name="features")(values) if len(values) > 1 else values[0]
-    x = _hidden_layers(x, hidden_units, dropout_rate)
-    outputs = {}
-    for name, width in _output_widths(fitted).items():
-        # The softmax of the loss is not accurate enough in 16 bits.
-        outputs[name] = layers.Dense(width, dtype="float32", name=_layer_name(name))(x)
-        if is_wide:
-            terms = [outputs[name], *_wide_terms(fitted, name, width, inputs, parts)]
-            outputs[name] = layers.Add(dtype="float32", name=f"{_layer_name(name)}_sum")(terms)
-    for name, scale in fitted.scales.items():
-        outputs[name] = Rescale(scale, name=f"{_layer_name(name)}_unit")(outputs[name])
+    x = _hidden_layers(x, config.hidden_units, config.dropout_rate)
+    name = _layer_name(fitted.target_name)
+    width = len(fitted.classes) or 1
+    # The softmax of the loss is not accurate enough in 16 bits.
+    output = layers.Dense(width, dtype="float32", name=name)(x)
+    if is_wide:
+        terms = [output, *_wide_terms(fitted, name, width, inputs, parts)]
+        output = layers.Add(dtype="float32", name=f"{name}_sum")(terms)
+    if fitted.scale is not None:
+        output = Rescale(fitted.scale, name=f"{name}_unit")(output)
+    outputs = {fitted.target_name: output}
     return tf_keras.Model(inputs, outputs, name="wide_deep" if is_wide else "mlp")
 
 
@@ -62,13 +59,12 @@ wide_deep = functools.partial(mlp, is_wide=True)
 
 def _wide_terms(
     fitted: Preprocessing,
-    name: str,
+    layer_name: str,
     width: int,
     inputs: Mapping[str, tf.Tensor],
     parts: Mapping[str, tf.Tensor],
 ) -> Iterator[tf.Tensor]:
-    """Yields what the linear model adds to the output of a target."""
-    layer_name = _layer_name(name)
+    """Yields what the linear model adds to the output, whose layer has the name `layer_name`."""
     for part, end in ((NUMERIC, "wide"), (DATES, "wide_dates")):
         if part in parts:
             options = {"use_bias": False, "dtype": "float32", "name": f"{layer_name}_{end}"}
@@ -219,12 +215,6 @@ def _hidden_layers(x: tf.Tensor, hidden_units: Sequence[int], dropout_rate: floa
         if dropout_rate:
             x = layers.Dropout(dropout_rate, name=f"dropout{index}")(x)
     return x
-
-
-def _output_widths(fitted: Preprocessing) -> dict[str, int]:
-    return {name: len(classes) for name, classes in fitted.classes.items()} | dict.fromkeys(
-        fitted.scales, 1
-    )
 
 
 def _layer_name(name: str) -> str:

@@ -87,22 +87,24 @@ class DateFit(NumberFit):
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """How columns become inputs and targets of the model.
+    """How columns become inputs and the target of the model.
 
     Attributes:
         numeric: The numeric features by name.
         categorical: The texts of the categorical features by name. The code of a text is its place
             here plus 1, and 0 for other texts. "" is a missing value, if training rows have any.
-        classes: The classes of each target of classification.
-        scales: Mean and deviation of each target of regression.
+        target_name: The name of the target.
+        classes: The classes; empty if the target is a number.
+        scale: Mean and deviation of a target that is a number.
         texts: The tokens of the text features by name.
         dates: The features that are dates by name.
     """
 
     numeric: Mapping[str, NumberFit]
     categorical: Mapping[str, Sequence[str]]
-    classes: Mapping[str, Sequence[str]]
-    scales: Mapping[str, NumberFit]
+    target_name: str
+    classes: Sequence[str] = ()
+    scale: NumberFit | None = None
     texts: Mapping[str, TextFit] = dataclasses.field(default_factory=dict)
     dates: Mapping[str, DateFit] = dataclasses.field(default_factory=dict)
 
@@ -126,16 +128,14 @@ def fit(config: TabularConfig) -> Preprocessing:
     query = table_query(config)
     part = query.part("train_data")
     kinds = query.feature_kinds()
-    regression = {target.column for target in config.targets if target.type == REGRESSION}
+    target = config.target.column
+    is_number = config.target.type == REGRESSION
     return Preprocessing(
         numeric={n: _fit_number(part.column(n)) for n, kind in kinds.items() if kind == NUMBER},
         categorical={n: _category_texts(part, n) for n, kind in kinds.items() if kind == CATEGORY},
-        classes={
-            target.column: _category_texts(part, target.column)
-            for target in config.targets
-            if target.column not in regression
-        },
-        scales={name: _fit_number(part.column(name)) for name in sorted(regression)},
+        target_name=target,
+        classes=() if is_number else _category_texts(part, target),
+        scale=_fit_number(part.column(target)) if is_number else None,
         texts={
             text.column: fit_text(text, part.column(text.column)) for text in config.features.text
         },
@@ -195,8 +195,9 @@ def _decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
     return Preprocessing(
         numeric={name: NumberFit(**fit) for name, fit in values["numeric"].items()},
         categorical=values["categorical"],
+        target_name=values["target_name"],
         classes=values["classes"],
-        scales={name: NumberFit(**fit) for name, fit in values["scales"].items()},
+        scale=None if values["scale"] is None else NumberFit(**values["scale"]),
         texts={name: TextFit(**fit) for name, fit in values["texts"].items()},
         dates={name: DateFit(**fit) for name, fit in values["dates"].items()},
     )
@@ -204,8 +205,5 @@ def _decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
 
 def _settings(config: TabularConfig) -> JsonObject:
     """Returns the settings that decide which columns are fitted, and how, as JSON values."""
-    settings = {
-        "features": config.features.as_dict(),
-        "targets": [target.as_dict() for target in config.targets],
-    }
+    settings = {"features": config.features.as_dict(), "target": config.target.as_dict()}
     return json.loads(json.dumps(settings))

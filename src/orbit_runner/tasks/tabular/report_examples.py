@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import tf_keras
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.errors import shorten
 from orbit_runner.tasks.report_examples import ReportExamples, calibration_of, correct_note
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -27,10 +26,10 @@ _MOST_CHARACTERS = 400
 
 @dataclasses.dataclass(frozen=True)
 class _Answers:
-    """The labels and the outputs of some rows, by target, and the numbers of the rows."""
+    """The labels and the outputs of some rows, and the numbers of the rows."""
 
-    labels: dict[str, np.ndarray]
-    outputs: dict[str, np.ndarray]
+    labels: np.ndarray
+    outputs: np.ndarray
     rows: np.ndarray
     part: TablePart  # that they are in
 
@@ -45,27 +44,21 @@ def table_examples(
     answers = _collect(task, model, batches)
     if answers is None:
         return None
-    makers = {CLASSIFICATION: _class_examples, REGRESSION: _number_examples}
-    targets = [
-        makers[target.type](task, answers, target.column) for target in task.task_config.targets
-    ]
-    if len(targets) == 1:
-        return targets[0]
-    return ReportExamples(note=_note(answers), others=targets)
+    return (_class_examples if task.fitted.classes else _number_examples)(task, answers)
 
 
 def _collect(task: Any, model: tf_keras.Model, batches: Iterable[Tensors]) -> _Answers | None:
-    labels: list[dict[str, np.ndarray]] = []
-    outputs: list[dict[str, np.ndarray]] = []
+    name = task.task_config.target.column
+    labels: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
     rows: list[np.ndarray] = []
     first = 0
     for batch in batches:
         (features, targets, *_), counts = task.split_counts(batch)
         numbers = np.flatnonzero(counts.numpy())
         features = {name: value.numpy()[numbers] for name, value in features.items()}
-        answers = model(features, training=False)
-        labels.append({name: value.numpy()[numbers] for name, value in targets.items()})
-        outputs.append({name: value.numpy() for name, value in answers.items()})
+        labels.append(targets[name].numpy()[numbers])
+        outputs.append(model(features, training=False)[name].numpy())
         rows.append(first + numbers)
         first += len(counts)
         if first >= _MOST_ROWS:
@@ -73,17 +66,18 @@ def _collect(task: Any, model: tf_keras.Model, batches: Iterable[Tensors]) -> _A
     if not rows:
         return None
     part = task.part(task.task_config.validation_data)
-    return _Answers(_join(labels), _join(outputs), np.concatenate(rows)[:_MOST_ROWS], part)
+    return _Answers(
+        np.concatenate(labels)[:_MOST_ROWS],
+        np.concatenate(outputs)[:_MOST_ROWS],
+        np.concatenate(rows)[:_MOST_ROWS],
+        part,
+    )
 
 
-def _join(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts])[:_MOST_ROWS] for name in parts[0]}
-
-
-def _class_examples(task: Any, answers: _Answers, name: str) -> ReportExamples:
-    labels = answers.labels[name]
-    classes = task.fitted.classes[name]
-    shares = tf.nn.softmax(answers.outputs[name].astype(np.float64)).numpy()
+def _class_examples(task: Any, answers: _Answers) -> ReportExamples:
+    labels = answers.labels
+    classes = task.fitted.classes
+    shares = tf.nn.softmax(answers.outputs.astype(np.float64)).numpy()
     predicted = shares.argmax(axis=-1)
     of_label = shares[np.arange(len(labels)), labels]
     confusion = Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
@@ -91,7 +85,6 @@ def _class_examples(task: Any, answers: _Answers, name: str) -> ReportExamples:
     with np.errstate(divide="ignore"):
         losses = -np.log(of_label)
     return ReportExamples(
-        title=name,
         note=correct_note(confusion, answers.part.size),
         confusion=confusion,
         classes=classes,
@@ -111,9 +104,9 @@ def _class_examples(task: Any, answers: _Answers, name: str) -> ReportExamples:
     )
 
 
-def _number_examples(task: Any, answers: _Answers, name: str) -> ReportExamples:
-    labels = answers.labels[name]
-    outputs = answers.outputs[name]
+def _number_examples(task: Any, answers: _Answers) -> ReportExamples:
+    labels = answers.labels
+    outputs = answers.outputs
     errors = outputs.astype(np.float64) - labels
     sizes = np.nan_to_num(np.abs(errors), nan=np.inf)
     worst = np.argsort(-sizes, kind="stable")[:_WORST]
@@ -132,7 +125,6 @@ def _number_examples(task: Any, answers: _Answers, name: str) -> ReportExamples:
     if finite.size < errors.size:
         facts.append(("predictions that are not finite", f"{errors.size - finite.size:,}"))
     return ReportExamples(
-        title=name,
         note=_note(answers),
         facts=facts,
         head=("place", "label", "prediction", "error", "values"),

@@ -1,27 +1,22 @@
-"""Reads the rows to predict for as training reads them: CSV, JSON lines, Parquet and `.npz`.
+"""Reads the rows to predict for with the readers of training: CSV, JSON lines, Parquet and `.npz`.
 
-A file may be compressed with gzip. Unlike in training, a row that cannot be read is returned with
-its problem, and lines of standard input are read as they arrive, so CSV is read by another parser;
-a test compares both on random texts.
+Cells are read as texts, so that one that does not fit its column is an error of its row.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import itertools
 import json
 import os
-import re
-import zlib
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbit_runner.data.tables.arrow import is_date_or_time, is_text
+from orbit_runner.data.tables.arrow import is_date_or_time, is_text, read_error_scope
 from orbit_runner.data.tables.build import decode, to_texts
 from orbit_runner.data.tables.cell_texts import (
     is_missing,
@@ -32,8 +27,8 @@ from orbit_runner.data.tables.cell_texts import (
 )
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.data.tables.jsonl import parse_line
-from orbit_runner.data.text.lines import is_utf8, open_binary, remove_mark
+from orbit_runner.data.tables.jsonl import parse_line, read_rows
+from orbit_runner.data.text.lines import is_utf8, open_binary, read_stream
 from orbit_runner.errors import DataError, RunnerError, shorten
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.serving import (
@@ -52,9 +47,6 @@ if TYPE_CHECKING:
     from orbit_runner.data.tables.dataset import TableReader
 
 CSV, JSON_LINES, LINES = "csv", "jsonl", "lines"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_MOST_CELL_CHARACTERS = 2**31 - 1
-_AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?!\n|\Z)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,17 +124,22 @@ def item_rows(
     """Yields the rows to predict for, in order.
 
     Arguments are files, `-` for standard input, or rows as JSON objects; for the formats of files,
-    see `file_rows` and `text_rows`. If the model sees only the texts of `text_column`, other
-    arguments are texts. Raises `RunnerError` if an argument is neither, or looks like the name of a
-    file that does not exist.
+    see `file_rows`. If the model sees only the texts of `text_column`, other arguments are texts.
+    Raises `RunnerError` if an argument is neither, or looks like the name of a file that does not
+    exist.
     """
     for argument in arguments or ["-"]:
+        path = os.path.expanduser(argument)
         if argument == "-":
-            yield from text_rows(STANDARD_INPUT, lines, data, text_column=text_column)
-        elif is_file(os.path.expanduser(argument)):
-            yield from file_rows(argument, data, numbers, text_column=text_column)
+            yield from stream_rows(STANDARD_INPUT, lines, data, numbers, text_column)
+        elif os.path.isfile(path):
+            yield from file_rows(path, data, numbers, text_column)
+        elif is_file(path):
+            with open(path, "rb") as pipe:
+                piped = read_stream(pipe, argument)
+                yield from stream_rows(argument, piped, data, numbers, text_column)
         elif argument.lstrip().startswith("{"):
-            yield from json_rows("", [argument], data.missing_texts)
+            yield _argument_row(argument, data)
         elif text_column:
             yield text_row("", text_column, sentence_line(argument))
         else:
@@ -153,45 +150,75 @@ def item_rows(
             )
 
 
+def stream_rows(
+    where: str,
+    lines: Iterable[str],
+    data: TableDataConfig,
+    numbers: Collection[str] = (),
+    text_column: str = "",
+) -> Iterator[Row]:
+    """Yields the rows of a stream: texts as they arrive, those of a table after its end."""
+    rest = iter(lines)
+    first = next(rest, "")
+    if not first:
+        return
+    lines = itertools.chain([first], rest)
+    if _format_of_line(first, data, text_column) == LINES:
+        yield from _text_rows(where, lines, text_column)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, Path(where).name)
+        with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.writelines(lines)
+        yield from file_rows(str(path), data, numbers, text_column, where)
+
+
 def file_rows(
-    path: str, data: TableDataConfig, numbers: Collection[str] = (), *, text_column: str = ""
+    path: str,
+    data: TableDataConfig,
+    numbers: Collection[str] = (),
+    text_column: str = "",
+    where: str = "",
 ) -> Iterator[Row]:
     """Yields the rows of a file, plain or gzip.
 
     Args:
         path: The file. Its first bytes decide on its format: Parquet, `.npz`, JSON lines if it
-            begins with `{` or its name ends in `.jsonl`, otherwise CSV.
+            begins with `{` or its name ends in `.jsonl`, otherwise CSV. It is one of texts if the
+            model sees only the texts of `text_column`, and the first line does not name this
+            column, or if its name ends in `.txt`.
         data: How training reads its table: delimiter, names of columns, missing values.
         numbers: The columns of numbers.
-        text_column: The column of texts, if the model sees nothing else; see `text_rows`.
+        text_column: The column of texts, if the model sees nothing else.
+        where: The place of the rows; by default `path`.
 
     Raises:
-        RunnerError: The file cannot be read.
+        DataError: The file cannot be read.
     """
-    try:
-        with open_binary(Path(path).expanduser()) as file:
-            head = file.peek(16)  # type: ignore[attr-defined]
-            if head.startswith(_UTF16_MARKS):
-                raise RunnerError(f"{path}: is UTF-16, expected UTF-8", code="damaged-file")
-            reader = _binary_format(head)
-            if reader is None:
-                lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="\n")
-                yield from text_rows(path, lines, data, _format_of(path, text_column), text_column)
-                return
-    except (OSError, EOFError, zlib.error) as error:
-        raise RunnerError(
-            f"{path}: cannot be read to the end ({error})", code="unreadable-file"
-        ) from None
-    yield from _table_rows(path, reader, data, numbers)
+    where = where or path
+    with read_error_scope(Path(path), "a table"), open_binary(Path(path)) as file:
+        reader = _binary_reader(file.peek(16))  # type: ignore[attr-defined]
+        first = "" if reader else file.readline().decode("utf-8-sig", "replace")
+    if reader:
+        yield from _table_rows(where, path, reader, data, numbers)
+        return
+    kind = _format_of_name(path, text_column) or _format_of_line(first, data, text_column)
+    if kind == LINES:
+        with open(path, "rb") as binary:
+            yield from _text_rows(where, read_stream(binary, path), text_column)
+    elif kind == JSON_LINES:
+        yield from _json_rows(where, path, data)
+    else:
+        yield from _table_rows(where, path, TABLE_SOURCES.get(CSV).load(), data, numbers)
 
 
-def _binary_format(head: bytes) -> TableReader | None:
+def _binary_reader(head: bytes) -> TableReader | None:
     """Returns the reader of files with these first bytes; None if they are texts."""
     readers = (entry.load() for entry in TABLE_SOURCES.registered())
     return next((r for r in readers if r.file_start and head.startswith(r.file_start)), None)
 
 
-def _format_of(path: str, text_column: str) -> str:
+def _format_of_name(path: str, text_column: str) -> str:
     """Returns the format that the name of a file says; "" if it does not say one."""
     suffix = path.lower().removesuffix(".gz").rpartition(".")[2]
     if suffix in (CSV, JSON_LINES):
@@ -199,36 +226,12 @@ def _format_of(path: str, text_column: str) -> str:
     return LINES if suffix == "txt" and text_column else ""
 
 
-def text_rows(
-    where: str, lines: Iterable[str], data: TableDataConfig, kind: str = "", text_column: str = ""
-) -> Iterator[Row]:
-    """Yields the rows of CSV, of JSON lines, or of lines that are texts.
-
-    If `kind` is empty, lines are JSON if the first begins with `{`. Otherwise, they are texts if
-    the model sees only the texts of `text_column`, and the first line does not name this column.
-    """
-    rest = remove_mark(lines)
-    first = next(rest, "")
-    lines = itertools.chain([first], rest) if first else rest
-    kind = kind or _format_of_line(first, data, text_column)
-    if kind == JSON_LINES:
-        yield from json_rows(where, lines, data.missing_texts)
-    elif kind == LINES:
-        for number, text in enumerate(lines, 1):
-            line = argument_line(text.removesuffix("\n").removesuffix("\r"))
-            yield text_row(f"{where}, row {number}", text_column, line)
-    else:
-        # CSV has no types, so the default counts, even if the training data have types.
-        missing = (*data.missing_values, *data.missing_texts)
-        yield from csv_rows(where, lines, data.delimiter, missing, tuple(data.column_names))
-
-
 def _format_of_line(first: str, data: TableDataConfig, text_column: str) -> str:
     """Returns the format of lines that begin with this one."""
     if first.lstrip().startswith("{"):
         return JSON_LINES
-    header = data.column_names or next(_cells([first], data.delimiter), ([],))[0]
-    return LINES if text_column and text_column not in header else CSV
+    cells = [cell.strip('"') for cell in first.rstrip("\r\n").split(data.delimiter)]
+    return LINES if text_column and text_column not in (data.column_names or cells) else CSV
 
 
 def text_row(where: str, column: str, line: Line) -> Row:
@@ -237,89 +240,50 @@ def text_row(where: str, column: str, line: Line) -> Row:
     return Row(where, values, line.problem, values)
 
 
-def csv_rows(
-    where: str,
-    lines: Iterable[str],
-    delimiter: str,
-    missing: Sequence[str],
-    header: Sequence[str] = (),
-) -> Iterator[Row]:
-    """Yields the rows of a CSV file, whose first line names the columns unless `header` does.
-
-    `missing` are the texts that mean that a value is missing.
-    """
-    number = 0
-    absent = {"", *(text.strip() for text in missing)}
-    for cells, problem in _cells(lines, delimiter):
-        if not header and not problem:
-            header = cells
-            twice = next((name for name in cells if cells.count(name) > 1), None)
-            if twice is not None:
-                raise RunnerError(f"{where}: has two columns {twice!r}", code="set-twice")
-            continue
-        number += 1
-        if not problem and len(cells) != len(header):
-            problem = f"has {len(cells)} columns, expected {len(header)}"
-        values = {
-            name: None if is_missing(cell.strip(), absent) else cell
-            for name, cell in zip(header, cells, strict=False)
-        }
-        texts = dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
-        yield Row(f"{where}, row {number}", values, problem, texts)
+def _text_rows(where: str, lines: Iterable[str], column: str) -> Iterator[Row]:
+    for number, text in enumerate(lines, 1):
+        line = argument_line(text.removesuffix("\n").removesuffix("\r"))
+        yield text_row(f"{where}, row {number}", column, line)
 
 
-def _cells(lines: Iterable[str], delimiter: str) -> Iterator[tuple[list[str], str]]:
-    """Yields the cells of each row, and what is wrong with it, or ""."""
-    csv.field_size_limit(max(csv.field_size_limit(), _MOST_CELL_CHARACTERS))
-    is_at_end = False
-
-    def pieces() -> Iterator[str]:
-        nonlocal is_at_end
-        for line in lines:
-            yield from _AFTER_CARRIAGE_RETURN.split(line)
-        is_at_end = True
-
-    rows = csv.reader(pieces(), delimiter=delimiter)
-    while True:
-        try:
-            cells = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield [], f"cannot be read as CSV: {error}"
-            continue
-        # The reader asks for another line only within quotes.
-        problem = "has a quotation mark without an end" if is_at_end else ""
-        # Blank lines are no rows, as in the files for training.
-        if cells:
-            yield cells, problem
+def _argument_row(argument: str, data: TableDataConfig) -> Row:
+    try:
+        return _json_row("", parse_line(argument, ""), _missing_texts(data))
+    except DataError as error:
+        return Row("", {}, str(error).removeprefix(": "))
 
 
-def json_rows(where: str, lines: Iterable[str], missing: Collection[str] = ()) -> Iterator[Row]:
-    """Yields the rows of JSON lines, whose place is `where`, "" if they have none.
+def _json_rows(where: str, path: str, data: TableDataConfig) -> Iterator[Row]:
+    """Yields the rows of JSON lines, of which a list or an object is an error of its row only."""
+    dataset = (
+        TABLE_SOURCES.get(JSON_LINES)
+        .load()
+        .load(data_dir="", input_path=(path,), options=TableOptions())
+    )
+    missing = _missing_texts(data)
+    for number, values in enumerate(read_rows(Path(path)), 1):
+        # A key that a row lacks is a missing value.
+        yield _json_row(f"{where}, row {number}", dict.fromkeys(dataset.kinds) | values, missing)
 
-    `missing` are the texts that mean a missing value.
-    """
-    absent = {text.strip() for text in missing}
-    for number, line in enumerate(lines, 1):
-        place = where and f"{where}, row {number}"
-        try:
-            values = parse_line(line, place)
-        except DataError as error:
-            yield Row(place, {}, str(error).removeprefix(f"{place}: "))
-            continue
-        texts = {name: _json_text(value) for name, value in values.items()}
-        if absent:
-            values = {
-                n: None if _is_missing(value, absent) else value for n, value in values.items()
-            }
-        yield Row(place, values, cells=texts)
+
+def _json_row(where: str, values: Mapping[str, object], missing: Collection[str]) -> Row:
+    texts = {name: _json_text(value) for name, value in values.items()}
+    return Row(where, _without_missing(values, missing), cells=texts)
 
 
 def _json_text(value: object) -> str:
     if isinstance(value, (list, dict)):
         return json.dumps(value, ensure_ascii=False)
     return text_of(value) or ""
+
+
+def _missing_texts(data: TableDataConfig) -> frozenset[str]:
+    return frozenset(text.strip() for text in data.missing_texts)
+
+
+def _without_missing(values: Mapping[str, object], missing: Collection[str]) -> dict[str, object]:
+    """Returns the values of a row, None for those that `missing` contains."""
+    return {n: None if _is_missing(value, missing) else value for n, value in values.items()}
 
 
 def _is_missing(value: object, missing: Collection[str]) -> bool:
@@ -329,11 +293,15 @@ def _is_missing(value: object, missing: Collection[str]) -> bool:
 
 
 def _table_rows(
-    path: str, reader: TableReader, data: TableDataConfig, numbers: Collection[str]
+    where: str, path: str, reader: TableReader, data: TableDataConfig, numbers: Collection[str]
 ) -> Iterator[Row]:
-    """Yields the rows of a file that only a reader for training reads."""
-    missing = {text.strip() for text in data.missing_texts}
-    dataset = reader.load(data_dir="", input_path=(path,), options=TableOptions())
+    """Yields the rows of a file as its reader for training reads them."""
+    options = TableOptions(delimiter=data.delimiter, column_names=tuple(data.column_names))
+    missing = _missing_texts(data)
+    if not reader.is_typed:
+        # The default counts, even if the training data have types.
+        missing |= {"", *(text.strip() for text in data.missing_values)}
+    dataset = reader.load(data_dir="", input_path=(path,), options=options)
     names = [
         name
         for name, kind in dataset.kinds.items()
@@ -344,12 +312,9 @@ def _table_rows(
         texts = [_values(block.columns[name], is_number=False) for name in names]
         cells = zip(*texts, strict=True)
         for number, values in enumerate(zip(*columns, strict=True), block.first):
-            known = {
-                name: None if _is_missing(value, missing) else value
-                for name, value in zip(names, values, strict=True)
-            }
+            known = _without_missing(dict(zip(names, values, strict=True)), missing)
             cell_texts = {n: text or "" for n, text in zip(names, next(cells), strict=True)}
-            yield Row(f"{path}, row {number}", known, cells=cell_texts)
+            yield Row(f"{where}, row {number}", known, cells=cell_texts)
 
 
 def _values(
@@ -357,6 +322,9 @@ def _values(
 ) -> list[str | float | None]:
     import pyarrow
 
-    if is_number and not is_text(decode(array).type):
-        return decode(array).cast(pyarrow.float64(), safe=False).to_pylist()
+    array = decode(array)
+    if is_text(array.type):
+        return array.to_pylist()
+    if is_number:
+        return array.cast(pyarrow.float64(), safe=False).to_pylist()
     return to_texts(array).to_pylist()

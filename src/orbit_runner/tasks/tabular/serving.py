@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +24,7 @@ from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOK
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.rows import Row, item_rows
 
-PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
+PREDICT, COLUMNS, TARGET = "predict", "columns", "target"
 _MAX_TEXT_WIDTH = 60
 _Values = Sequence[str | float]
 # What `normal_text` does with booleans and with whole numbers, for programs that call a signature.
@@ -52,21 +51,20 @@ def _table(texts: Sequence[str]) -> tf.lookup.StaticHashTable:
 
 
 def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
-    """Returns the signatures `predict` (the default), `columns` and `targets`.
+    """Returns the signatures `predict` (the default), `columns` and `target`.
 
     `predict` takes each column by its argument name: float32 [n] with NaN for missing values,
     string [n] with "" for missing values, or for dates the seconds since 1970, float64 [n] with NaN
-    for missing values. For each target, it returns the probabilities of the classes, float32 [n,
-    classes], or the number, float32 [n].
+    for missing values. It returns the probabilities of the classes, float32 [n, classes], or the
+    number, float32 [n].
 
     `columns` takes nothing, and returns `name`, `argument`, `is_number` and `is_date` of each
-    column, and the known texts of each categorical column. `targets` takes nothing, and returns
-    `name` and `output` of each target, and the class names of each classification.
+    column, and the known texts of each categorical column. `target` takes nothing, and returns its
+    `name` and `output`, and the class names if it has classes.
     """
     features = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
     arguments = dict(zip(features, argument_names(features, "c"), strict=True))
-    predicted = [*fitted.classes, *fitted.scales]
-    outputs = dict(zip(predicted, argument_names(predicted, "c"), strict=True))
+    (output_name,) = argument_names([fitted.target_name], "c")
     numbers = len(fitted.numeric)
     categories = len(fitted.categorical)
     dates = len(fitted.dates)
@@ -87,9 +85,8 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
             texts = zip(fitted.texts.values(), tokenizers, values[-len(tokenizers) :], strict=True)
             tokens = [words.encode(column, fit.max_length) for fit, words, column in texts]
             inputs[TOKENS] = tf.concat(tokens, axis=1)
-        returned = model(inputs, training=False)
-        answers = {outputs[name]: tf.nn.softmax(returned[name]) for name in fitted.classes}
-        return answers | {outputs[name]: returned[name] for name in fitted.scales}
+        output = model(inputs, training=False)[fitted.target_name]
+        return {output_name: tf.nn.softmax(output) if fitted.classes else output}
 
     kinds = [tf.float32] * numbers + [tf.string] * categories
     kinds += [tf.float64] * dates + [tf.string] * len(fitted.texts)
@@ -112,27 +109,26 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         }
 
     @tf.function(input_signature=[])
-    def targets() -> dict[str, tf.Tensor]:
-        return {
-            "name": tf.constant([*outputs]),
-            "output": tf.constant([*outputs.values()]),
-            **{f"classes_{outputs[n]}": tf.constant([*c]) for n, c in fitted.classes.items()},
-        }
+    def target() -> dict[str, tf.Tensor]:
+        description = {"name": [fitted.target_name], "output": [output_name]}
+        if fitted.classes:
+            description["classes"] = [*fitted.classes]
+        return {name: tf.constant(texts) for name, texts in description.items()}
 
     return Serving(
-        {PREDICT: named_function(predict, specs), COLUMNS: columns, TARGETS: targets},
+        {PREDICT: named_function(predict, specs), COLUMNS: columns, TARGET: target},
         default=PREDICT,
         resources=[*tables, *tokenizers],
-        labels={outputs[name]: classes for name, classes in fitted.classes.items()},
+        labels={output_name: fitted.classes} if fitted.classes else {},
     )
 
 
 class RowPredictor:
-    """Predicts the targets of rows with the signature `predict`.
+    """Predicts the target of rows with the signature `predict`.
 
     `data` is how training reads its table: delimiter, names of columns and missing values. `top_k`
-    is the number of classes of each target that are returned, the most probable first; None for
-    all, in their order.
+    is the number of classes that are returned, the most probable first; None for all, in their
+    order.
     """
 
     def __init__(
@@ -163,13 +159,9 @@ class RowPredictor:
         ((name, _, kind), *others) = self._columns
         is_text = kind == tf.string and name not in self._texts
         self._only_text = name if is_text and not others else ""
-        description = signatures[TARGETS]()
-        self._classes = {}
-        for name, output in zip(
-            texts_of(description["name"]), texts_of(description["output"]), strict=True
-        ):
-            classes = description.get(f"classes_{output}")
-            self._classes[name] = (output, None if classes is None else texts_of(classes))
+        description = signatures[TARGET]()
+        (self._target,) = texts_of(description["name"])
+        self._classes = texts_of(description["classes"]) if "classes" in description else []
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
         """Returns the rows, in order.
@@ -196,42 +188,37 @@ class RowPredictor:
         except ValueError as error:
             return str(error)
 
-    def _predict_rows(self, rows: Sequence[_Values]) -> list[tuple[_Values, dict[str, Any]]]:
-        """Returns the values of each row, and its answer by target."""
+    def _predict_rows(self, rows: Sequence[_Values]) -> list[tuple[_Values, np.ndarray]]:
+        """Returns the values of each row, and its answer."""
         columns = zip(*rows, strict=True)
         inputs = {
             argument: tf.constant(values, kind)
             for (_, argument, kind), values in zip(self._columns, columns, strict=True)
         }
-        outputs = {name: value.numpy() for name, value in self._signature(**inputs).items()}
-        return [
-            (values, {name: outputs[output][row] for name, (output, _) in self._classes.items()})
-            for row, values in enumerate(rows)
-        ]
+        (output,) = self._signature(**inputs).values()
+        return [*zip(rows, output.numpy(), strict=True)]
 
-    def _prediction(self, row: Row, values: _Values, answer: Mapping[str, Any]) -> Prediction:
-        for name, output in answer.items():
-            if not np.isfinite(output).all():
-                return row.error_prediction(f"the prediction of {name!r} is not finite")
+    def _prediction(self, row: Row, values: _Values, answer: np.ndarray) -> Prediction:
+        name = self._target
+        if not np.isfinite(answer).all():
+            return row.error_prediction(f"the prediction of {name!r} is not finite")
         data: dict[str, object] = {"row": row.where} if row.where else {}
         if self._only_text:
             data[self._only_text] = values[0]
-        columns: dict[str, object] = {}
-        texts = []
-        for name, (_, classes) in self._classes.items():
-            if classes is None:
-                data[name] = float(f"{answer[name]:.6g}")
-                columns[f"predicted_{name}"] = data[name]
-                texts.append(f"{name} {answer[name]:.6g}")
-                continue
-            best = np.argsort(-answer[name], kind="stable")[: self._top_k].tolist()
-            class_numbers = range(len(classes)) if self._top_k is None else best
-            shares = {classes[n]: float(f"{answer[name][n]:.6g}") for n in class_numbers}
-            data[name] = {"class": classes[best[0]], "probabilities": shares}
-            columns[f"predicted_{name}"] = classes[best[0]]
+        if self._classes:
+            best = np.argsort(-answer, kind="stable")[: self._top_k].tolist()
+            class_numbers = range(len(self._classes)) if self._top_k is None else best
+            shares = {self._classes[n]: float(f"{answer[n]:.6g}") for n in class_numbers}
+            predicted = self._classes[best[0]]
+            data[name] = {"class": predicted, "probabilities": shares}
+            columns: dict[str, object] = {f"predicted_{name}": predicted}
             columns |= {f"probability_{name}_{text}": share for text, share in shares.items()}
-            likely = [f"{classes[n]} ({answer[name][n]:.4f})" for n in best[: self._top_k or 1]]
-            texts.append(f"{name} {', '.join(likely)}")
+            likely = [f"{self._classes[n]} ({answer[n]:.4f})" for n in best[: self._top_k or 1]]
+            texts = [f"{name} {', '.join(likely)}"]
+        else:
+            data[name] = float(f"{answer:.6g}")
+            columns = {f"predicted_{name}": data[name]}
+            texts = [f"{name} {answer:.6g}"]
         new_categories = {
             name: value
             for (name, _, _), value in zip(self._columns, values, strict=True)

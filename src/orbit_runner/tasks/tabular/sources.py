@@ -12,10 +12,10 @@ from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, Tabula
 
 def table_query(config: TabularConfig) -> TableQuery:
     """Returns what a config reads of its tables."""
-    features, targets = config.features, enumerate(config.targets)
+    features, target = config.features, config.target
     kinds = {CLASSIFICATION: CATEGORY, REGRESSION: NUMBER}
     columns = (
-        *((f"targets[{n}].column", t.column, kinds[t.type], TARGET) for n, t in targets),
+        ("target.column", target.column, kinds[target.type], TARGET),
         *(("weight_column", name, NUMBER, WEIGHT) for name in [config.weight_column] if name),
         *(("features.numeric", name, NUMBER, FEATURE) for name in features.numeric),
         *(("features.categorical", name, CATEGORY, FEATURE) for name in features.categorical),
@@ -26,30 +26,23 @@ def table_query(config: TabularConfig) -> TableQuery:
         ),
     )
     return TableQuery(
-        sections={section: getattr(config, section) for section in SECTIONS},
+        sections={section: config.section(section) for section in SECTIONS},
         columns=[NamedColumn(*column) for column in columns],
         features="features",
         advice="list the column in features.exclude, or in features.numeric, date or "
         "categorical with all other features",
         advice_by_role={
-            TARGET: "if its values are classes, set type: classification",
+            TARGET: "if its values are classes, remove type: regression",
             FEATURE: "to use its texts as categories, list the column in features.categorical",
         },
-        numbers="targets: [{{column: {}, type: regression}}]",
+        numbers="target: {{column: {}, type: regression}}",
         exclude=features.exclude,
         split=config.split,
     )
 
 
 def target_classes(config: TabularConfig) -> Classes:
-    """Returns the class of each training row, of the only classification target.
-
-    Raises `DataError` if there is none, or there are several.
-    """
-    names = [target.column for target in config.targets if target.type == CLASSIFICATION]
-    if len(names) != 1:
-        raise DataError(
-            f"got {len(names)} classification targets, expected one, whose classes have weights",
-            code="not-supported",
-        )
-    return classes_of_column(table_query(config).part(TRAIN).column(names[0]))
+    """Returns the class of each training row. Raises `DataError` if the target is a number."""
+    if config.target.type == REGRESSION:
+        raise DataError("the target is a number, and has no classes", code="not-supported")
+    return classes_of_column(table_query(config).part(TRAIN).column(config.target.column))

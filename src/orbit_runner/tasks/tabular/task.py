@@ -1,4 +1,4 @@
-"""Classification and regression of the rows of a table, with one or several targets."""
+"""Classification and regression of the rows of a table."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ from orbit_runner.errors import DataError, shorten
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import Task, section_of, split_labels
-from orbit_runner.tasks.class_metrics import STANDARD_METRICS, make_metric, standard_metrics
+from orbit_runner.tasks.class_metrics import make_metric, standard_metrics
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.table_checks import unused_columns
-from orbit_runner.tasks.tabular.config import (
-    CLASSIFICATION,
-    TabularConfig,
-    TargetConfig,
-)
+from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
@@ -60,62 +56,38 @@ class TabularTask(Task):
 
         For its inputs and outputs, see `orbit_runner.tasks.tabular.networks`.
         """
-        options = self.task_config.model.as_dict()
-        return TABLE_MODELS.get(options.pop("name")).load()(fitted=self.fitted, **options)
+        config = self.task_config.model
+        return TABLE_MODELS.get(config.name).load()(config, self.fitted)
 
     def class_labels(self, labels: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the classes of the only classification target."""
-        targets = self.task_config.targets
-        return labels[next(t.column for t in targets if t.type == CLASSIFICATION)]
+        """Returns the classes of the target."""
+        return labels[self.task_config.target.column]
 
     def example_losses(
         self, labels: Mapping[str, tf.Tensor], model_outputs: Mapping[str, tf.Tensor]
     ) -> tf.Tensor:
-        """Returns the loss of each row, the weighted sum over the targets: float32 [batch].
+        """Returns the loss of each row, float32 [batch].
 
         For a classification, it is the cross entropy in nats. For a regression, it is the squared
         error in units of the variance of the training rows.
         """
-        total = []
-        for target in self.task_config.targets:
-            name = target.column
-            label = labels[name]
-            output = model_outputs[name]
-            if target.type == CLASSIFICATION:
-                loss = tf.nn.sparse_softmax_cross_entropy_with_logits(label, output)
-            else:
-                loss = tf.square((output - label) / self.fitted.scales[name].deviation)
-            total.append(loss * target.loss_weight)
-        return tf.add_n(total)
+        name = self.task_config.target.column
+        label, output = labels[name], model_outputs[name]
+        scale = self.fitted.scale
+        if scale is None:
+            return tf.nn.sparse_softmax_cross_entropy_with_logits(label, output)
+        return tf.square((output - label) / scale.deviation)
 
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
-        """Returns accuracy, or mean absolute and root mean squared error, of each target.
+        """Returns accuracy, or mean absolute and root mean squared error.
 
-        In evaluation, those of the config follow. With several targets, the names of all begin with
-        that of the target.
+        In evaluation, those of the config follow.
         """
-        targets = self.task_config.targets
-        metrics = [
-            metric
-            for target in targets
-            for metric in standard_metrics(target.type, self._metric_prefix(target))
-        ]
-        if not training:
-            metrics += [metric for target in targets for metric in self._config_metrics(target)]
+        metrics = standard_metrics(self.task_config.target.type)
+        num_classes = len(self.fitted.classes) or None
+        for index, item in enumerate(() if training else self.task_config.metrics):
+            metrics.append(make_metric(item, num_classes, f"task.metrics[{index}]"))
         return metrics
-
-    def _config_metrics(self, target: TargetConfig) -> list[TaskMetric]:
-        """Returns the metrics of the config for a target."""
-        is_class = target.type == CLASSIFICATION
-        num_classes = len(self.fitted.classes[target.column]) if is_class else None
-        prefix = self._metric_prefix(target)
-        return [
-            make_metric(item, num_classes, f"task.metrics[{index}]", prefix)
-            for index, item in self.task_config.metrics_of(target).items()
-        ]
-
-    def _metric_prefix(self, target: TargetConfig) -> str:
-        return f"{target.column}_" if len(self.task_config.targets) > 1 else ""
 
     def process_metrics(
         self,
@@ -124,18 +96,10 @@ class TabularTask(Task):
         model_outputs: Tensors,
         **kwargs: tf.Tensor | None,
     ) -> None:
-        """Updates the metrics of each target with a batch."""
+        """Updates the metrics with a batch."""
         labels, weights = split_labels(labels)
-        kwargs |= weights
-        for target, metric in zip(self._metric_targets, metrics, strict=False):
-            metric.update_state(labels[target.column], model_outputs[target.column], **kwargs)
-
-    @functools.cached_property
-    def _metric_targets(self) -> list[TargetConfig]:
-        """The target of each metric of an evaluation. Training has the first of them."""
-        targets = self.task_config.targets
-        always = [target for target in targets for _ in STANDARD_METRICS[target.type]]
-        return always + [t for t in targets for _ in self.task_config.metrics_of(t)]
+        name = self.task_config.target.column
+        super().process_metrics(metrics, labels[name], model_outputs[name], **kwargs, **weights)
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which takes columns by name, and descriptions."""
@@ -148,9 +112,9 @@ class TabularTask(Task):
     ) -> Predictor:
         """Returns the predictor for rows of tables, and for sentences if it sees only a text.
 
-        Raises `RunnerError` if `top_k` is given, and all targets are numbers.
+        Raises `RunnerError` if `top_k` is given, and the target is a number.
         """
-        if all(target.type != CLASSIFICATION for target in self.task_config.targets):
+        if self.task_config.target.type == REGRESSION:
             require_no_top_k(top_k)
         from orbit_runner.tasks.tabular.serving import RowPredictor
 
@@ -159,7 +123,7 @@ class TabularTask(Task):
     def report_examples(
         self, model: tf_keras.Model, batches: Iterable[Tensors]
     ) -> ReportExamples | None:
-        """Returns the predictions of each target by class or error, and the worst rows."""
+        """Returns the predictions by class or error, and the worst rows."""
         return table_examples(self, model, batches)
 
     @property
@@ -249,8 +213,8 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     `features` has `numeric`, float32 [n, columns], `categorical`, int32 [n, columns], `dates`,
     int32 [n, 2 * columns], the days since 1970 and the seconds of the day of each column, and
     `tokens`, int32 [n, tokens], the tokens of the text columns side by side.
-    `targets` has int32 [n] or float32 [n] by name, and `weight` is float32 [n], if there is a
-    column for it. Raises `DataError` if a row has a class that the run was not trained on.
+    `targets` has the target, int32 [n] or float32 [n], by its name, and `weight` is float32 [n], if
+    there is a column for it. Raises `DataError` if a row has a class that training rows lack.
     """
     features: dict[str, np.ndarray] = {}
     for kind, names, dtype in (
@@ -269,11 +233,14 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     if fitted.texts:
         parts = [fit.tokens(part.column(name)) for name, fit in fitted.texts.items()]
         features[TOKENS] = np.concatenate(parts, axis=1) if parts[1:] else parts[0]
-    targets = {n: class_numbers(part, n, texts) for n, texts in fitted.classes.items()}
-    targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
+    name = fitted.target_name
+    if fitted.classes:
+        target = class_numbers(part, name, fitted.classes)
+    else:
+        target = np.asarray(part.column(name).values)
     arrays: dict[str, np.ndarray | dict[str, np.ndarray]] = {
         INPUTS.features: features,
-        INPUTS.labels: targets,
+        INPUTS.labels: {name: target},
     }
     if config.weight_column:
         weight = np.asarray(part.column(config.weight_column).values)

@@ -12,9 +12,9 @@ from orbit_runner.config.schema.data import (
     training_field,
     validation_field,
 )
+from orbit_runner.models.configs import TextModelConfig
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.shared_config import NetworkTaskConfig
-from orbit_runner.tasks.translation.models import TextModelConfig
 
 
 @config_class

@@ -12,17 +12,10 @@ import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.arrays import bytes_keys
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.places import Places, UnknownExample, index_of, unknown_id_error
-from orbit_runner.data.shared_examples import (
-    SharedExamples,
-    compare_keys,
-    shared_files,
-)
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.order import PairBatching
 from orbit_runner.data.text.parallel_text import PairDataset
 from orbit_runner.data.text.source import PairSource
@@ -40,8 +33,6 @@ if TYPE_CHECKING:
 
 # The asset of a run, which is then all that translation needs.
 VOCABULARY_FILE = "vocabulary.model"
-# Larger texts are compared by their files, because reading them would delay the start.
-_MOST_COMPARED_BYTES = 2**26
 _SIDES = ("inputs", "targets")
 # The settings that errors of datasets name, below `task`.
 _TASK_SETTINGS = {
@@ -82,13 +73,6 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
     )
-
-
-def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
-    """Yields each sentence with its translation; both are lines."""
-    # If the numbers of lines differ, reading the pairs says so.
-    pairs = zip(read_files(sources), read_files(targets), strict=False)
-    return (f"{source}\n{target}".encode() for source, target in pairs)
 
 
 def needs_vocabulary(config: TranslationConfig) -> bool:
@@ -152,11 +136,6 @@ class PairExamples:
             texts = [self._text(side.row(pair).tolist()) for side in sides]
             description["text"] = dict(zip(_SIDES, texts, strict=True))
         return description
-
-    @property
-    def excluded_rows(self) -> np.ndarray:
-        """The rows in the files of the pairs that `exclude` leaves out, int64 [pairs]."""
-        return self._rows[self.excluded]
 
     @functools.cached_property
     def _rows(self) -> np.ndarray:
@@ -226,26 +205,6 @@ class TranslationData(TaskData):
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece unless all data are ids."""
         return (SENTENCEPIECE,) if needs_vocabulary(self.config) else ()
-
-    def shared_examples(self) -> SharedExamples | None:
-        """Returns the validation pairs that are also training pairs, or None."""
-        datasets = [open_pairs(getattr(self.config, section)) for section in SECTIONS]
-        if not all(dataset.is_text for dataset in datasets):
-            return None
-        advice = "name other files in validation_data"
-        sides = [dataset.text_files() for dataset in datasets]
-        paths = [path for pair in sides for side in pair for path in side]
-        if sum(path.stat().st_size for path in paths) > _MOST_COMPARED_BYTES:
-            files = [[str(path) for path in pair[0]] for pair in sides]
-            return shared_files(files[0], files[1], advice)
-        train, validation = (bytes_keys(_pair_bytes(*pair)) for pair in sides)
-        if self.config.train_data.exclude:
-            # The rows in the files, which also have the pairs that are too long.
-            examples = PairExamples(self.config, self.config.train_data, None)
-            train = np.delete(train, examples.excluded_rows)
-        where = f"line {{}} of {', '.join(map(str, sides[1][0]))}"
-        places = (lambda row: "", lambda row: where.format(row + 1))
-        return compare_keys(train, validation, "pairs", places, advice)
 
     def training_examples(
         self, section: TranslationDataConfig, model_dir: str | None

@@ -54,10 +54,8 @@ class TranslationTask(Task):
 
         For its inputs and outputs, see `orbit_runner.models.transformer`.
         """
-        options = self.task_config.model.as_dict()
-        del options["label_smoothing"]
-        build = TEXT_MODELS.get(options.pop("name")).load()
-        return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
+        config = self.task_config.model
+        return TEXT_MODELS.get(config.name).load()(config, vocab_size=self.vocab_size, eos_id=EOS)
 
     def build_inputs(
         self,

@@ -1,18 +1,18 @@
-"""Configs of the image networks."""
+"""Configs of the networks for images, sentences and ratings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.errors import Problem, not_allowed, not_supported, wrong_type
+from orbit_runner.config.errors import Problem, not_allowed, not_set, not_supported, wrong_type
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.catalog import (
     APPLICATIONS,
     CIFAR_LAYERS,
     IMAGENET,
+    SIZES,
     VIT_NAMES,
     Pixels,
-    nearest_cifar_depths,
     patch_problem,
 )
 
@@ -118,11 +118,10 @@ class ResNetCifarConfig(ImageModelConfig):
         yield from super().problems()
         if self.version not in CIFAR_LAYERS:
             return
-        depths = nearest_cifar_depths(self.depth, self.version)
-        if depths != (self.depth,):
-            rule = f"{CIFAR_LAYERS[self.version]}n+2 in version {self.version}"
-            nearest = " and ".join(map(str, depths))
-            yield not_allowed("depth", f"got {self.depth}, expected {rule}\nnearest: {nearest}")
+        step = CIFAR_LAYERS[self.version]
+        if self.depth < step + 2 or (self.depth - 2) % step:
+            expected = f"expected {step}n+2 in version {self.version}"
+            yield not_allowed("depth", f"got {self.depth}, {expected}")
 
 
 @config_class
@@ -131,9 +130,6 @@ class ResNetConfig(ImageModelConfig):
 
     depth: int = field(
         50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
-    )
-    zero_init_last_bn: bool = field(
-        False, help="initialize the scale of each block's last batch normalization to 0"
     )
     dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
     batch_norm_momentum: float = _batch_norm_momentum_field(0.9)
@@ -229,3 +225,143 @@ class EfficientNetConfig(ImageModelConfig):
     batch_norm_momentum: float = _batch_norm_momentum_field(0.99)
     batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-3)
     use_sync_bn: bool = _use_sync_bn_field()
+
+
+# The elementwise activations of Keras.
+ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "mish", "relu",
+               "relu6", "selu", "sigmoid", "softplus", "softsign", "swish", "tanh")  # fmt: skip
+
+
+def _optional_rate_field(help: str) -> float | None:
+    return field(None, ge=0.0, le=0.99, help=help)
+
+
+@config_class
+class TextModelConfig(Config):
+    """A text network, selected by name."""
+
+    name: str = field("", help="name of the model; `runner list` shows all")
+    label_smoothing: float = field(
+        0.1,
+        ge=0.0,
+        le=0.99,
+        help="fraction of each target's probability that is spread over all other tokens",
+    )
+
+
+@config_class
+class StackConfig(Config):
+    """The layers of an encoder or a decoder. None means the value of the preset."""
+
+    num_layers: int | None = field(
+        None, ge=1, le=1000, help="number of layers; null: that of the preset"
+    )
+    num_attention_heads: int | None = field(
+        None, ge=1, le=1024, help="number of attention heads; null: that of the preset"
+    )
+    intermediate_size: int | None = field(
+        None,
+        ge=1,
+        le=2**18,
+        help="inner width of the feed-forward layers; null: that of the preset",
+    )
+    activation: str = field(
+        "relu", allowed=ACTIVATIONS, help="activation function inside the feed-forward layers"
+    )
+    dropout_rate: float | None = _optional_rate_field(
+        "dropout rate after attention and feed-forward layers; null: dropout_rate of the model"
+    )
+    attention_dropout_rate: float = field(
+        0.1, ge=0.0, le=0.99, help="dropout rate of the attention weights"
+    )
+    intermediate_dropout: float = field(
+        0.1, ge=0.0, le=0.99, help="dropout rate inside the feed-forward layers"
+    )
+    use_bias: bool = field(False, help="use biases in attention")
+    norm_first: bool = field(
+        True,
+        help="normalize the input of each layer; false: the sum of its input and "
+        "output, as in the paper",
+    )
+    norm_epsilon: float = field(
+        1e-6, gt=0.0, help="small constant added to the variance in layer normalization"
+    )
+
+
+@config_class
+class TransformerConfig(TextModelConfig):
+    """The Transformer of Vaswani et al. 2017. None means the value of the preset."""
+
+    preset: str = field("base", allowed=tuple(SIZES), help="named preset of sizes and dropout rate")
+    encoder: StackConfig = field(factory=StackConfig, help="settings of the encoder")
+    decoder: StackConfig = field(factory=StackConfig, help="settings of the decoder")
+    embedding_width: int | None = field(
+        None,
+        ge=2,
+        le=65536,
+        help="width of the embeddings and of all layers; null: that of the preset",
+    )
+    dropout_rate: float | None = _optional_rate_field(
+        "dropout rate of the embeddings, and default of encoder and decoder; null: the preset's"
+    )
+    padded_decode: bool = field(
+        False, help="decode with static shapes, as TPUs require; needs decode_max_length"
+    )
+    decode_max_length: int | None = field(
+        None,
+        ge=1,
+        le=2**16,
+        help="maximum number of tokens of a translation; null: length of the source "
+        "plus extra_decode_length",
+    )
+    extra_decode_length: int = field(
+        50,
+        ge=0,
+        le=2**16,
+        help="number of tokens a translation may exceed its source by, if "
+        "decode_max_length is null",
+    )
+    beam_size: int = field(
+        4, ge=1, le=1000, help="beam width: number of candidate translations; 1: greedy search"
+    )
+    alpha: float = field(
+        0.6,
+        ge=0.0,
+        help="strength of length normalization in beam search (Wu et al. 2016, equation 14)",
+    )
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields sizes that do not fit together."""
+        size = SIZES[self.preset]
+        width = self.embedding_width or size.embedding_width
+        if width % 2:
+            message = f"got {width}, expected an even number, for sines and cosines"
+            yield Problem("embedding_width", message, code="not-divisible")
+        for section in ("encoder", "decoder"):
+            heads = getattr(self, section).num_attention_heads or size.num_attention_heads
+            if width % heads:
+                message = f"got {heads}, expected a divisor of the width, {width}"
+                yield Problem(f"{section}.num_attention_heads", message, code="not-divisible")
+        if self.padded_decode and self.decode_max_length is None:
+            yield not_set("decode_max_length", "is not set, but padded_decode requires it")
+
+
+@config_class
+class NeuMFConfig(Config):
+    """GMF and MLP; with the fields of Model Garden's NCF flags."""
+
+    name: str = field("", help="name of the model; `runner list` shows all")
+    mf_dim: int = field(8, ge=1, le=65536, help="width of the GMF embeddings")
+    layers: list[int] = field(
+        (64, 32, 16, 8),
+        ge=1,
+        le=65536,
+        help="widths of the MLP's input (user and item embeddings concatenated) and of its layers",
+    )
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields widths that two embeddings cannot have."""
+        if not self.layers or self.layers[0] % 2:
+            got = list(self.layers)
+            message = f"got {got}, expected an even number first, for two equal embeddings"
+            yield Problem("layers", message, code="not-divisible")
