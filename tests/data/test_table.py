@@ -26,7 +26,6 @@ def test_search_counts_as_numpy_does(size, dtype):
          np.array(["", "a", "a", "é"], object)),
         (Gathered(np.array([[0, 1], [2, 3], [4, 5]]), np.array([2, 0, 1])),
          np.array([[4, 5], [0, 1], [2, 3]])),
-        (Gathered(np.arange(6).reshape(3, 2), size=7), np.arange(14).reshape(7, 2) % 6),
     ],
 )  # fmt: skip
 def test_gathered_array_reads_like_the_array_that_it_mimics(gathered, plain):
