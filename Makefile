@@ -13,7 +13,7 @@ LINT_READY := $(LINT)/.ready
 help:
 	@echo "make run       train a small network on real handwritten digits and show the result"
 	@echo "make test      run the quick tests; eight minutes"
-	@echo "make test-slow run all other tests; over an hour; SAMPLE=yes runs a quarter of them"
+	@echo "make test-slow run all other tests; over an hour; SAMPLE=4 runs every fourth of them"
 	@echo "make lint      run ruff and mypy"
 	@echo "make format    format the code with ruff"
 	@echo "make docs      build the documentation site into site/; half a minute"
@@ -58,7 +58,7 @@ test: $(READY)
 	$(PYTEST) -n $(WORKERS) --dist=loadfile --quick
 
 test-slow: $(READY)
-	$(PYTEST) -n $(WORKERS) --dist=loadfile $(if $(SAMPLE),--slow-sample,--slow)
+	$(PYTEST) -n $(WORKERS) --dist=loadfile $(if $(SAMPLE),--slow-sample=$(SAMPLE),--slow)
 
 lint: $(LINT_READY)
 	$(LINT)/bin/ruff check .

@@ -23,9 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out slow tests and cases")
     parser.addoption("--slow", action="store_true", help="run only what --quick leaves out")
     parser.addoption(
-        "--slow-sample",
-        action="store_true",
-        help="run a quarter of it: every fourth test of each file",
+        "--slow-sample", type=int, default=0, metavar="N", help="run every Nth of the slow tests"
     )
 
 
@@ -54,12 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         costly = slow_tests([item for item in items if item not in left_out])
         left_out |= {item for item in items if (item in costly) is quick}
     if sample:
-        by_file: dict[Path, list[pytest.Item]] = {}
-        for item in items:
-            if item not in left_out:
-                by_file.setdefault(item.path, []).append(item)
-        for tests in by_file.values():
-            left_out |= {*tests} - {*tests[::4]}
+        tests = [item for item in items if item not in left_out]
+        left_out |= {*tests} - {*tests[::sample]}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
 

@@ -93,22 +93,26 @@ def test_bad_cell_is_reported_and_the_others_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "row"),
+    ("content", "message"),
     [
-        (b"a,b\n1,x\n2\n3,y\n", "2"),
-        (b"a,b\n1,x\n2,\xff\n3,y\n", "3"),
+        (b"a,b\n1,x\n2\n3,y\n", "Expected 2 columns, got 1"),
+        (b"a,b\n1,x\n2,\xff\n3,y\n", "save the file as UTF-8"),
         (b'a,b\n1,x\n2,y\n3,"z\n4,u\n', "row 3"),
         (b'{"a": 1, "b": "x"}\nno\n{"a": 1, "b": "y"}\n', "row 2"),
         (b'{"a": 1, "b": "x"}\n{"a": 1, "b": "\xff"}\n', "row 2"),
     ],
 )
-def test_damaged_line_is_an_error_of_the_file(content, row, tmp_path):
+def test_damaged_line_is_an_error_of_the_file(content, message, tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(content)
     lines = io.StringIO(content.decode(errors="surrogateescape"), newline="\n")
-    for rows in (file_rows(str(path), _data()), stream_rows("-", lines, _data())):
-        with pytest.raises(DataError, match=row):
+    for where, rows in (
+        (str(path), file_rows(str(path), _data())),
+        ("standard input", stream_rows("standard input", lines, _data())),
+    ):
+        with pytest.raises(DataError, match=message) as caught:
             list(rows)
+        assert str(caught.value).startswith(where)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

@@ -159,7 +159,10 @@ class SplitTaskConfig(TaskConfig):
         for name in self.shared_data_settings:
             unset = default_of(type(data).__dataclass_fields__[name])
             if getattr(data, name) not in (unset, getattr(self.train_data, name)):
-                message = "has no effect: without a source, these are rows of train_data"
+                message = (
+                    "has no effect: without a source, these are rows of train_data\n"
+                    "for other files, set validation_data.source, too, and split: null"
+                )
                 yield no_effect(f"validation_data.{name}", message)
 
     @property

@@ -170,7 +170,10 @@ def stream_rows(
         path = Path(directory, Path(where).name)
         with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.writelines(lines)
-        yield from file_rows(str(path), data, numbers, text_column, where)
+        try:
+            yield from file_rows(str(path), data, numbers, text_column, where)
+        except DataError as error:
+            raise DataError(str(error).replace(str(path), where), code=error.code) from None
 
 
 def file_rows(
