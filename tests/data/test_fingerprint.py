@@ -1,11 +1,15 @@
 """Fingerprints of datasets: what counts as a change, and what does not."""
 
+import gzip
+
 import numpy as np
 import pytest
 
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.fingerprint import (
     DataDifference,
     DataFile,
@@ -27,6 +31,13 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 def _rows(*rows):
     return {"train_data": [*rows]}
+
+
+def _fingerprint(experiment, overrides):
+    """Returns a fingerprint as another process would compute it."""
+    task = resolve(Request(experiment=experiment, params_overrides=tuple(overrides))).config.task
+    assert list(task_data(task).problems()) == []
+    return fingerprint_of(task)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +76,26 @@ def test_digest_of_arrays_depends_on_values_and_dtype():
     )
     assert first == same
     assert len({rows[0].digest for rows in (first, other, typed)}) == 3
+
+
+def _both(*settings):
+    sections = ("train_data", "validation_data")
+    return [f"task.{section}.{setting}" for section in sections for setting in settings]
+
+
+def test_compressed_text_has_the_fingerprint_of_the_plain_one(tmp_path):
+    names = ("train.en", "train.de", "val.en", "val.de")
+    for name in names:
+        (tmp_path / name).write_text("one line\nand another\n")
+    overrides = [
+        *_both("source=parallel_text"),
+        f"task.train_data.input_path=[{tmp_path}/train.en, {tmp_path}/train.de]",
+        f"task.validation_data.input_path=[{tmp_path}/val.en, {tmp_path}/val.de]",
+    ]
+    before = _fingerprint("transformer_multi30k", overrides)
+    (tmp_path / "train.de").write_bytes(gzip.compress((tmp_path / "train.de").read_bytes()))
+
+    assert compare(before, _fingerprint("transformer_multi30k", overrides)).changes == ()
 
 
 def test_default_fingerprint_covers_files_from_data_settings(tmp_path):

@@ -73,7 +73,9 @@ def test_only_a_line_feed_ends_a_line(folder):
     path = folder / "some"
     path.write_bytes("\ufeffa\u2028b\r\nc\x0bd\x0ce\x85f\rg\n\n\ufeffh".encode())
     assert list(read_lines(path)) == ["a\u2028b", "c\x0bd\x0ce\x85f\rg", "", "\ufeffh"]
-    assert count_lines(path) == 4
+    assert count_lines([path])[0] == 4
+    path.write_bytes(b"a\nb\n")
+    assert count_lines([path, path])[0] == 4
 
 
 def test_training_skips_and_reports_blank_and_long_pairs(vocabulary, folder, capsys):
@@ -123,7 +125,7 @@ _GZIPPED = gzip.compress("\n".join(_DE).encode(), mtime=0)
     ("make", "settings", "field", "code"),
     [
         (lambda folder: _write(folder, german=_DE[:-3]), {}, "input_path", "data-mismatch"),
-        (lambda folder: _write(folder, german=[]), {}, "input_path", "data-mismatch"),
+        (lambda folder: _write(folder, german=[]), {}, "input_path", "bad-record"),
         (lambda folder: _mangled(folder, b"a\nb\nc\xc3"), {}, "input_path", "bad-record"),
         (lambda folder: _mangled(folder, _GZIPPED[:-20]), {}, "input_path", "bad-record"),
         (_write, {"split": "val"}, "split", "missing-file"),

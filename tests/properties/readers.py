@@ -25,7 +25,7 @@ from orbit_runner.data.tables.build import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.text import parallel_text
-from orbit_runner.data.text.lines import read_lines
+from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.data.tfrecord import source as tfrecord
 from orbit_runner.data.tfrecord.example import example_problem
@@ -156,8 +156,8 @@ def _read_records(path: Path) -> None:
 
 
 def _read_text(path: Path) -> None:
-    for _ in read_lines(path):
-        pass
+    count, _ = count_lines([path])
+    assert count == sum(1 for _ in read_lines(path))
 
 
 def _vocabulary(folder: Path) -> list[bytes]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import functools
 import gzip
+import hashlib
 import itertools
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from orbit_runner.data.disk_cache import FileStatus, Values, cached, file_status
 from orbit_runner.errors import DataError
+from orbit_runner.utils.log import Progress
 
 _GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"
+_BLOCK_BYTES = 2**20
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -84,9 +90,58 @@ def read_files(paths: Sequence[Path]) -> Iterator[str]:
     return itertools.chain.from_iterable(map(read_lines, paths))
 
 
-def count_lines(path: Path) -> int:
-    """Returns the number of lines of a file. Raises DataError like `read_lines`."""
-    return sum(1 for _ in read_lines(path))
+def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
+    """Returns the number of lines of files and their digest, cached while the files are unchanged.
+
+    Raises DataError like `read_lines`, and if a file is empty.
+    """
+    scans = [_scan(path) for path in paths]
+    for path, (count, _) in zip(paths, scans, strict=True):
+        if not count:
+            raise _error(f"{path}: is empty, expected one sentence per line")
+    digests = "".join(digest for _, digest in scans)
+    return sum(count for count, _ in scans), hashlib.sha256(digests.encode()).hexdigest()
+
+
+def lines_digest(path: Path) -> str:
+    """Returns a digest of the text of a file, the same whether it is gzipped or not."""
+    return f"text:{_scan(path)[1]}"
+
+
+def _scan(path: Path) -> tuple[int, str]:
+    return _scan_file(file_status(path, "input_path"))
+
+
+@functools.lru_cache(maxsize=256)
+def _scan_file(file: FileStatus) -> tuple[int, str]:
+    values = cached("text", "lines", lambda: _read_whole(Path(file.path)), [file])
+    return values["lines"], values["digest"]
+
+
+def _read_whole(path: Path) -> Values:
+    try:
+        count, digest = _count_blocks(path, codecs.getincrementaldecoder("utf-8")().decode)
+    except UnicodeDecodeError:  # Read again, to report the line.
+        for _ in read_lines(path):
+            pass
+        raise
+    return {"lines": count, "digest": digest}
+
+
+def _count_blocks(path: Path, decode: Callable[[bytes, bool], str]) -> tuple[int, str]:
+    count = 0
+    digest = hashlib.sha256()
+    block = b""
+    progress = Progress(f"reading {path.name}")
+    with _open_scope(path) as file:
+        while more := file.read(_BLOCK_BYTES):
+            block = more
+            digest.update(block)
+            decode(block, False)
+            count += block.count(b"\n")
+            progress(f"{count:,} lines")
+    decode(b"", True)
+    return count + bool(block and not block.endswith(b"\n")), digest.hexdigest()
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.disk_cache import Values, cached
 from orbit_runner.data.files import data_folder, named_files
-from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.data.places import Places
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.text.lines import count_lines, read_files
+from orbit_runner.data.text.lines import count_lines, lines_digest, read_files
 from orbit_runner.data.text.source import PairSource, Ragged, limit_lengths
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError, format_count
@@ -57,17 +57,17 @@ class PairDataset(abc.ABC):
         return [], []
 
     def check(self) -> None:
-        """Raises `DataError` if a file is missing."""
-        self.text_files()
+        """Raises `DataError` if a file is missing, empty, not UTF-8, or has other lines."""
+        count_pairs(*self.text_files())
 
     def data_files(self) -> list[DataFile]:
-        """Returns descriptions of the files."""
+        """Returns descriptions of the files, with digests of their text."""
         sources, targets = self.text_files()
-        return describe_files([*sources, *targets], content_digest)
+        return describe_files([*sources, *targets], lines_digest)
 
     def places(self) -> list[Places]:
         """Returns the lines of the files of each side; [] for no files."""
-        sides = [[(str(p), count_lines(p)) for p in side] for side in self.text_files()]
+        sides = [[(str(p), count_lines([p])[0]) for p in side] for side in self.text_files()]
         return [Places(tuple(parts), unit="line") for parts in sides if parts]
 
 
@@ -147,13 +147,14 @@ def load(
 
     `max_length` is the maximum number of tokens of a sentence, including `EOS`. In training, blank
     and longer pairs are left out, and no references are kept; in evaluation, longer sentences are
-    truncated, and the references are kept whole. Raises DataError if a file is not UTF-8, or if the
-    numbers of lines differ.
+    truncated, and the references are kept whole. Raises DataError if a file is empty or not UTF-8,
+    or if the numbers of lines differ.
     """
+    _, source_digest, target_digest = count_pairs(sources, targets)
     pairs = PairSource(
         f"{_NAME} {sources[0].name}",
-        _encode_files(vocabulary, sources),
-        _encode_files(vocabulary, targets),
+        _encode_files(vocabulary, sources, source_digest),
+        _encode_files(vocabulary, targets, target_digest),
         vocabulary.size,
         references=None if is_training else tuple(read_files(targets)),
     )
@@ -163,14 +164,17 @@ def load(
 _load = cache_source(maxsize=8)(load)
 
 
-def _encode_files(vocabulary: Vocabulary, files: Sequence[Path]) -> Ragged:
-    """Returns the subword ids of each line of the files, one row per line."""
+def _encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> Ragged:
+    """Returns the subword ids of each line of the files, one row per line.
+
+    `digest` is the digest of the lines, and part of the cache key.
+    """
 
     def encode() -> Values:
         rows = Ragged.concatenate(list(_encode_chunks(vocabulary, files)))
         return {"values": rows.values, "offsets": rows.offsets}
 
-    key = [hashlib.sha256(vocabulary.model).hexdigest(), *map(content_digest, files)]
+    key = [hashlib.sha256(vocabulary.model).hexdigest(), digest]
     return Ragged(**cached("text", key, encode))
 
 
@@ -196,3 +200,25 @@ def _find_file(directory: Path, split: str, language: str) -> Path:
         field="split",
         code="missing-file",
     )
+
+
+def count_pairs(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[int, str, str]:
+    """Returns the number of pairs and the digests of both sides.
+
+    Raises DataError if the numbers of lines differ.
+    """
+    source_lines, source = count_lines(sources)
+    target_lines, target = count_lines(targets)
+    if source_lines != target_lines:
+        raise DataError(
+            f"got {source_lines:,} lines in {_format_paths(sources)} and {target_lines:,} in "
+            f"{_format_paths(targets)}, expected as many in both: line n of one is the "
+            "translation of line n of the other",
+            field="input_path",
+            code="data-mismatch",
+        )
+    return source_lines, source, target
+
+
+def _format_paths(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths[:3])) + (" …" if paths[3:] else "")

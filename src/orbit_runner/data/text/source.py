@@ -86,7 +86,6 @@ class PairSource:
                 f"{self.name}: got {format_count(self.sources.size, 'source')} and "
                 f"{format_count(self.targets.size, 'target')}, "
                 "expected the same number of both, at least 1",
-                field="input_path",
                 code="data-mismatch",
             )
 

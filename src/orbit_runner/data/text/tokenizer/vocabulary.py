@@ -14,7 +14,6 @@ import numpy as np
 import sentencepiece
 
 from orbit_runner.data.disk_cache import Values, cached
-from orbit_runner.data.fingerprint import content_digest
 from orbit_runner.data.text.lines import count_lines, read_files
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN, Ragged
 from orbit_runner.errors import DataError, cut_at_word
@@ -161,22 +160,20 @@ def vocabulary_of_text(
 
     Raises DataError if the text cannot be read or has too few words.
     """
-    digests = tuple(map(content_digest, files))
-    return _vocabulary_of_text(tuple(files), size, character_coverage, digests)
+    return _vocabulary_of_text(tuple(files), size, character_coverage, *count_lines(files))
 
 
 @functools.lru_cache(maxsize=4)
 def _vocabulary_of_text(
-    files: tuple[Path, ...], size: int, character_coverage: float, digests: tuple[str, ...]
+    files: tuple[Path, ...], size: int, character_coverage: float, lines: int, digest: str
 ) -> Vocabulary:
     def build() -> Values:
-        lines = sum(map(count_lines, files))
         note(f"building a vocabulary of {size:,} subwords from {lines:,} lines")
-        text = itertools.islice(read_files(files), 0, None, max(1, -(-lines // _MOST_LINES)))
+        text = itertools.islice(read_files(files), 0, None, -(-lines // _MOST_LINES))
         built = build_vocabulary(text, size=size, character_coverage=character_coverage)
         return {"model": np.frombuffer(built.model, np.uint8)}
 
-    values = cached("text", ["vocabulary", size, character_coverage, digests], build)
+    values = cached("text", ["vocabulary", size, character_coverage, digest], build)
     return Vocabulary(values["model"].tobytes())
 
 
