@@ -158,7 +158,7 @@ def test_names_that_others_chose_do_not_control_the_terminal(arguments, here, ca
 
 @pytest.mark.parametrize("kind", ["plain", "bar", "none"])
 def test_progress_and_results_do_not_control_the_terminal(kind, capfd):
-    progress = make_progress(kind, interval=0.0, title=HOSTILE, place=HOSTILE)
+    progress = make_progress(kind, title=HOSTILE, place=HOSTILE)
     with progress.shown_scope():
         progress.phase(HOSTILE)
         progress.detail(HOSTILE)

@@ -141,7 +141,7 @@ def test_mistakes_are_errors_at_their_place(validator, text, paths):
     [
         "base: experiments/digits.yaml\ntrainer:",
         "base: [a.yaml, b.yaml]",
-        "runtime: {distribution_strategy: mirrored, all_reduce_alg: ~}",
+        "runtime: {distribution_strategy: Mirrored, all_reduce_alg: ~}",
         "trainer: {train_steps: 1_000, optimizer_config: {learning_rate: {type: constant, constant: {learning_rate: 1e-3}}}}",  # noqa: E501
         "task: {model: {depth: 50}, train_data: {source: synthetic}}",
         "trainer: {optimizer_config: {optimizer: {type: adam, sgd: {momentum: 0.9}}}}",

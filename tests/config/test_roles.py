@@ -18,7 +18,7 @@ from orbit_runner.repeat.plan import convert_to_single_process
 from orbit_runner.repeat.rerun import without_side_effects
 from orbit_runner.serving.loader import single_process_runtime
 
-ROLES = {"cluster", "service", "devices", "output", "report"}
+ROLES = {"cluster", "service", "devices", "output"}
 
 
 def _changed(config: Any, roles: set[str], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -62,7 +62,7 @@ def test_settings_of_a_role_have_no_effect_without_it(role):
          "", {"cluster", "service"}),
         (lambda config: config.replace(runtime=single_process_runtime(config.runtime)),
          "runtime.", {"cluster", "service", "devices"}),
-        (lambda config: single_replica_config(config, 1), "", ROLES - {"report", "devices"}),
+        (lambda config: single_replica_config(config, 1), "", ROLES - {"devices"}),
         (_launched, "", {"cluster"}),
     ],
     ids=["rerun", "repetition", "serving", "inspect", "launch"],

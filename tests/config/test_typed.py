@@ -109,6 +109,7 @@ def test_value_of_another_type_is_rejected(value, hint, message):
         ("trainer.continuous_eval_timeout", "0", 0),
         ("trainer.checkpoint_interval", "-1", -1),
         ("trainer.max_to_keep", "null", None),
+        ("runtime.distribution_strategy", "One_Device", "one_device"),
         ("task.train_data.exclude", "[a, b]", ("a", "b")),
         ("task.train_data.seed", "", None),
         ("runtime.mixed_precision_dtype", "null", None),

@@ -54,7 +54,7 @@ def test_augmented_image_does_not_depend_on_its_batch():
 
 
 def test_repeated_image_is_stored_once():
-    many = Gathered(_IMAGES[:1], size=10**9)
+    many = Gathered(_IMAGES[:1], np.zeros(10**6, np.int32))
     ids, epochs = _keys()
     got = CroppedImages(many, CropFlip(), _SEED)(ids, epochs)
     few = np.repeat(_IMAGES[:1], 30, axis=0)

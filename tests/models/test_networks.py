@@ -73,7 +73,7 @@ def test_logits_and_variables_are_float32_under_every_policy(kind, policy):
 def test_two_builds_from_one_seed_have_equal_names_and_weights(kind):
     first = _built(kind)
     tf_keras.utils.set_random_seed(3)
-    second = _build(kind, input_dtype="float32")
+    second = _build(kind, "float32")
 
     names = [variable.name for variable in first.variables]
     assert len(set(names)) == len(names)

@@ -90,7 +90,7 @@ def test_task_can_aggregate_logs_on_the_host(name, tmp_path):
      "learning_rate", "steps_per_second", "mfu", "training_accuracy"],
 )  # fmt: skip
 def test_name_that_records_of_a_run_have_is_refused(name, tmp_path, monkeypatch):
-    listed = {0: {"class_name": "AUC", "config": {"name": name}}}
+    listed = [{"class_name": "AUC", "config": {"name": name}}]
     problems.check(metric_problems(listed), ("set-twice", "metrics[0]"))
     task = SimpleNamespace(build_metrics=lambda training: [SimpleNamespace(name=name)])
     with raises("set-twice", "task"):

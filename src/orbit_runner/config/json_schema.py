@@ -140,6 +140,12 @@ def _value_schema(node: Node) -> Schema:
     elif meta.get("registry") is not None:
         allowed = [entry.name for entry in meta["registry"].entries()]
     values: list[Any] = [*allowed]
+    if values and meta.get("lowercase"):
+        # Regular expressions of JSON Schema have no flag to ignore the case.
+        words = ("".join(f"[{c.lower()}{c.upper()}]" for c in word) for word in values)
+        return {
+            "anyOf": [{"enum": values}, {"type": "string", "pattern": f"^({'|'.join(words)})$"}]
+        }
     return {"enum": values} if values else _type_schema(node.hint, meta)
 
 

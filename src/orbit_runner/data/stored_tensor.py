@@ -21,11 +21,14 @@ def stored_tensor(array: np.ndarray) -> tf.Tensor:
 
 
 def row_finder(array: np.ndarray | Gathered) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the function from the numbers of rows to their places in `stored_rows(array)`."""
+    """Returns the function from the numbers of rows to their places in `stored_rows(array)`.
+
+    Both are int64 [b].
+    """
     if not isinstance(array, Gathered):
         return lambda ids: ids
     codes = stored_tensor(array.codes)
-    return lambda ids: tf.gather(codes, ids)
+    return lambda ids: tf.cast(tf.gather(codes, ids), tf.int64)
 
 
 class Table:

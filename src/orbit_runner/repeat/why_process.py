@@ -42,7 +42,7 @@ class Side:
         self._original = original
         self._directory = directory
         config = without_side_effects(resolved.config)
-        self._config = config.without("report").replace(callbacks=())
+        self._config = config.replace(callbacks=())
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = build_run(

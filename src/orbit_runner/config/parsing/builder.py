@@ -176,6 +176,8 @@ class Builder:
         self.origins[setting.path] = node.origin
         meta = setting.field.metadata
         written = plain_value(node)
+        if meta.get("lowercase") and isinstance(written, str):
+            written = written.lower()
         # Model Garden's experiments may start from values other than the defaults of their classes.
         default = setting.value if meta.get("merged") else default_of(setting.field)
         try:

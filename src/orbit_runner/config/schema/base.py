@@ -60,6 +60,7 @@ class Declaration(TypedDict, total=False):
     # Why only the default is accepted. For settings of Model Garden that have no meaning here: any
     # other value is an error that shows this reason.
     unsupported: str
+    lowercase: bool  # Whether case is ignored. The value is converted to lowercase.
     variants: Registry  # The entry with the section's `name` provides the section's class.
     # Its names are the allowed values, for editors and completion. `problems()` of the task rejects
     # other values.

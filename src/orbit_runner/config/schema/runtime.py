@@ -109,6 +109,7 @@ class RuntimeConfig(Config):
     distribution_strategy: str = field(
         "mirrored",
         allowed=tuple(STRATEGIES),
+        lowercase=True,
         weights=DEVICES,
         role="devices",
         help="the tf.distribute strategy",
