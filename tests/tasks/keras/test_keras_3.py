@@ -27,9 +27,11 @@ _SENTENCES = {
     "task__validation_data__function": f"{_HERE}:sentences",
     "task__validation_data__arguments": "{}",
 }
+_AVERAGING = "optimizer that averages"
 _MODELS = {
     "subclass": {"task__model": f"{_HERE}:Subclassed"},
     "masked": _SENTENCES,
+    _AVERAGING: {"task__model": f"{_HERE}:classifier", **OPTIMIZERS[_AVERAGING]},
     "own_loss_and_metric_and_a_layer_that_is_not_trained": {
         "task__model": f"{_HERE}:classifier",
         "task__model__arguments": "{trains_hidden: false}",
@@ -39,19 +41,30 @@ _MODELS = {
     **{
         name: {"task__model": f"{_HERE}:classifier", **settings}
         for name, settings in OPTIMIZERS.items()
+        if name != _AVERAGING
     },
 }
+# Each model meets one of the strategies, in turn; all with --wide.
+_RESUMED = [
+    pytest.param(name, strategy, marks=[pytest.mark.wide] if (i + j) % 2 else [])
+    for i, name in enumerate(_MODELS)
+    for j, strategy in enumerate(("one_device", "mirrored2"))
+    if (name, strategy) != (_AVERAGING, "mirrored2")
+]
 
 
 @pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-@pytest.mark.parametrize("name", _MODELS)
+@pytest.mark.parametrize(("name", "strategy"), _RESUMED)
 def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, strategy, name):
     config = keras_config(**_MODELS[name])
     run_and_resume(config, tmp_path, strategy)
     record = json.loads((tmp_path / "whole" / "checkpoints" / "ckpt-20.json").read_text())
     assert record["numerics"]["keras"] == keras.__version__
+
+
+def test_averages_that_replace_the_weights_need_one_replica(tmp_path):
+    with raises("not-supported", "task.optimizer"):
+        run(keras_config(**_MODELS[_AVERAGING]), tmp_path, strategy="mirrored2")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.errors import SettingError
 from orbit_runner.tf_internals import (
     Trackable,
     all_layers,
@@ -151,7 +152,18 @@ class Keras3Optimizer(Trackable):
         return f"keras_{self.keras_3_optimizer.name}"
 
     def build(self, variables: Sequence[tf.Variable]) -> None:
-        """Creates the variables of the optimizer. Must be called in the strategy's scope."""
+        """Creates the variables of the optimizer. Must be called in the strategy's scope.
+
+        Raises `SettingError` for averaged weights that Keras 3 cannot copy on several replicas.
+        """
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1 and self.keras_3_optimizer.ema_overwrite_frequency:
+            raise SettingError(
+                "task.optimizer",
+                "got ema_overwrite_frequency, which fails in Keras 3 on several replicas\n"
+                "allowed: one replica; or use trainer.optimizer_config.ema instead",
+                code="not-supported",
+            )
         if not self.keras_3_optimizer.built:
             self.keras_3_optimizer.build([self._weights[id(variable)] for variable in variables])
         for name, variable in _variables_by_name(self.keras_3_optimizer.variables).items():
