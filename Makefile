@@ -12,8 +12,8 @@ LINT_READY := $(LINT)/.ready
 
 help:
 	@echo "make run       train a small network on real handwritten digits and show the result"
-	@echo "make test      run the quick tests; eight minutes"
-	@echo "make test-slow run all other tests; over an hour; SAMPLE=4 runs every fourth of them"
+	@echo "make test      run the quick tests; five minutes"
+	@echo "make test-slow run all other tests; about 50 minutes; SAMPLE=4 runs every fourth of them"
 	@echo "make lint      run ruff and mypy"
 	@echo "make format    format the code with ruff"
 	@echo "make docs      build the documentation site into site/; half a minute"
