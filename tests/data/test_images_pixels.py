@@ -16,6 +16,7 @@ from orbit_runner.data.images.train_image import (
     jitter,
     rand_augment,
 )
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, make_preprocessing
 from tests.support.images import jpeg, photo, png
 from tests.support.problems import raises
 
@@ -187,3 +188,14 @@ def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy):
 def test_unknown_excluded_operation_is_rejected():
     with raises("unknown-name"):
         rand_augment(**_RANDAUG | {"exclude_ops": ["Cutoff"]})
+
+
+@pytest.mark.parametrize("augment", ["none", "crop", "crop_flip", "inception"])
+@pytest.mark.parametrize("flips", [False, True])
+def test_only_inception_crops_vary_in_size_and_are_flipped_one_by_one(augment, flips):
+    config = ImageDataConfig(source="image_folder", augment=augment, aug_rand_hflip=flips)
+    preprocessing = make_preprocessing(config, is_in_memory=False)
+    is_inception = augment == "inception"
+    assert preprocessing.flip == (is_inception and flips)
+    assert preprocessing.areas == ((0.08, 1.0) if is_inception else None)
+    assert preprocessing.center_crop_fraction == 0.875
