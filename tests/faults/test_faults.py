@@ -103,9 +103,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 )
 @pytest.mark.promise(
     "faults",
-    "if a call fails (`ENOSPC`, `EIO`, `EROFS`, `EDQUOT`) or writes only a part, the run goes on, "
-    "or it ends with one message, without a traceback; the exit code is 1, or 2 if the directory "
-    "cannot be written at the start",
+    "if a writing call fails (`ENOSPC`, `EIO`, `EROFS`, `EDQUOT`) or writes only a part, the run "
+    "continues or ends with one message and no traceback; the exit code is 1, or 2 if the "
+    "directory cannot be written at the start",
 )
 @pytest.mark.promise(
     "faults",

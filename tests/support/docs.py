@@ -20,9 +20,9 @@ def blocks(page: str, language: str) -> list[str]:
 
 def files_of(page: str) -> dict[str, str]:
     """Returns the files that a page shows, by the name above each."""
-    shown = re.findall(r"^`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```", text_of(page), re.M | re.S)
-    assert shown
-    return dict(shown)
+    files = re.findall(r"^`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```", text_of(page), re.M | re.S)
+    assert files
+    return dict(files)
 
 
 def write_files(page: str, folder: Path) -> None:

@@ -22,8 +22,8 @@ for folder, name, values in request:
     if b"TFText>" in open(folder + "/saved_model.pb", "rb").read():
         import tensorflow_text
     loaded = tf.saved_model.load(folder)
-    found = loaded.signatures[name](**{key: tf.constant(value) for key, value in values.items()})
-    answers.append({key: value.numpy() for key, value in found.items()})
+    outputs = loaded.signatures[name](**{key: tf.constant(value) for key, value in values.items()})
+    answers.append({key: value.numpy() for key, value in outputs.items()})
 """
 
 

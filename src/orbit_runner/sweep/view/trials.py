@@ -1,4 +1,4 @@
-"""The trials of a sweep as texts and tables, for the page and the terminal."""
+"""Texts and tables about the trials of a sweep, for its page and the terminal."""
 
 from __future__ import annotations
 

@@ -200,6 +200,7 @@ def file_rows(
     """
     where = where or path
     with read_error_scope(Path(path), "a table"), open_binary(Path(path)) as file:
+        # Plain and gzip files have `peek`, which the type of `open_binary` does not name.
         reader = _binary_reader(file.peek(16))  # type: ignore[attr-defined]
         first = "" if reader else file.readline().decode("utf-8-sig", "replace")
     if reader:
